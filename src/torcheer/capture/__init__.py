@@ -1,0 +1,1 @@
+"""Running code and keeping everything it did."""

@@ -1,0 +1,213 @@
+"""What each torch function is to the recorder: its name, what it writes, whether it draws random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.capture.twins import twin_of
+
+Function = Callable[..., Any]
+
+
+class Call:
+    """A torch function as the recorder treats it; one per function, made once."""
+
+    __slots__ = (
+        "function",
+        "leaks",
+        "level",
+        "mark",
+        "name",
+        "plain",
+        "random",
+        "skip",
+        "twin",
+        "view",
+        "where",
+        "writes",
+    )
+
+    def __init__(self, function: Any, name: str, where: str) -> None:
+        self.function = function
+        self.name = name
+        self.where = where  # "torch.conv2d"
+        self.skip = False  # neither returns nor changes a tensor
+        self.writes: tuple[int | str, ...] = ()  # arguments it writes to, by position and by keyword
+        self.random: Function | None = None  # (args, kwargs) -> whether this call draws random numbers
+        self.leaks = False  # hands out memory that can then be written unseen
+        self.twin: Function | None = None  # to be opened rather than called
+        self.view = False
+        self.level = "function"
+        self.mark = function is None  # no call at all: an input, an output, memory that changed
+        self.plain = True  # none of the above
+
+
+CALLS: dict[Any, Call] = {}
+
+
+def learn(function: Any) -> Call:
+    """Look a function up, or find out what it is."""
+    call = CALLS.get(function)
+    if call is None:
+        call = CALLS[function] = _classify(function)
+    return call
+
+
+# Reading these says something about a tensor; it computes none.
+_QUESTIONS = frozenset(
+    """dim size stride numel nelement ndimension element_size itemsize get_device storage_offset data_ptr item tolist
+    is_floating_point is_complex is_contiguous is_cuda is_signed is_conj is_neg is_inference is_same_size is_set_to
+    is_nonzero is_shared is_pinned is_tensor is_storage is_distributed type_as_string qscheme q_scale q_zero_point
+    q_per_channel_axis dense_dim sparse_dim _nnz has_names backward_hooks requires_grad_ retain_grad register_hook
+    register_post_accumulate_grad_hook share_memory_ result_type can_cast promote_types equal allclose
+    _is_view _is_zerotensor __len__ __bool__ __int__ __float__ __index__ __complex__ __hash__ __repr__ __str__
+    __format__ __contains__ __dir__ __reduce_ex__ __deepcopy__ _set_grad_enabled is_coalesced is_grad_enabled
+    is_inference_mode_enabled set_default_dtype get_default_dtype sym_numel sym_size sym_stride sym_storage_offset
+    _has_compatible_shallow_copy_type typename _dimI _dimV has_names _is_functional_tensor is_vulkan nbytes
+    _typed_storage is_autocast_enabled get_autocast_dtype is_autocast_cache_enabled __torch_function__
+    _assert _assert_async _functional_assert_async _assert_scalar set_stance _clear_non_serializable_cached_data
+    """.split()
+)
+_LEAKS = frozenset("numpy __array__ untyped_storage storage _typed_storage __dlpack__ __cuda_array_interface__".split())
+_TENSOR_PROPERTIES = frozenset("T mT H mH real imag data".split())
+_VIEWS = frozenset(
+    """view reshape view_as reshape_as permute transpose t swapaxes swapdims movedim moveaxis expand expand_as
+    broadcast_to squeeze unsqueeze select narrow split chunk tensor_split hsplit vsplit dsplit unbind unfold diagonal
+    __getitem__ as_strided flatten unflatten detach alias T mT H mH real imag data view_as_real view_as_complex
+    split_with_sizes unsafe_chunk unsafe_split ravel contiguous atleast_1d atleast_2d atleast_3d adjoint""".split()
+)
+# In Python, or under a name the schemas do not carry.
+_WRITES_NOTHING = frozenset("requires_grad_ retain_grad share_memory_ rename_ coalesce_ _coalesced_".split())
+
+
+def _classify(function: Any) -> Call:
+    name, where = _names(function)
+    call = Call(function, name, where)
+    kind = getattr(function, "__name__", "")
+    if kind in ("__get__", "__set__", "__delete__") and not isinstance(function, torch._ops.OpOverloadPacket):
+        call.skip = kind != "__get__" or name not in _TENSOR_PROPERTIES
+        if kind == "__set__" and name in ("data", "real", "imag"):
+            call.name, call.skip, call.writes = f"set_{name}", False, (0,)
+    elif name in _QUESTIONS:
+        call.skip = True
+    else:
+        call.twin = twin_of(function)
+        call.writes = _writes(function, name)
+        call.random = _random(function, name)
+    call.leaks = name in _LEAKS
+    call.skip = call.skip and not call.leaks
+    call.view = name in _VIEWS
+    call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin)
+    return call
+
+
+def _names(function: Any) -> tuple[str, str]:
+    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        qualified = str(function)
+        return qualified.split(".")[1], f"torch.ops.{qualified}"
+    name = getattr(function, "__name__", None) or type(function).__name__
+    if name in ("__get__", "__set__", "__delete__"):
+        owner = function.__self__
+        name = getattr(owner, "__name__", None) or getattr(getattr(owner, "fget", None), "__name__", "property")
+        return str(name), f"torch.Tensor.{name}"
+    owner = getattr(function, "__objclass__", None)
+    if owner is not None or getattr(Tensor, name, None) is function:
+        return name, f"torch.Tensor.{name}"
+    module = getattr(function, "__module__", None) or "torch"
+    return name, f"{module}.{name}"
+
+
+def schemas_of(function: Any, name: str) -> Iterator[Any]:
+    """The dispatcher's schemas that a torch function of this name may end in."""
+    if isinstance(function, torch._ops.OpOverload):
+        yield function._schema
+        return
+    packet = function if isinstance(function, torch._ops.OpOverloadPacket) else _packet(name)
+    if packet is not None:
+        for overload in packet.overloads():
+            yield getattr(packet, overload)._schema
+
+
+def _packet(name: str) -> Any:
+    if name.startswith("__") and not name.startswith("__i"):
+        return None
+    try:
+        return getattr(torch.ops.aten, name)
+    except (AttributeError, RuntimeError):
+        return None
+
+
+_RUNNING_STATISTICS: dict[str, tuple[int | str, ...]] = {
+    "batch_norm": (3, 4, "running_mean", "running_var"),
+    "instance_norm": (3, 4, "running_mean", "running_var"),
+}
+
+
+def _writes(function: Any, name: str) -> tuple[int | str, ...]:
+    """The arguments a function writes to, from its schemas; `out=` is looked at call by call."""
+    if name in _WRITES_NOTHING:
+        return ()
+    if name in _RUNNING_STATISTICS:
+        return _RUNNING_STATISTICS[name]
+    if name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__")):
+        return (0,)
+    written: dict[int | str, bool] = {}  # argument -> whether every overload writes it
+    for schema in schemas_of(function, name):
+        if any(argument.is_out for argument in schema.arguments):
+            continue
+        for position, argument in enumerate(schema.arguments):
+            writes = argument.alias_info is not None and argument.alias_info.is_write
+            for place in (argument.name,) if argument.kwarg_only else (position, argument.name):
+                written[place] = written.get(place, True) and writes
+    found = tuple(place for place, always in written.items() if always)
+    if name.endswith("_") and not name.endswith("__"):  # torch.nn.init.uniform_(tensor=…) is no aten operation
+        return found or (0,) if isinstance(function, torch._ops.OpOverload) else (*(found or (0,)), "input", "tensor")
+    return found
+
+
+def _flag(position: int, keyword: str, default: Any = False) -> Function:
+    """A test of one argument: dropout draws nothing in eval."""
+
+    def is_on(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        return bool(kwargs.get(keyword, args[position] if len(args) > position else default))
+
+    return is_on
+
+
+def _always(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    return True
+
+
+_training, _recurrent = _flag(2, "train"), _flag(5, "dropout")
+_RANDOM: dict[str, Function] = {
+    **dict.fromkeys(
+        ("dropout", "dropout_", "alpha_dropout", "alpha_dropout_", "feature_dropout", "feature_dropout_"), _training
+    ),
+    **dict.fromkeys(("feature_alpha_dropout", "feature_alpha_dropout_", "native_dropout"), _training),
+    **dict.fromkeys(("rrelu", "rrelu_"), _flag(3, "training")),
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), lambda args, kwargs: _recurrent_draws(args)),
+    "scaled_dot_product_attention": _flag(4, "dropout_p", 0.0),
+}
+
+
+def _recurrent_draws(args: tuple[Any, ...]) -> bool:
+    """lstm(input, hx, params, has_biases, layers, dropout, train, …) or lstm(data, sizes, hx, params, …)."""
+    numbers = [value for value in args if isinstance(value, float)]
+    return any(numbers)
+
+
+def _random(function: Any, name: str) -> Function | None:
+    if name in _RANDOM:
+        return _RANDOM[name]
+    if getattr(function, "__module__", "") == torch.nn.init.__name__:
+        return _always
+    if isinstance(function, torch._ops.OpOverload):
+        tags = [function.tags]
+    else:
+        packet = function if isinstance(function, torch._ops.OpOverloadPacket) else _packet(name)
+        tags = [getattr(packet, overload).tags for overload in packet.overloads()] if packet is not None else []
+    return _always if any(torch.Tag.nondeterministic_seeded in some for some in tags) else None

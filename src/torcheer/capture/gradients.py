@@ -1,0 +1,70 @@
+"""Gradients of what was saved, one entry per backward call."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.errors import BadArgument
+
+
+class GradientLog:
+    """Listens to autograd through tensor hooks; forgets nothing until it is dropped."""
+
+    def __init__(self) -> None:
+        self._calls: list[int] = []  # autograd's number of each backward call, in order
+        self._found: dict[tuple[int, int], Tensor] = {}  # (backward call, ref or id) -> gradient
+        self._handles: list[Any] = []
+        self._listening: set[int] = set()
+        weakref.finalize(self, _remove, self._handles)
+
+    def listen(self, tensor: Tensor, key: int) -> None:
+        """Keep the gradients that will reach this tensor."""
+        if not tensor.requires_grad or key in self._listening:
+            return
+        self._listening.add(key)
+        log = weakref.ref(self)
+
+        def keep(gradient: Tensor) -> None:
+            mine = log()
+            if mine is not None:
+                mine._keep(key, gradient)
+
+        self._handles.append(tensor.register_hook(keep))
+
+    def _keep(self, key: int, gradient: Tensor) -> None:
+        call = torch._C._current_graph_task_id()
+        if call not in self._calls:
+            self._calls.append(call)
+        self._found[call, key] = gradient.detach()
+
+    def of(self, key: int) -> list[Tensor | None]:
+        """One gradient per backward call, None where that call did not reach the tensor; [] if none ever did."""
+        found = [self._found.get((call, key)) for call in self._calls]
+        return found if any(gradient is not None for gradient in found) else []
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def backward(history: Any, loss: Any = None, **options: Any) -> Any:
+    """Run backward from `loss` (a tensor; by default the sum of the first output) and return the history."""
+    log = getattr(history.trace, "gradient_log", None)
+    if log is None:
+        raise BadArgument("this history keeps no gradients: capture with save_gradients=True")
+    if loss is None:
+        loss = history["output_1"].tensor_contents.sum()
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        what = "does not require grad" if isinstance(loss, Tensor) else f"is a {type(loss).__name__}"
+        raise BadArgument(f"backward needs a tensor made from the model's output with grad enabled; this loss {what}")
+    if loss.numel() != 1 and "gradient" not in options:
+        raise BadArgument(
+            f"backward needs a single number, this loss has shape {tuple(loss.shape)}; take .sum() or .mean()"
+        )
+    loss.backward(**options)
+    return history

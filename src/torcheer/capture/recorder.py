@@ -1,0 +1,523 @@
+"""The recorder: a function mode that appends what torch runs to flat columns, and nothing else.
+
+One row per operation, kept as consecutive cells of one list (an object per row costs twice as much and feeds the
+garbage collector). Everything a reader sees, labels, edges, source lines, is made from the rows later, in `trace`.
+
+A *ref* is an int that names a tensor's value: `node << SLOT_BITS | slot` for output `slot` of row `node`, or `~k` for
+the k-th parameter or buffer that was met.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.overrides import TorchFunctionMode
+
+from torcheer.capture.calls import CALLS, Call, learn
+from torcheer.capture.memory import Memory, bare, is_freed, is_wrapped
+from torcheer.capture.trees import ATOMS, leaves, swap
+from torcheer.capture.twins import FUSED_MODULES
+from torcheer.errors import BadArgument, ValueUnavailable
+
+SLOT_BITS = 20
+SLOT_MASK = (1 << SLOT_BITS) - 1
+
+
+class Row(NamedTuple):
+    """The cells of one row."""
+
+    call: Call
+    args: Any
+    kwargs: Any
+    out: Any
+    refs: Any  # in the list: where its refs begin in `Recorder.refs`; read through `Recorder.row`: the refs themselves
+    scope: int  # the module call it ran in, -1 outside
+    code: CodeType | None  # the code that called it, and at which instruction
+    lasti: int
+    nanoseconds: int
+    grad_enabled: bool
+
+
+WIDTH = len(Row._fields)
+ARGS, KWARGS, OUT, REFS = (Row._fields.index(name) for name in ("args", "kwargs", "out", "refs"))
+
+# Rows that are no calls.
+MARKS = {name: Call(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
+
+_frame = sys._getframe
+_grad_enabled, _autocast_enabled = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
+_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+
+
+class Recorder(TorchFunctionMode):
+    """Everything that ran while it was on."""
+
+    def __init__(self, model: torch.nn.Module | None = None, fused: bool = False) -> None:
+        self.model = model
+        self.fused = fused
+        self.rows: list[Any] = []
+        self.append = self.rows.extend
+        self.refs: list[int] = []  # of all rows, one after the other
+        self.count = 0
+        self.known: dict[int, int] = {}  # id of a live tensor -> ref of its value
+        self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
+        self.stored: list[Tensor] = []  # parameters and buffers met
+        self.distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self.homes: dict[
+            int, tuple[torch.nn.Module, str]
+        ] = {}  # id of a parameter -> who held it, where that may change
+        self.memory = Memory(self)
+        self.scopes: list[
+            Any
+        ] = []  # four cells per module call: outer scope, module, code and instruction of its caller
+        self.scope = -1  # the module call we are in
+        self.exits: list[Any] = []  # two cells per module call that returned: its scope, what it returned as refs
+        self.random_states: dict[int, Any] = {}  # node -> random state before it ran
+        self.autocast: dict[int, Any] = {}  # node -> autocast settings, where on
+        self.notes: dict[int, str] = {}  # node -> what a reader should know
+        self.wrote: set[int] = set()  # nodes that wrote to their arguments
+        self.writers: dict[int, tuple[Tensor, ...]] = {}  # node -> tensors it wrote beyond those it returned
+        self.remarks: list[str] = []  # of the whole run
+        self.opened: Any = None  # the composite being opened
+        self.edited: dict[int, str] = {}  # node -> what an edit did to its result
+        self.edit_functions: dict[int, Any] = {}  # node -> (slot, edit, random state), to be replayed
+        self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows keep everything
+        self.live: dict[int, Any] = {}  # ref -> weak tensor, for values let go
+        self.altered: set[int] = set()  # refs stored in another form than they ran
+        self.below: list[Any] = []  # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
+        self.careful = False  # a dispatch mode is on and asks which call is running
+        self.unsettled: set[int] = set()  # ids of aten results: autograd sets their version after we see them
+        self.inside = 0  # how many recorded calls are running now
+        self.after: Callable[[int, Call, Any], Any] | None = None  # edits, saving, gradients, followers
+        self.after_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
+        self.inputs_from_call = False  # whether tensors given to a root module call are inputs (in `recording`)
+        self.failed = ""  # the operation that raised
+        self.failed_scope = -1  # the module call it raised in
+        self._buffers: dict[int, Tensor] | None = None
+
+    # -- the hot path ------------------------------------------------------------------------------------------------
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        call = CALLS.get(func)
+        if call is None or not call.plain or kwargs or self.careful:
+            return self._special(func, args, kwargs or {}, _frame(1))
+        known, versions, refs = self.known, self.versions, self.refs
+        begin = len(refs)
+        try:
+            for value in args:
+                kind = type(value)
+                if kind is Tensor or kind is Parameter:
+                    key = id(value)
+                    ref = known.get(key)
+                    if ref is None:
+                        if kind is Tensor or not self.is_fresh(key):
+                            break
+                        ref = self.store(value)
+                    elif value._version != versions.get(key, 0):
+                        break
+                    refs.append(ref)
+                elif kind not in ATOMS:
+                    break
+            else:
+                kind = None
+        except RuntimeError:  # inference tensors count no writes
+            pass
+        if kind is not None and args:  # something new or nested among the arguments
+            del refs[begin:]
+            return self._special(func, args, {}, _frame(1))
+        frame = _frame(1)
+        code = frame.f_code
+        if code not in _DIRECT:
+            frame = user_frame(frame)
+            code = frame.f_code
+        start = perf_counter_ns()
+        try:
+            out = func(*args)
+        except BaseException:
+            del refs[begin:]
+            self.failed = call.name
+            raise
+        nanoseconds = perf_counter_ns() - start
+        node = self.count
+        if type(out) is Tensor:
+            key = id(out)
+            known[key] = node << SLOT_BITS
+            try:
+                version = out._version
+            except RuntimeError:
+                version = 0
+            if version or key in versions:
+                versions[key] = version
+        elif not self.claim(out, node):
+            del refs[begin:]
+            return out
+        if _autocast_enabled():
+            self.autocast[node] = autocast_settings()
+        self.count = node + 1
+        self.append((call, args, None, out, begin, self.scope, code, frame.f_lasti, nanoseconds, _grad_enabled()))
+        if self.after is not None:
+            return self.after(node, call, out)
+        return out
+
+    # -- everything rarer --------------------------------------------------------------------------------------------
+
+    def _special(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        call = learn(func)
+        if call.skip:
+            return func(*args, **kwargs)
+        if call.twin is not None and self.opened is not func:
+            return self._open(call, args, kwargs)
+        args, kwargs = _snapshot(args), {name: _snapshot(value) for name, value in kwargs.items()}
+        return self.record(call, args, kwargs, user_frame(frame))
+
+    def _open(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a composite's twin with the recorder on, so that what is inside arrives op by op."""
+        outer, self.opened = self.opened, call.function
+        _push(self)
+        try:
+            return call.twin(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            _pop()
+            self.opened = outer
+
+    def record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Run one operation of any kind and keep its row."""
+        refs = [self.ref_of(tensor) for tensor in leaves((args, kwargs))]
+        written = written_tensors(call, args, kwargs)
+        if written:
+            self.memory.protect(written)
+        node = self.count
+        if call.random is not None and call.random(args, kwargs):
+            self.random_states[node] = random_state(args, kwargs)
+        start = perf_counter_ns()
+        self.inside += 1
+        try:
+            out = call.function(*args, **kwargs)
+        except BaseException:
+            self.failed = call.name
+            raise
+        finally:
+            self.inside -= 1
+        nanoseconds = perf_counter_ns() - start
+        if call.leaks:
+            self.memory.leak(args[0])
+        node = self.count  # a function that is not opened may have called back into user code
+        returned = self.claim(out, node)
+        if written:
+            self._claim_written(written, out, node, returned)
+        if not returned and not written:
+            self.random_states.pop(node, None)
+            return out
+        if call.level == "aten":
+            self.unsettled.update(id(tensor) for tensor in leaves(out))
+        if _autocast_enabled():
+            self.autocast[node] = autocast_settings()
+        self.count = node + 1
+        begin = len(self.refs)
+        self.refs += refs
+        cells = (call, args, kwargs, out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds, _grad_enabled())
+        self.append(cells)
+        if written:
+            self.wrote.add(node)
+            self.memory.written(written)
+        if self.after is not None:
+            return self.after(node, call, out)
+        return out
+
+    # -- refs --------------------------------------------------------------------------------------------------------
+
+    def adopt(self, tensor: Tensor) -> int:
+        """The ref of a tensor that is not known, or whose value is no longer the one we know."""
+        if type(tensor) is Parameter and id(tensor) not in self.known and self.is_fresh(id(tensor)):
+            return self.store(tensor)
+        return self.memory.adopt(tensor)
+
+    def is_fresh(self, key: int) -> bool:
+        """Whether nothing is known of a tensor's memory either."""
+        return key not in self.memory.stale and key not in self.memory.leaked
+
+    def ref_of(self, tensor: Tensor) -> int:
+        """The ref of the value a tensor holds now."""
+        ref = self.known.get(id(tensor))
+        if ref is None or version_of(tensor) != self.versions.get(id(tensor), 0):
+            return self.adopt(tensor)
+        return ref
+
+    def store(self, tensor: Tensor) -> int:
+        """A ref for a parameter or buffer."""
+        ref = ~len(self.stored)
+        self.stored.append(tensor)
+        if self.distributed and self.scope >= 0:  # FSDP exchanges the parameters around each forward
+            module = self.scopes[4 * self.scope + 1]
+            for name, held in module._parameters.items():
+                if held is tensor:
+                    self.homes[id(tensor)] = (module, name)
+        self.know(tensor, ref)
+        return ref
+
+    def is_stored(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a parameter or a buffer of a module that is running, or of the model."""
+        if isinstance(tensor, Parameter):
+            return True
+        scope = self.scope
+        while scope >= 0:
+            outer, module = self.scopes[4 * scope : 4 * scope + 2]
+            if any(buffer is tensor for buffer in module._buffers.values()):
+                return True
+            scope = outer
+        if self._buffers is None:
+            self._buffers = {id(buffer): buffer for buffer in self.model.buffers()} if self.model is not None else {}
+        return self._buffers.get(id(tensor)) is tensor
+
+    def know(self, tensor: Tensor, ref: int) -> None:
+        """From now on this tensor holds that value."""
+        key = id(tensor)
+        self.known[key] = ref
+        version = version_of(tensor)
+        if version or key in self.versions:
+            self.versions[key] = version
+
+    def claim(self, out: Any, node: int) -> int:
+        """Know every tensor in a result; how many there were."""
+        slot = -1
+        for slot, tensor in enumerate(leaves(out)):
+            self.know(tensor, node << SLOT_BITS | slot)
+        return slot + 1
+
+    def _claim_written(self, written: list[Tensor], out: Any, node: int, returned: int) -> None:
+        """Tensors written but not returned become further outputs of the row."""
+        answers = {id(tensor) for tensor in leaves(out)}
+        extra = tuple(tensor for tensor in written if id(tensor) not in answers)
+        for slot, tensor in enumerate(extra, returned):
+            self.know(tensor, node << SLOT_BITS | slot)
+        if extra:
+            self.writers[node] = extra
+
+    def add(self, mark: str, out: Any, refs: list[int], args: tuple[Any, ...] = (), note: str = "") -> int:
+        """A row for something that was not a call; the ref of its first tensor."""
+        node = self.count
+        self.claim(out, node)
+        self.count = node + 1
+        call = MARKS[mark]
+        begin = len(self.refs)
+        self.refs += refs
+        self.append((call, args, None, out, begin, self.scope, None, 0, 0, _grad_enabled()))
+        if note:
+            self.notes[node] = note
+        if self.after is not None:
+            self.after(node, call, out)
+        return node << SLOT_BITS
+
+    def row(self, node: int) -> Row:
+        """One row, to be read."""
+        start = node * WIDTH
+        row = Row(*self.rows[start : start + WIDTH])
+        end = self.rows[start + WIDTH + REFS] if node + 1 < self.count else len(self.refs)
+        return row._replace(refs=self.refs[row.refs : end])
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def keeps(self, ref: int) -> bool:
+        """Whether a value is kept by reference and must not change."""
+        return self.saved is None or ref in self.saved or ref < 0
+
+    def outputs(self, node: int) -> list[Any]:
+        """The tensors of a row: what it returned, then what else it wrote; what is known of them once let go."""
+        out = self.rows[node * WIDTH + OUT]
+        if self.saved is not None and hasattr(out, "metas"):
+            return list(out.metas)
+        found = leaves(out)
+        return [*found, *self.writers[node]] if node in self.writers else found
+
+    def values_since(self, node: int, stored: int) -> Iterator[tuple[int, Tensor]]:
+        """Every live value from a row and a stored tensor on, with its ref."""
+        for number in range(stored, len(self.stored)):
+            yield ~number, self.stored[number]
+        for row in range(node, self.count):
+            for slot, tensor in enumerate(self.outputs(row)):
+                ref = row << SLOT_BITS | slot
+                if not isinstance(tensor, Tensor):
+                    tensor = self.live[ref]() if ref in self.live else None
+                if tensor is not None:
+                    yield ref, tensor
+
+    def value(self, ref: int) -> Tensor:
+        """The tensor a ref names, as it was; raises ValueUnavailable."""
+        return bare(self._held(ref))
+
+    def exact(self, ref: int) -> Tensor:
+        """The value as it ran, for replay."""
+        if ref in self.altered:
+            raise ValueUnavailable("it was stored in another form (device, dtype or transform)")
+        tensor = self._held(ref)
+        if is_wrapped(tensor):
+            raise ValueUnavailable("values inside vmap, grad or jvp live only while the transform runs")
+        return tensor
+
+    def _held(self, ref: int) -> Tensor:
+        copied = self.memory.copies.get(ref)
+        if copied is not None:
+            return copied
+        if ref in self.memory.lost:
+            raise ValueUnavailable(self.memory.lost[ref])
+        if self.saved is None or ref < 0:
+            tensor = self.stored[~ref] if ref < 0 else self.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK]
+            version = self.versions.get(id(tensor), 0)
+        elif ref in self.saved:
+            tensor, version = self.saved[ref]
+        else:
+            raise ValueUnavailable("it was not saved: layers_to_save did not ask for it")
+        if version_of(tensor) != version and id(tensor) not in self.unsettled:
+            raise ValueUnavailable("it was written in place after the pass; tl.Save(guard='clone') keeps copies")
+        if is_freed(tensor):
+            raise ValueUnavailable(
+                "its memory was freed by the model (FSDP does that); tl.Save(guard='clone') keeps copies"
+            )
+        return tensor
+
+    def edit(self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str) -> Tensor:
+        """Put an edited tensor in the place of a value that was just made; the tensor the model goes on with."""
+        node, start = ref >> SLOT_BITS, (ref >> SLOT_BITS) * WIDTH
+        state = random_state((), {})
+        new = apply(old)
+        if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
+            got = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
+            name = self.row(node).call.name
+            raise BadArgument(
+                f"the edit of {name} (operation {node}) returned {got}; its output is {tuple(old.shape)} {old.dtype}"
+            )
+        if node + 1 < self.count and ref in self.refs[self.rows[start + WIDTH + REFS] :]:
+            made = self.add("edit", new, [ref], (apply, state))  # others have read the value as it was
+            self.edited[made >> SLOT_BITS] = text
+            return new
+        self.edited[node] = text
+        self.edit_functions[node] = (ref & SLOT_MASK, apply, state)
+        if node in self.wrote and any(
+            old is tensor for tensor in leaves((self.rows[start + ARGS], self.rows[start + KWARGS]))
+        ):
+            with torch.no_grad():
+                old.copy_(new)  # the model may go on with the tensor it passed in
+            self.know(old, ref)
+            return old
+        self.rows[start + OUT] = swap(self.rows[start + OUT], old, new)
+        if self.saved is not None and ref in self.saved:
+            self.saved[ref] = (new, version_of(new))
+        self.know(new, ref)
+        return new
+
+    # -- modules, called by `modules` --------------------------------------------------------------------------------
+
+    def entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """A root call, or a call of a module that would choose a fused kernel if nobody watched."""
+        if self.scopes[4 * self.scope] < 0 and self.inputs_from_call:
+            for tensor in leaves((args, kwargs)):
+                if id(tensor) not in self.known and not self.is_stored(tensor):
+                    self.add("input", tensor, [])
+        if isinstance(module, FUSED_MODULES) and not module.training and not self.fused and not self.remarks:
+            self.remarks.append(
+                "a fused attention path was opened to show its operations: results may differ from the plain run in "
+                "the last bits; fused=True keeps it closed"
+            )
+
+    def failed_in(self, scope: int) -> None:
+        """An exception is passing through a module call: remember the innermost."""
+        if self.failed_scope < 0:
+            self.failed_scope = scope
+
+
+# -- small facts about torch's state ---------------------------------------------------------------------------------
+
+
+def version_of(tensor: Tensor) -> int:
+    """Torch's count of writes to a tensor's memory; inference tensors have none."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return 0
+
+
+def written_tensors(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors this very call will write to."""
+    found: list[Tensor] = []
+    if "out" in kwargs and kwargs["out"] is not None:
+        found += leaves(kwargs["out"])
+    if call.writes:
+        if call.name in ("batch_norm", "instance_norm") and not (len(args) > 5 and args[5]):
+            return found
+        for place in call.writes:
+            if isinstance(place, int):
+                found += leaves(args[place]) if place < len(args) else ()
+            elif place in kwargs and place != "out":
+                found += leaves(kwargs[place])
+    return found
+
+
+def autocast_settings() -> tuple[tuple[str, bool, Any], ...]:
+    """Which devices autocast now, and to what."""
+    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    return tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)
+
+
+def random_state(args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The generators a random op may draw from, as they stand before it."""
+    generator = kwargs.get("generator")
+    if generator is not None:
+        return {"generator": (generator, generator.get_state())}
+    states: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    devices = {tensor.device for tensor in leaves((args, kwargs))} | {torch.device(kwargs.get("device") or "cpu")}
+    for device in devices:
+        if device.type == "cuda":
+            states[str(device)] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def _snapshot(value: Any) -> Any:
+    """Arguments as they are now: a list may grow after the call."""
+    kind = type(value)
+    if kind is list:
+        return [_snapshot(item) for item in value]
+    if kind is tuple:
+        return tuple(_snapshot(item) for item in value)
+    return dict(value) if kind is dict else value
+
+
+# -- where in the code we are ----------------------------------------------------------------------------------------
+
+_DIRECT: set[CodeType] = set()  # code whose frames need no walk: the user's, and forwards of torch's own modules
+_passing: set[CodeType] = set()  # torch's and our own machinery
+_TORCH = torch.__path__[0]
+_OURS = __file__.rsplit("/", 2)[0]
+
+
+def user_frame(frame: FrameType) -> FrameType:
+    """The nearest frame a person would recognise: their own code, or a torch module's forward."""
+    found: FrameType | None = frame
+    while found is not None:
+        code = found.f_code
+        if code in _DIRECT or (code not in _passing and _judge(code)):
+            return found
+        found = found.f_back
+    return frame
+
+
+def _judge(code: CodeType) -> bool:
+    file = code.co_filename
+    machinery = file.startswith((_TORCH, _OURS, "<frozen"))
+    module_code = file.startswith(_TORCH + "/nn/modules/") and not file.endswith("/module.py")
+    if machinery and not module_code:
+        _passing.add(code)
+        return False
+    _DIRECT.add(code)
+    return True
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether code is neither torch's nor ours."""
+    return not code.co_filename.startswith((_TORCH, _OURS, "<frozen"))

@@ -1,0 +1,211 @@
+"""Running a model, or any code, under a recorder: the verbs of this room."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from torcheer.capture import modules
+from torcheer.capture.recorder import Recorder, is_users
+from torcheer.capture.requests import Requests
+from torcheer.capture.saving import Save, StopEarly
+from torcheer.capture.trace import LiveTrace
+from torcheer.capture.trees import leaves
+from torcheer.errors import BadArgument, NotAModel, WrongInputs
+from torcheer.history import ModelHistory
+
+
+def log_forward_pass(
+    model: torch.nn.Module,
+    inputs: Any = (),
+    *,
+    input_kwargs: Mapping[str, Any] | None = None,
+    layers_to_save: Any = "all",
+    save_gradients: bool = False,
+    edits: Mapping[Any, Any] | None = None,
+    seed: int | None = None,
+    fused: bool = False,
+    level: str = "function",
+) -> ModelHistory:
+    """Run `model` once and return everything that happened."""
+    args, kwargs = _as_call(model, inputs), dict(input_kwargs or {})
+    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
+    if seed is not None:
+        torch.manual_seed(seed)
+        session.trace.seed = seed
+    recorder = session.recorder
+    with session.running():
+        for tensor in leaves((args, kwargs)):
+            recorder.add("input", tensor, [])
+        given = recorder.count
+        try:
+            with recorder:
+                out = model(*args, **kwargs)
+        except TypeError as error:
+            if recorder.count == given:
+                _check_inputs(model, args, kwargs, error)
+            raise
+        for tensor in leaves(out):
+            recorder.add("output", tensor, [recorder.ref_of(tensor)])
+    return session.history
+
+
+@contextmanager
+def recording(
+    model: torch.nn.Module | None = None,
+    *,
+    layers_to_save: Any = "all",
+    save_gradients: bool = False,
+    edits: Mapping[Any, Any] | None = None,
+    fused: bool = False,
+    level: str = "function",
+) -> Iterator[ModelHistory]:
+    """Record everything torch does inside the block: a training step, a `generate` loop."""
+    if model is not None:
+        _check_model(model)
+    session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
+    session.recorder.inputs_from_call = True
+    with session.running(), session.recorder:
+        yield session.history
+
+
+class _Session:
+    """One capture from start to end."""
+
+    def __init__(
+        self, model: Any, layers_to_save: Any, save_gradients: bool, edits: Any, *, fused: bool, level: str
+    ) -> None:
+        if level not in ("function", "aten"):
+            raise BadArgument(
+                f"level={level!r}: 'function' records what the code calls, 'aten' also what runs below it"
+            )
+        self.recorder = Recorder(model, fused)
+        self.trace = LiveTrace(self.recorder)
+        self.trace.origin = _asked_by(sys._getframe(2))
+        self.history = ModelHistory(self.trace)
+        self.level = level
+        self.requests: Requests | None = None
+        self.trace.on_follow = self._listen
+        if layers_to_save != "all" or save_gradients or edits:
+            self._listen()
+            assert self.requests is not None
+            save = layers_to_save if isinstance(layers_to_save, Save) else Save(layers_to_save)
+            self.requests.read(save, save_gradients, edits)
+
+    def _listen(self) -> None:
+        """Somebody wants to hear of each operation as it runs."""
+        if self.requests is None:
+            self.requests = Requests(self.recorder, self.trace, self.history)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Watch modules, and leave torch as it was found, whatever happens."""
+        started = perf_counter()
+        modules.start(self.recorder)
+        try:
+            with ExitStack() as stack:
+                if "torch._dynamo" in sys.modules:  # compiled code runs as the eager program it was made from
+                    stack.enter_context(_uncompiled(self.recorder.model))
+                if self.level == "aten":
+                    from torcheer.capture.aten import looking_below
+
+                    stack.enter_context(looking_below(self.recorder))
+                yield
+        except StopEarly:
+            self.trace.stopped = "stopped early, everything asked for was saved"
+        except BaseException as error:
+            self.trace.stopped = self._why(error)
+            error.history = self.history  # type: ignore[attr-defined]
+            raise
+        finally:
+            modules.stop(self.recorder)
+            self.trace.elapsed_secs = perf_counter() - started
+            self.trace.finish()
+            self.trace.on_follow = _nothing
+            self.recorder.after = self.recorder.after_module = None  # no cycles: a dropped history frees its tensors
+        if self.requests is not None:
+            self.requests.finish()
+
+    def _why(self, error: BaseException) -> str:
+        where = f" in {self.recorder.failed}" if self.recorder.failed else ""
+        return f"{type(error).__name__}{where}: {error}"
+
+
+def _asked_by(frame: Any) -> tuple[Any, int]:
+    """The user's line that started the capture."""
+    while frame.f_back is not None and not (
+        is_users(frame.f_code) and "/contextlib.py" not in frame.f_code.co_filename
+    ):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def _uncompiled(model: torch.nn.Module | None) -> Iterator[None]:
+    """Run compiled functions and modules as the Python they were made from."""
+    compiled = [m for m in model.modules() if m._compiled_call_impl is not None] if model is not None else []
+    calls = [module._compiled_call_impl for module in compiled]
+    with torch.compiler.set_stance("force_eager"):
+        for module in compiled:
+            module._compiled_call_impl = None
+        try:
+            yield
+        finally:
+            for module, call in zip(compiled, calls, strict=True):
+                module._compiled_call_impl = call
+
+
+def _check_model(model: Any) -> None:
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise NotAModel(f"{model.__name__} is a class; give a model made from it: {model.__name__}(…)")
+    if not isinstance(model, torch.nn.Module):
+        hint = "; record a function with `with tl.recording() as history:`" if callable(model) else ""
+        raise NotAModel(f"expected an nn.Module, got {type(model).__name__}{hint}")
+
+
+def _check_inputs(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> None:
+    """Say it better when the model does not take what it was given."""
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as reason:
+        taken = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
+        count = f"{len(args)} {'was' if len(args) == 1 else 'were'} given"
+        words = f" and the keywords {', '.join(kwargs)}" if kwargs else ""
+        raise WrongInputs(f"{type(model).__name__}.forward({taken}): {count}{words}: {reason}") from error
+
+
+def _as_call(model: Any, inputs: Any) -> tuple[Any, ...]:
+    """Inputs as positional arguments: a tuple or list is several, unless forward takes exactly one."""
+    _check_model(model)
+    if isinstance(inputs, tuple):
+        return inputs
+    if isinstance(inputs, list) and not _takes_one(model, len(inputs)):
+        return tuple(inputs)
+    return (inputs,)
+
+
+def _takes_one(model: torch.nn.Module, given: int) -> bool:
+    """Whether forward has room for one argument but not for `given`: a detection model takes a list of images."""
+    try:
+        parameters = list(inspect.signature(model.forward).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    annotation = str(positional[0].annotation).lower() if positional else ""
+    return given > len(positional) or "list" in annotation or "sequence" in annotation

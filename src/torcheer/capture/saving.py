@@ -1,0 +1,160 @@
+"""Keeping only what was asked for."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.capture.memory import copy_of, grad_fn_name
+from torcheer.capture.recorder import ARGS, KWARGS, OUT, SLOT_BITS, WIDTH, Recorder, version_of
+from torcheer.capture.trace import meta_of
+from torcheer.capture.trees import walk
+from torcheer.errors import BadArgument
+
+
+@dataclass(frozen=True)
+class Save:
+    """What to keep, and in which form."""
+
+    layers: Any = "all"  # "all", "none", or names, module paths, positions, patterns and functions
+    device: Any = None  # move values there
+    dtype: torch.dtype | None = None  # store values in this type
+    transform: Callable[[Tensor], Tensor] | None = None  # store what this returns instead
+    detach: bool = False  # without the autograd graph
+    stop_early: bool = False  # stop the pass once everything asked for has been seen
+    guard: str = "write"  # "write": copy when torch is about to write; "clone": copy at once
+
+    def __post_init__(self) -> None:
+        if self.guard not in ("write", "clone"):
+            raise BadArgument(
+                f"guard={self.guard!r}: 'write' copies a value when torch writes to it, 'clone' copies at once"
+            )
+        if isinstance(self.layers, str) and self.layers not in ("all", "none"):
+            object.__setattr__(self, "layers", [self.layers])
+        if callable(self.layers) or isinstance(self.layers, int):
+            object.__setattr__(self, "layers", [self.layers])
+        if self.stop_early and isinstance(self.layers, str):
+            raise BadArgument("stop_early needs a list of layers to stop after")
+
+    @property
+    def is_plain(self) -> bool:
+        """Everything, as it is: the recorder's own way."""
+        return self.layers == "all" and not self.alters and not self.detach and self.guard == "write"
+
+    @property
+    def alters(self) -> bool:
+        """Whether what is stored differs from what ran."""
+        return self.device is not None or self.dtype is not None or self.transform is not None
+
+
+class StopEarly(BaseException):
+    """Everything asked for has been seen. Not an Exception: the model's own handlers must not catch it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What is left of a row whose tensors were let go."""
+
+    metas: tuple[Any, ...]
+    grad_fn: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """Arguments without their tensors."""
+
+    tensors: tuple[tuple[tuple[int | str, ...], Any], ...]  # where tensors entered, and the parameters among them
+    settings: tuple[Any, ...]  # the rest
+
+
+class Keeper:
+    """Lets go of what was not asked for, row by row."""
+
+    def __init__(self, save: Save, recorder: Recorder, window: int = 0) -> None:
+        self.save = save
+        self.recorder = recorder
+        self._window = window  # positions from the end are certain only this much later
+        self._recent: list[int] = []
+        self._weak_recorder = weakref.ref(recorder)
+        self._saved: dict[int, tuple[Tensor, int]] = {}
+        recorder.saved = self._saved
+        recorder.live = {}
+
+    def op(self, node: int, wanted: bool) -> None:
+        """A row is complete: keep its values or let them go."""
+        if wanted:
+            self.keep(node)
+        self._recent.append(node)
+        while len(self._recent) > self._window:
+            self._let_go(self._recent.pop(0))
+
+    def finish(self, count: int, positions: set[int]) -> None:
+        """The run is over: positions from the end are known now."""
+        for node in self._recent:
+            if node - count in positions:
+                self.keep(node)
+            self._let_go(node)
+        self._recent.clear()
+
+    def keep(self, node: int) -> None:
+        """Keep every output of a row whose tensors are still here."""
+        for slot, tensor in enumerate(self.recorder.outputs(node)):
+            self.keep_value(node << SLOT_BITS | slot, tensor)
+
+    def keep_value(self, ref: int, tensor: Tensor) -> None:
+        """Keep one value, in the form that was asked for."""
+        recorder, save = self.recorder, self.save
+        if ref in self._saved or ref in recorder.memory.copies:
+            return
+        if save.alters:
+            value = tensor.detach() if save.detach else tensor
+            value = save.transform(value) if save.transform is not None else value
+            value = value.to(device=save.device, dtype=save.dtype) if isinstance(value, Tensor) else value
+            recorder.memory.copies[ref] = copy_of(value) if value is tensor else value
+            recorder.altered.add(ref)
+        elif save.guard == "clone":
+            recorder.memory.copies[ref] = copy_of(tensor).detach() if save.detach else tensor.clone()
+        else:
+            self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
+
+    def _let_go(self, node: int) -> None:
+        recorder = self.recorder
+        start = node * WIDTH
+        outputs = recorder.outputs(node)
+        for slot, tensor in enumerate(outputs):
+            ref, key = node << SLOT_BITS | slot, id(tensor)
+            recorder.live[ref] = weakref.ref(tensor, partial(_forget, self._weak_recorder, ref, key))
+        first = outputs[0] if outputs else None
+        recorder.rows[start + OUT] = Gone(tuple(meta_of(tensor) for tensor in outputs), grad_fn_name(first))
+        recorder.writers.pop(node, None)
+        if not isinstance(recorder.rows[start + ARGS], Outline):
+            leaves = [
+                (path[1:], value)
+                for path, value in walk((recorder.rows[start + ARGS], recorder.rows[start + KWARGS] or {}))
+            ]
+            recorder.rows[start + ARGS] = Outline(
+                tuple(
+                    (path, value if isinstance(value, torch.nn.Parameter) else None)
+                    for path, value in leaves
+                    if isinstance(value, Tensor)
+                ),
+                tuple((path, value) for path, value in leaves if not isinstance(value, Tensor)),
+            )
+            recorder.rows[start + KWARGS] = None
+
+
+def _forget(weak: weakref.ref[Recorder], ref: int, key: int, _: Any) -> None:
+    """A tensor died: its id may be used again."""
+    recorder = weak()
+    if recorder is None:
+        return
+    recorder.live.pop(ref, None)
+    if recorder.known.get(key) == ref:
+        del recorder.known[key]
+        recorder.versions.pop(key, None)

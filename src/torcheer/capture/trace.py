@@ -1,0 +1,330 @@
+"""From the recorder's rows to the records people read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.capture.calls import learn
+from torcheer.capture.memory import grad_fn_name
+from torcheer.capture.recorder import SLOT_BITS, SLOT_MASK, Recorder, Row, is_users
+from torcheer.capture.trees import Path, walk
+from torcheer.errors import ValueUnavailable
+from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
+
+
+class LiveTrace:
+    """A capture as a history reads it: ops are built when asked for, and once."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.seed: int | None = None
+        self.elapsed_secs = 0.0
+        self.stopped = ""
+        self.gradient_log: Any = None
+        self.finished = False
+        self.origin: tuple[Any, int] = (None, 0)  # the code that asked for the capture
+        self._ops: list[Op] = []
+        self._exits: dict[int, list[int]] = {}  # node -> scopes that returned it
+        self._exits_read = 0
+        self._calls: dict[int, ModuleCall | None] = {}  # scope -> its module call
+        self._call_counts: dict[str, int] = {}
+        self._scopes_read = 0
+        self._names: _Names | None = None
+        self._below: dict[int, list[Op]] | None = None
+        self._readers: list[Callable[[Op], object]] = []
+        self.on_follow: Callable[[], None] = lambda: None
+
+    # -- what a history asks -----------------------------------------------------------------------------------------
+
+    def ops(self) -> list[Op]:
+        """Every operation so far."""
+        recorder = self.recorder
+        if len(self._ops) < recorder.count:
+            self._read_scopes()
+            self._read_exits()
+            for node in range(len(self._ops), recorder.count):
+                self._ops.append(self.build(node))
+        return self._ops
+
+    def info(self) -> RunInfo:
+        """The run's own facts."""
+        names = self._stored_names()
+        return RunInfo(
+            model=names.title,
+            seed=self.seed,
+            elapsed_secs=self.elapsed_secs,
+            modules=names.modules,
+            stored=names.stored,
+            notes=tuple(self.recorder.remarks),
+            stopped=self.stopped,
+        )
+
+    def is_saved(self, index: int, output: int) -> bool:
+        """Whether `value` would answer."""
+        try:
+            self.value(index, output)
+        except ValueUnavailable:
+            return False
+        return True
+
+    def value(self, index: int, output: int) -> Tensor:
+        """The tensor an op returned."""
+        return self.recorder.value(index << SLOT_BITS | output)
+
+    def gradients(self, index: int, output: int) -> list[Any]:
+        """The gradients that reached it, one per backward call."""
+        return [] if self.gradient_log is None else self.gradient_log.of(index << SLOT_BITS | output)
+
+    def stored_gradients(self, name: str) -> list[Any]:
+        """The gradients of one parameter, one per backward call."""
+        tensor = self._stored_names().tensors.get(name)
+        return [] if self.gradient_log is None or tensor is None else self.gradient_log.of(-id(tensor))
+
+    def below(self, index: int) -> list[Op]:
+        """The aten operations that ran under one op, where `level="aten"` asked for them."""
+        if self._below is None:
+            self._below = {}
+            for number, (node, function, metas, nanoseconds) in enumerate(self.recorder.below):
+                call = learn(function)
+                op = Op(
+                    number,
+                    call.name,
+                    "op",
+                    outputs=metas,
+                    function=call.where,
+                    level="aten",
+                    under=node,
+                    elapsed_secs=nanoseconds / 1e9,
+                )
+                self._below.setdefault(node, []).append(op)
+        return self._below.get(index, [])
+
+    def follow(self, reader: Callable[[Op], object]) -> None:
+        """Hand every op so far to `reader`, then each new one as it runs."""
+        for op in list(self.ops()):
+            reader(op)
+        if not self.finished:
+            self._readers.append(reader)
+            self.on_follow()
+
+    def tell(self) -> None:
+        """Hand the newest operations to those who follow."""
+        told = len(self._ops)
+        for op in self.ops()[told:]:
+            for reader in self._readers:
+                reader(op)
+
+    def finish(self) -> None:
+        """The run is over: what was built on the way is built again with what is known now."""
+        self.finished = True
+        self._ops, self._exits, self._exits_read = [], {}, 0
+
+    # -- building ----------------------------------------------------------------------------------------------------
+
+    def build(self, node: int) -> Op:
+        """One operation's record, as far as it is known now."""
+        self._read_scopes()
+        recorder = self.recorder
+        row = recorder.row(node)
+        call = row.call
+        parents, stored, settings = self._arguments(row)
+        copies = recorder.memory.copies if recorder.saved is None else {}
+        refs = (node << SLOT_BITS | slot for slot in range(SLOT_MASK))
+        outputs = [copies.get(ref, tensor) for ref, tensor in zip(refs, recorder.outputs(node), strict=False)]
+        return Op(
+            index=node,
+            name=call.name,
+            kind=call.name if call.mark else "op",
+            parents=parents,
+            outputs=tuple(meta_of(tensor) for tensor in outputs),
+            stored=stored,
+            modules=self._modules(row.scope),
+            output_of=tuple(c for c in map(self._module_call, self._exits.get(node, ())) if c is not None),
+            source=self._source(row.code, row.lasti, row.scope),
+            site=_site(row.code, row.lasti),
+            elapsed_secs=row.nanoseconds / 1e9,
+            function=call.where,
+            grad_fn=self._grad_fn(node, row),
+            settings=settings,
+            inplace=node in recorder.wrote,
+            view=call.view,
+            random=node in recorder.random_states,
+            level=call.level,
+            edited=recorder.edited.get(node, ""),
+            note=recorder.notes.get(node, ""),
+        )
+
+    def _grad_fn(self, node: int, row: Row) -> str:
+        if hasattr(row.out, "metas"):  # let go of by `saving`
+            return str(row.out.grad_fn)
+        outputs = self.recorder.outputs(node)
+        return self.recorder.memory.grad_fns.get(node << SLOT_BITS) or (grad_fn_name(outputs[0]) if outputs else "")
+
+    def _arguments(self, row: Row) -> tuple[tuple[Edge, ...], tuple[Stored, ...], tuple[Any, ...]]:
+        parents: list[Edge] = []
+        stored: list[Stored] = []
+        settings = []
+        refs = iter(row.refs)
+        if row.call.mark:
+            for place, ref in enumerate(dict.fromkeys(refs)):
+                self._enters(ref, (place,), None, parents, stored)
+            return tuple(parents), tuple(stored), ()
+        if hasattr(row.args, "settings"):  # let go of by `saving`
+            for (where, parameter), ref in zip(row.args.tensors, refs, strict=True):
+                self._enters(ref, where, parameter, parents, stored)
+            return tuple(parents), tuple(stored), row.args.settings
+        for path, value in walk((row.args, row.kwargs or {})):
+            where = path[1:]
+            if isinstance(value, Tensor):
+                self._enters(next(refs), where, value, parents, stored)
+            else:
+                settings.append((where, value))
+        return tuple(parents), tuple(stored), tuple(settings)
+
+    def _enters(self, ref: int, where: Path, tensor: Tensor | None, parents: list[Edge], stored: list[Stored]) -> None:
+        """One tensor argument: made by an operation, held by the model, or both once something wrote to a parameter."""
+        if ref >= 0:
+            parents.append(Edge(ref >> SLOT_BITS, ref & SLOT_MASK, where))
+        if ref < 0:
+            tensor = self.recorder.stored[~ref]
+        if tensor is not None and (ref < 0 or self._stored_names().holds(tensor)):
+            stored.append(self._stored_names().describe(tensor, where, self.recorder.homes.get(id(tensor))))
+
+    def _stored_names(self) -> _Names:
+        if self._names is None:
+            recorder = self.recorder
+            roots = [recorder.model] if recorder.model is not None else []
+            for position in range(0, len(recorder.scopes), 4):
+                if recorder.scopes[position] < 0:
+                    roots.append(recorder.scopes[position + 1])
+            names = _Names(list(dict.fromkeys(roots)), titled=recorder.model is not None)
+            if not self.finished:
+                return names
+            self._names = names
+        return self._names
+
+    # -- modules -----------------------------------------------------------------------------------------------------
+
+    def _read_scopes(self) -> None:
+        scopes, names = self.recorder.scopes, self._stored_names()
+        for scope in range(self._scopes_read, len(scopes) // 4):
+            module = scopes[4 * scope + 1]
+            address = names.address(module)
+            count = self._call_counts[address] = self._call_counts.get(address, 0) + 1
+            self._calls[scope] = ModuleCall(address, count, type(module).__name__) if address else None
+        self._scopes_read = len(scopes) // 4
+
+    def _read_exits(self) -> None:
+        exits = self.recorder.exits
+        for position in range(self._exits_read, len(exits), 2):
+            refs = exits[position + 1]
+            for ref in refs if isinstance(refs, tuple) else (refs,):
+                if ref is not None and ref >= 0:
+                    scopes = self._exits.setdefault(ref >> SLOT_BITS, [])
+                    if exits[position] not in scopes:
+                        scopes.insert(0, exits[position])
+        self._exits_read = len(exits)
+
+    def _module_call(self, scope: int) -> ModuleCall | None:
+        return self._calls.get(scope)
+
+    def _modules(self, scope: int) -> tuple[ModuleCall, ...]:
+        chain: list[ModuleCall] = []
+        while scope >= 0:
+            call = self._calls[scope]
+            if call is not None:
+                chain.append(call)
+            scope = self.recorder.scopes[4 * scope]
+        return tuple(reversed(chain))
+
+    def _source(self, code: Any, lasti: int, scope: int) -> Source | None:
+        """The user's line: that of the call itself, or of the module call around it."""
+        scopes = self.recorder.scopes
+        while code is not None and not is_users(code) and scope >= 0:
+            scope, _, code, lasti = scopes[4 * scope : 4 * scope + 4]
+        if code is not None and not is_users(code):
+            code, lasti = self.origin
+        return Source(code.co_filename, line_of(code, lasti), code.co_qualname) if code is not None else None
+
+
+class _Names:
+    """What the model calls its modules, parameters and buffers."""
+
+    def __init__(self, roots: list[torch.nn.Module], titled: bool) -> None:
+        self.title = type(roots[0]).__name__ if roots else "recording"
+        self.modules: dict[str, ModuleInfo] = {}
+        self.stored: dict[str, Stored] = {}
+        self.tensors: dict[str, Tensor] = {}
+        self._addresses: dict[int, str] = {}
+        self._tensor_names: dict[int, str] = {}
+        for number, root in enumerate(roots):
+            prefix = "" if number == 0 else f"{type(root).__name__}_{number}"
+            if id(root) not in self._addresses:
+                self._read(root, prefix)
+
+    def _read(self, root: torch.nn.Module, prefix: str) -> None:
+        for inner, module in root.named_modules(prefix=prefix):
+            if id(module) in self._addresses:
+                continue
+            self._addresses[id(module)] = inner
+            own = []
+            for kind, group in (("parameter", module._parameters), ("buffer", module._buffers)):
+                for name, tensor in group.items():
+                    if tensor is not None:
+                        full = f"{inner}.{name}" if inner else name
+                        own.append(full)
+                        if id(tensor) not in self._tensor_names:
+                            self._tensor_names[id(tensor)] = full
+                            self.tensors[full] = tensor
+                            self.stored[full] = _stored(tensor, full, kind, ())
+            if inner:
+                self.modules[inner] = ModuleInfo(inner, type(module).__name__, tuple(own))
+
+    def address(self, module: torch.nn.Module) -> str:
+        """Its dotted name, or its type for a module that hangs nowhere."""
+        return self._addresses.get(id(module), type(module).__name__)
+
+    def holds(self, tensor: Tensor) -> bool:
+        """Whether a tensor is a parameter or buffer of the model."""
+        return self.tensors.get(self._tensor_names.get(id(tensor), "")) is tensor
+
+    def describe(self, tensor: Tensor, where: Path, home: tuple[torch.nn.Module, str] | None = None) -> Stored:
+        """A parameter or buffer as one op used it."""
+        name = self._tensor_names.get(id(tensor), "?")
+        if name == "?" and home is not None:
+            name = ".".join(filter(None, (self._addresses.get(id(home[0]), ""), home[1])))
+        kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+        return _stored(tensor, name, kind, where)
+
+
+def _stored(tensor: Tensor, name: str, kind: str, where: Path) -> Stored:
+    meta = meta_of(tensor)
+    return Stored(name, kind, meta.shape, meta.dtype, meta.bytes, tensor.requires_grad, where)
+
+
+def meta_of(tensor: Any) -> TensorMeta:
+    """What is known of a tensor without reading it."""
+    if isinstance(tensor, TensorMeta):
+        return tensor
+    try:
+        size = tensor.numel() * tensor.element_size()
+    except (NotImplementedError, RuntimeError):
+        size = 0
+    return TensorMeta(tuple(tensor.shape), str(tensor.dtype), str(tensor.device), size, tensor.requires_grad)
+
+
+def line_of(code: Any, lasti: int) -> int:
+    """The line an instruction stands on."""
+    lines: Iterator[Any] = code.co_positions()
+    for position, line in enumerate(lines):
+        if position == lasti // 2:
+            return int(line[0] or code.co_firstlineno)
+    return int(code.co_firstlineno)
+
+
+def _site(code: Any, lasti: int) -> tuple[Any, ...]:
+    return (code.co_filename, code.co_firstlineno, lasti) if code is not None else ()

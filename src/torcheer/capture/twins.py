@@ -1,0 +1,139 @@
+"""Copies of torch's Python functions through which a recorder can see.
+
+While a function mode is on, `torch.nn.functional.relu` hands itself to the mode as one closed call. A twin runs the
+same code object with globals in which nothing asks for a mode, so that the operations inside arrive one by one.
+Nothing in torch is changed; a twin is made when it is first needed and kept.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+from torch.nn import Parameter
+
+Function = Callable[..., Any]
+
+_plain: dict[type, bool] = {Tensor: True, Parameter: True, type(None): True}
+
+
+def _is_plain(kind: type) -> bool:
+    """Whether tensors of this type leave torch's functions as they are."""
+    known = _plain.get(kind)
+    if known is None:
+        override = getattr(kind, "__torch_function__", None)
+        known = _plain[kind] = override is None or override is torch._C._disabled_torch_function_impl
+    return known
+
+
+def _has_override(tensors: Iterable[Any]) -> bool:
+    return not all(_is_plain(type(tensor)) for tensor in tensors) and torch._C._is_torch_function_enabled()
+
+
+def _has_override_unary(tensor: Any) -> bool:
+    return not _is_plain(type(tensor)) and torch._C._is_torch_function_enabled()
+
+
+def _has_override_variadic(*tensors: Any) -> bool:
+    return _has_override(tensors)
+
+
+def _hand_over(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """A twin that meets a subclass hands itself over under the name the subclass knows."""
+    return torch.overrides.handle_torch_function(_originals.get(function, function), *args, **kwargs)
+
+
+# What a twin sees instead of torch's questions: subclasses still count, modes do not.
+_ANSWERS: dict[str, Function] = {
+    "has_torch_function": _has_override,
+    "has_torch_function_unary": _has_override_unary,
+    "has_torch_function_variadic": _has_override_variadic,
+    "handle_torch_function": _hand_over,
+}
+
+
+class _Shadow:
+    """A namespace that answers some names itself and asks the original for the rest."""
+
+    def __init__(self, original: Any, names: dict[str, Any]) -> None:
+        self.__dict__.update(names)
+        self._original = original
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def _copy(function: Any, names: dict[str, Any], closure: Any = None) -> Function:
+    twin = types.FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, closure or function.__closure__
+    )
+    twin.__kwdefaults__ = function.__kwdefaults__
+    return twin
+
+
+def _functional_twins() -> tuple[dict[str, Any], dict[Function, Function]]:
+    """One twin of every Python function of torch.nn.functional, all living in one set of globals."""
+    names = dict(vars(functional))
+    names.update(_ANSWERS)
+    twins: dict[Function, Function] = {}
+    for function in vars(functional).values():
+        if isinstance(function, types.FunctionType) and function.__globals__ is vars(functional):
+            twins[function] = _copy(function, names)
+    for function, branch in torch._jit_internal.boolean_dispatched.items():
+        if getattr(function, "__module__", "") == functional.__name__ and branch["if_true"] in twins:
+            cells = [
+                types.CellType(twins.get(cell.cell_contents, cell.cell_contents))
+                if isinstance(cell.cell_contents, types.FunctionType)
+                else cell
+                for cell in function.__closure__ or ()
+            ]
+            twins[function] = _copy(function, function.__globals__, tuple(cells))
+    for name, value in vars(functional).items():
+        if isinstance(value, types.FunctionType) and value in twins:
+            names[name] = twins[value]
+    return names, twins
+
+
+_functional_names, _twins = _functional_twins()
+_functional_shadow = types.SimpleNamespace(**_functional_names)
+
+
+def _engine_twin(function: Any) -> Function:
+    """Let backward run with the recorder on: hooks, checkpoints and Python backward rules are ops too."""
+    return _copy(function, {**function.__globals__, **_ANSWERS})
+
+
+for _function in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
+    _twins[_function] = _engine_twin(_function)
+
+
+_originals: dict[Function, Function] = {twin: function for function, twin in _twins.items()}
+
+
+def twin_of(function: Any) -> Function | None:
+    """The twin of one of torch's functions, or None where it stays closed."""
+    return _twins.get(function)
+
+
+# These ask for a mode to decide between a fused kernel and the explicit path.
+FUSED_MODULES = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
+
+
+def forward_of(kind: type, fused: bool) -> Function | None:
+    """A twin of the forward of one of torch's own modules, or None to call the module's own."""
+    forward = getattr(kind, "forward", None)
+    if not isinstance(forward, types.FunctionType) or not (forward.__module__ or "").startswith("torch.nn.modules."):
+        return None
+    reads = forward.__code__.co_names
+    choosing = issubclass(kind, FUSED_MODULES)
+    if "F" not in reads and not choosing:
+        return None
+    names = dict(forward.__globals__, F=_functional_shadow)
+    if choosing and fused:
+        overrides = _Shadow(torch.overrides, _ANSWERS)
+        names["torch"] = _Shadow(torch, {"overrides": overrides})
+    return _copy(forward, names)

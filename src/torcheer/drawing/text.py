@@ -1,0 +1,109 @@
+"""A history as a tree of text: modules are branches, operations are leaves, arrows name what is not just above."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from torcheer.history import ModelHistory
+from torcheer.history.sizes import human_bytes
+from torcheer.records import ModuleCall
+
+
+@dataclass(slots=True)
+class Branch:
+    """A module call and what ran inside it, in order."""
+
+    call: ModuleCall | None
+    parts: list[Branch | int] = field(default_factory=list)  # an int is the index of an op
+
+
+def draw_text(history: ModelHistory, rolled: bool = False) -> str:
+    """One line per operation, or per layer when `rolled`, indented by the modules it ran inside."""
+    lines = [f"{history.model_name}{' (repeats rolled)' if rolled else ''}"]
+    lines += _draw(_Drawing(history, rolled), _grow(history, rolled), "")
+    return "\n".join(lines) + "\n"
+
+
+def _grow(history: ModelHistory, rolled: bool) -> Branch:
+    """Sort the operations into the module calls they ran inside."""
+    root = Branch(None)
+    path = [root]
+    passes = history.facts.layers.passes
+    for index, op in enumerate(history.ops):
+        if rolled and passes[index] > 1:
+            continue
+        shared = 0
+        while shared < min(len(op.modules), len(path) - 1) and path[shared + 1].call == op.modules[shared]:
+            shared += 1
+        del path[shared + 1 :]
+        for call in op.modules[shared:]:
+            inner = Branch(call)
+            path[-1].parts.append(inner)
+            path.append(inner)
+        path[-1].parts.append(index)
+    return root
+
+
+def _draw(drawing: _Drawing, branch: Branch, indent: str) -> Iterator[str]:
+    for position, part in enumerate(branch.parts):
+        last = position == len(branch.parts) - 1
+        stem, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        if isinstance(part, Branch) and len(part.parts) == 1 and isinstance(part.parts[0], int):
+            yield indent + stem + drawing.op(part.parts[0], inside=part.call)  # a module of one op needs no branch
+        elif isinstance(part, Branch):
+            yield indent + stem + drawing.module(part.call)
+            yield from _draw(drawing, part, indent + deeper)
+        else:
+            yield indent + stem + drawing.op(part)
+
+
+class _Drawing:
+    """Writes single lines, and remembers which operation the line above showed."""
+
+    def __init__(self, history: ModelHistory, rolled: bool) -> None:
+        self._facts = history.facts
+        self._rolled = rolled
+        self._above = -1
+
+    def module(self, call: ModuleCall | None) -> str:
+        """The line of a module call."""
+        assert call is not None
+        again = f":{call.call}" if not self._rolled and self._facts.module_calls[call.address] > 1 else ""
+        return f"{call.address}{again} ({call.type})"
+
+    def op(self, index: int, inside: ModuleCall | None = None) -> str:
+        """The line of an operation."""
+        op, layers = self._facts.ops[index], self._facts.layers
+        layer = layers.all[layers.of[index]]
+        shapes = " ".join("×".join(map(str, meta.shape)) or "scalar" for meta in op.outputs)
+        count = len(layer.ops)
+        parts = [
+            layer.label if self._rolled else layers.label(index),
+            f"×{count}" if self._rolled and count > 1 else "",
+            f"  {shapes}",
+            f"  {human_bytes(sum(stored.bytes for stored in op.stored))} of parameters" if op.stored else "",
+            f"  [{self.module(inside)}]" if inside else "",
+            f"  ← {', '.join(self._sources(index))}" if self._needs_arrow(index) else "",
+            f"  edited: {op.edited}" if op.edited else "",
+            f"  note: {op.note}" if op.note else "",
+        ]
+        self._above = index
+        return "".join(f" {part}" if part.startswith("×") else part for part in parts)
+
+    def _needs_arrow(self, index: int) -> bool:
+        sources = self._sources(index)
+        return bool(sources) and sources != [self._name(self._above)]
+
+    def _sources(self, index: int) -> list[str]:
+        """The names of all parents; when rolled, those of every pass."""
+        layers = self._facts.layers
+        passes = layers.all[layers.of[index]].ops if self._rolled else [index]
+        parents = (edge.parent for each in passes for edge in self._facts.ops[each].parents)
+        return list(dict.fromkeys(self._name(parent) for parent in parents))
+
+    def _name(self, index: int) -> str:
+        if index < 0:
+            return ""
+        layers = self._facts.layers
+        return layers.all[layers.of[index]].label if self._rolled else layers.label(index)

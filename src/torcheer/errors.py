@@ -1,0 +1,38 @@
+"""Every error torcheer raises on purpose; each is also the builtin a caller would expect."""
+
+from __future__ import annotations
+
+
+class TorcheerError(Exception):
+    """Anything torcheer refuses to do, with what was asked, what is there and what to try."""
+
+
+class UnknownLayer(TorcheerError, KeyError):
+    """A key that names no layer, module or position of this history."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class AmbiguousLayer(TorcheerError, LookupError):
+    """One value was asked for where a layer ran several times."""
+
+
+class ValueUnavailable(TorcheerError, LookupError):
+    """A value that was not saved, was freed, or changed behind torch's back."""
+
+
+class BadArgument(TorcheerError, ValueError):
+    """An argument that cannot mean anything here."""
+
+
+class WrongInputs(BadArgument, TypeError):
+    """Inputs that the model's forward does not take."""
+
+
+class NotAModel(TorcheerError, TypeError):
+    """Something that is not an nn.Module where one is needed."""
+
+
+class CannotReplay(TorcheerError, RuntimeError):
+    """Replay was asked for where the live model or its values are gone."""

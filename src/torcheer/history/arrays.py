@@ -1,0 +1,69 @@
+"""Values as they come: torch tensors from a live capture, numpy arrays from a file, told apart by what they can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.errors import ValueUnavailable
+
+BLOCK = 5  # rows and columns of an excerpt
+
+
+def to_numpy(value: Any) -> NDArray[Any]:
+    """A value as a numpy array; number types numpy lacks become float32."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
+        return np.asarray(value)
+    value = value.detach()
+    if getattr(value, "is_meta", False):
+        raise ValueUnavailable("a tensor on the meta device has a shape but no values")
+    if getattr(value, "is_quantized", False):
+        value = value.dequantize()
+    if "strided" not in str(value.layout):
+        value = value.to_dense()
+    value = value.cpu().resolve_conj().resolve_neg()
+    try:
+        found: NDArray[Any] = value.numpy()
+    except TypeError:  # bfloat16 and the float8 family
+        found = value.float().numpy()
+    return found
+
+
+def excerpt(value: Any) -> str:
+    """The first rows and columns of the last two dimensions, with "..." when that is not all."""
+    if hasattr(value, "detach"):
+        value = value.detach()
+    try:
+        return _excerpt(value)
+    except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError) as error:
+        return f"(cannot be shown: {str(error).splitlines()[0]})"
+
+
+def _excerpt(value: Any) -> str:
+    shape = tuple(value.shape)
+    if 0 in shape:
+        return _text(value)
+    block = value[(0,) * (len(shape) - 2) + (slice(BLOCK),) * min(len(shape), 2)]
+    return _text(block) + ("..." if tuple(block.shape) != shape else "")
+
+
+def _text(block: Any) -> str:
+    if not isinstance(block, np.ndarray):
+        return str(block)
+    numbers = np.array2string(block, precision=4, separator=", ", prefix="tensor(", floatmode="maxprec_equal")
+    return f"tensor({numbers})"
+
+
+def bits_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays agree in shape, type and every bit."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.dtype.hasobject:
+        return bool(np.array_equal(one, other))
+    return bool(np.array_equal(_bits(one), _bits(other)))
+
+
+def _bits(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,164 @@
+"""The model's modules and parameters, each with what it did in this run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torcheer.errors import UnknownLayer
+from torcheer.history.find import lookup, unknown
+from torcheer.history.sizes import human_bytes, human_flops, plural
+from torcheer.history.view import LayerView, OpList, OpView
+from torcheer.records import Stored
+
+if TYPE_CHECKING:
+    from torcheer.history.model_history import ModelHistory
+
+
+class ModuleView:
+    """One module: what it is, what it holds, what ran inside it."""
+
+    __slots__ = ("address", "history")
+
+    def __init__(self, history: ModelHistory, address: str) -> None:
+        self.history = history
+        self.address = address  # "" for the model itself
+
+    @property
+    def type(self) -> str:
+        """Its class, "Conv2d"."""
+        return self.history.facts.module_types[self.address] if self.address else self.history.facts.info.model
+
+    @property
+    def ops(self) -> OpList:
+        """Every operation that ran inside it."""
+        return self.history.pick(self._indices)
+
+    @property
+    def _indices(self) -> list[int]:
+        return self.history.facts.module_ops.get(self.address, [])
+
+    @property
+    def submodules(self) -> list[ModuleView]:
+        """The modules directly in it."""
+        return [ModuleView(self.history, address) for address in self.history.facts.submodules.get(self.address, ())]
+
+    @property
+    def output(self) -> OpView | LayerView:
+        """The operation whose result it returned, or one per call."""
+        found = lookup(self.history, self.address or -1)
+        assert not isinstance(found, OpList)
+        return found
+
+    @property
+    def calls(self) -> int:
+        """How often it was called, as far as operations show it."""
+        return self.history.facts.module_calls[self.address] if self.address else 1
+
+    @property
+    def parameters(self) -> dict[str, StoredView]:
+        """The parameters in it, at any depth; one it shares with a module elsewhere counts too."""
+        facts = self.history.facts
+        names = facts.module_parameters.get(self.address, [])
+        return {name: StoredView(self.history, facts.stored[name]) for name in names}
+
+    @property
+    def parameter_count(self) -> int:
+        """How many numbers its parameters hold."""
+        return sum(parameter.count for parameter in self.parameters.values())
+
+    @property
+    def trainable_count(self) -> int:
+        """How many of them are trained."""
+        return sum(parameter.count for parameter in self.parameters.values() if parameter.trainable)
+
+    @property
+    def flops(self) -> int:
+        """Floating point operations inside it, where they are known; see `flops_unknown`."""
+        return sum(self.history.facts.flops[index] or 0 for index in self._indices)
+
+    @property
+    def flops_unknown(self) -> int:
+        """How many operations inside it have no known formula."""
+        return sum(self.history.facts.flops[index] is None for index in self._indices)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all results computed inside it."""
+        ops = self.history.facts.ops
+        return sum(meta.bytes for index in self._indices for meta in ops[index].outputs)
+
+    @property
+    def elapsed_secs(self) -> float:
+        """The time its operations took."""
+        ops = self.history.facts.ops
+        return sum(ops[index].elapsed_secs for index in self._indices)
+
+    def __repr__(self) -> str:
+        inner = [view.address for view in self.submodules]
+        flops = human_flops(self.flops, self.flops_unknown)
+        lines = [
+            f"Module {self.address or 'of the whole model'}: {self.type}, called {plural(self.calls, 'time')}",
+            f"\tParams: {self.parameter_count} in {plural(len(self.parameters), 'tensor')}",
+            f"\tOperations: {len(self._indices)} ({flops} FLOPs, {human_bytes(self.bytes)}, {self.elapsed_secs:.3E}s)",
+            *([f"\tSubmodules: {', '.join(inner)}"] if inner else []),
+        ]
+        return "\n".join(lines)
+
+
+class Modules(Mapping[str, ModuleView]):
+    """Every module by its address; "" is the model itself."""
+
+    def __init__(self, history: ModelHistory) -> None:
+        self._history = history
+
+    def __getitem__(self, address: str) -> ModuleView:
+        if address and address not in self._history.facts.module_types:
+            error = unknown(self._history, address)
+            raise UnknownLayer(f"no module at {address!r}: {error}")
+        return ModuleView(self._history, address)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._history.facts.module_types)
+
+    def __len__(self) -> int:
+        return len(self._history.facts.module_types)
+
+    def __repr__(self) -> str:
+        return f"{plural(len(self), 'module')}: {', '.join(self)}"
+
+
+class StoredView:
+    """A parameter or buffer, the operations that read it and its gradients."""
+
+    __slots__ = ("history", "record")
+
+    def __init__(self, history: ModelHistory, record: Stored) -> None:
+        self.history = history
+        self.record = record
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.record, name)
+
+    @property
+    def gradients(self) -> list[Any]:
+        """One gradient per backward call."""
+        return self.history.trace.stored_gradients(self.record.name)
+
+    @property
+    def grad_contents(self) -> Any:
+        """The gradient of the last backward call; None where none reached it."""
+        return self.gradients[-1] if self.gradients else None
+
+    @property
+    def used_by(self) -> OpList:
+        """The operations that read it."""
+        ops = self.history.facts.ops
+        return self.history.pick(
+            index for index, op in enumerate(ops) if any(stored.name == self.record.name for stored in op.stored)
+        )
+
+    def __repr__(self) -> str:
+        return f"{self.record.kind} {self.record.name} {self.record.shape} {self.record.dtype}"

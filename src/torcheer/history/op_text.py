@@ -1,0 +1,96 @@
+"""One operation or layer as text, in the layout TorchLens users know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torcheer.errors import ValueUnavailable
+from torcheer.history.arrays import excerpt
+from torcheer.history.sizes import cut, human_bytes
+from torcheer.records import ModuleCall, Stored
+
+if TYPE_CHECKING:
+    from torcheer.history.view import LayerView, OpView
+
+NO_FUNCTION = {
+    "input": "none, an input of the model",
+    "output": "none, an output of the model",
+    "unseen": "unseen, it ran where torch shows nothing",
+    "alias": "none, memory written under another name",
+}
+
+
+def describe(op: OpView) -> str:
+    """Everything a person asks of one operation."""
+    record = op.record
+    lines = [f"Layer {op.layer_label}{_pass(op)}, operation {record.index + 1}/{len(op.history)}:"]
+    for output in range(len(record.outputs)):
+        lines += _output(op, output)
+    lines += [
+        f"\tParams: {_params(record.stored)}",
+        f"\tParent Layers: {', '.join(op.parent_layers) or 'no parent layers'}",
+        f"\tChild Layers: {', '.join(op.child_layers) or 'no child layers'}",
+        f"\tFunction: {NO_FUNCTION.get(record.kind) or f'{record.name} (gradfunc={record.grad_fn or None})'}",
+        f"\tComputed inside module: {_call(op, record.modules[-1]) if record.modules else 'none'}",
+        f"\tTime elapsed: {record.elapsed_secs: .3E}s",
+        f"\tOutput of modules: {', '.join(_call(op, call) for call in record.output_of) or 'none'}",
+    ]
+    lines += [f"\tOutput of bottom-level module: {_call(op, call)}" for call in _bottom_level(op)]
+    lines += [f"\tEdited: {record.edited}"] if record.edited else []
+    lines += [f"\tNote: {record.note}"] if record.note else []
+    lines.append(f"\tLookup keys: {', '.join(map(str, op.lookup_keys))}")
+    return "\n".join(lines)
+
+
+def describe_layer(layer: LayerView) -> str:
+    """The passes of a layer, each with its shape."""
+    lines = [f"Layer {layer.label}, {len(layer)} passes:", f"\tParams: {_params(layer.stored)}"]
+    for number, op in zip(layer.numbers, layer.passes):
+        lines.append(f"\t{layer.key}:{number}  operation {op.record.index + 1}/{len(layer.history)}  {op.shape}")
+    return "\n".join(cut(lines, 40))
+
+
+def names_of(op: OpView) -> list[str]:
+    """The words `history[…]` finds an operation by."""
+    label = f"{op.layer_label}:{op.pass_number}"
+    names = [label] if op.label == label else [op.label, label]
+    for call in op.record.output_of:
+        if op.history.facts.module_outputs[call.address][call.call] == [op.record.index]:
+            single = len(op.history.facts.module_outputs[call.address]) == 1
+            names += [call.address] * single + [f"{call.address}:{call.call}"]
+    return names
+
+
+def _pass(op: OpView) -> str:
+    count = len(op.history.facts.layers.all[op.history.facts.layers.of[op.record.index]].ops)
+    return f" (pass {op.pass_number}/{count})" if count > 1 else ""
+
+
+def _output(op: OpView, output: int) -> list[str]:
+    meta, count = op.record.outputs[output], len(op.record.outputs)
+    which = f" {output + 1} of {count}" if count > 1 else ""
+    head = f"\tOutput tensor{which}: shape={meta.shape}, dtype={meta.dtype}, size={human_bytes(meta.bytes)}"
+    try:
+        return [head, f"\t\t{excerpt(op.history.trace.value(op.record.index, output))}"]
+    except ValueUnavailable as error:
+        return [head, f"\t\t(not saved: {error})"]
+
+
+def _params(stored: tuple[Stored, ...]) -> str:
+    parameters = [item for item in stored if item.kind == "parameter"]
+    if not parameters:
+        return "no params used"
+    shapes = ", ".join(str(shape) for shape in sorted(item.shape for item in parameters))
+    count, size = sum(item.count for item in parameters), sum(item.bytes for item in parameters)
+    return f"Computed from params with shape {shapes}; {count} params total ({human_bytes(size)})"
+
+
+def _call(op: OpView, call: ModuleCall) -> str:
+    return call.address if op.history.facts.module_calls[call.address] == 1 else f"{call.address}:{call.call}"
+
+
+def _bottom_level(op: OpView) -> list[ModuleCall]:
+    """The call of a module without submodules that computed and returned it."""
+    inner = op.record.modules[-1:]
+    leaf = all(not op.history.facts.submodules.get(call.address) for call in inner)
+    return [call for call in inner if leaf and call in op.record.output_of]

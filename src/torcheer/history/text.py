@@ -1,0 +1,91 @@
+"""A history as text, in the layout TorchLens users know."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torcheer.history.sizes import cut, human_bytes, plural
+
+if TYPE_CHECKING:
+    from torcheer.history.model_history import ModelHistory
+
+LINES = 60  # of layers, and of modules, unless all are asked for
+COLUMNS = 100
+
+
+def describe(history: ModelHistory, *, full: bool = False) -> str:
+    """What `print(history)` shows."""
+    info, facts = history.info, history.facts
+    limit = 10**9 if full else LINES
+    modules = list(_hierarchy(facts.submodules, "", 0))
+    lines = [
+        f"Log of {info.model} forward pass{_stopped(history)}:",
+        f"\tModel structure: {_structure(history)}; {len(facts.module_types)} total modules.",
+        f"\t{_tensors(history)}",
+        f"\t{_parameters(history)}",
+        f"\tRandom seed: {'not set' if info.seed is None else info.seed}",
+        f"\tTime elapsed: {info.elapsed_secs:.3f}s",
+        *(f"\tNote: {note}" for note in info.notes),
+        "\tModule Hierarchy:",
+        *cut([f"\t\t{line}" for line in modules or ["none"]], limit),
+        "\tLayers:",
+        *cut([f"\t\t{line}" for line in _layers(history)], limit),
+    ]
+    return "\n".join(lines)
+
+
+def _stopped(history: ModelHistory) -> str:
+    why = history.info.stopped
+    if not why:
+        return ""
+    last = f" after {history[-1].label}" if len(history) else ""
+    return f", stopped{last} ({plural(len(history), 'operation')}): {why}"
+
+
+def _structure(history: ModelHistory) -> str:
+    """Whether anything feeds itself, and whether anything is read twice or joined."""
+    facts = history.facts
+    most = max((len(facts.layers.all[position].ops) for position in facts.recurrent), default=0)
+    reused = max((len(layer.ops) for layer in facts.layers.all), default=0)
+    if most:
+        flow = f"recurrent (up to {most} passes of a layer)"
+    else:
+        flow = "purely feedforward" + (f" (up to {reused} passes of a layer)" if reused > 1 else "")
+    branching = any(len(children) > 1 for children in facts.children) or any(
+        len({edge.parent for edge in op.parents}) > 1 for op in facts.ops if op.kind != "output"
+    )
+    return f"{flow}, {'with' if branching else 'without'} branching"
+
+
+def _tensors(history: ModelHistory) -> str:
+    sizes = [(op.index, n, meta.bytes) for op in history.facts.ops for n, meta in enumerate(op.outputs)]
+    saved = [size for index, n, size in sizes if history.trace.is_saved(index, n)]
+    computed = f"{plural(len(sizes), 'tensor')} ({human_bytes(sum(size for _, _, size in sizes))})"
+    return f"{computed} computed in forward pass; {plural(len(saved), 'tensor')} ({human_bytes(sum(saved))}) saved."
+
+
+def _parameters(history: ModelHistory) -> str:
+    using = sum(any(stored.kind == "parameter" for stored in op.stored) for op in history.facts.ops)
+    parameters = [stored for stored in history.facts.stored.values() if stored.kind == "parameter"]
+    count, size = sum(stored.count for stored in parameters), sum(stored.bytes for stored in parameters)
+    tensors = plural(len(parameters), "parameter tensor")
+    return f"{plural(using, 'parameter operation')} ({tensors}, {count} params total; {human_bytes(size)})."
+
+
+def _hierarchy(submodules: dict[str, list[str]], address: str, level: int) -> Iterator[str]:
+    """Modules without any below them share lines; others have their own."""
+    children, indent = submodules.get(address, []), "    " * level
+    if not any(submodules.get(child) for child in children):
+        wrapped = textwrap.wrap(", ".join(children), COLUMNS, break_long_words=False, break_on_hyphens=False)
+        yield from (indent + line for line in wrapped)
+        return
+    for child in children:
+        yield f"{indent}{child}{':' if submodules.get(child) else ''}"
+        yield from _hierarchy(submodules, child, level + 1)
+
+
+def _layers(history: ModelHistory) -> Iterator[str]:
+    for layer in history.facts.layers.all:
+        yield f"{layer.ops[0]}: {layer.label}" + (f" ×{len(layer.ops)}" if len(layer.ops) > 1 else "")

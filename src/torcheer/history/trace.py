@@ -1,0 +1,33 @@
+"""What a ModelHistory reads from: a live capture or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from torcheer.records import Op, RunInfo
+
+
+class Trace(Protocol):
+    """The maker's side of a history; capture and archive each provide one."""
+
+    def ops(self) -> list[Op]:
+        """Every operation so far, in order of execution."""
+
+    def info(self) -> RunInfo:
+        """The run's own facts."""
+
+    def is_saved(self, index: int, output: int) -> bool:
+        """Whether `value` would answer."""
+
+    def value(self, index: int, output: int) -> Any:
+        """The array an op returned (a torch.Tensor from a live capture); raises ValueUnavailable."""
+
+    def gradients(self, index: int, output: int) -> list[Any]:
+        """The gradients that reached it, one per backward call."""
+
+    def stored_gradients(self, name: str) -> list[Any]:
+        """The gradients of one parameter, one per backward call."""
+
+    def follow(self, reader: Callable[[Op], object]) -> None:
+        """Hand every op so far to `reader`, then each new one as it runs."""

@@ -1,0 +1,238 @@
+"""Operations and layers as a reader holds them: a record, and the history it stands in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from torcheer.errors import AmbiguousLayer, ValueUnavailable
+from torcheer.history import op_text
+from torcheer.history.sizes import plural
+from torcheer.records import Edge, Op, Source, Stored
+
+if TYPE_CHECKING:
+    from torcheer.history.model_history import ModelHistory
+
+
+class OpView:
+    """One operation: everything its record says, and its label, neighbours, values and gradients."""
+
+    __slots__ = ("history", "record")
+    history: ModelHistory
+    record: Op
+
+    def __init__(self, history: ModelHistory, record: Op) -> None:
+        self.history = history
+        self.record = record
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.record, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpView) and other.history is self.history and other.record.index == self.record.index
+
+    def __hash__(self) -> int:
+        return hash((id(self.history), self.record.index))
+
+    def __repr__(self) -> str:
+        return op_text.describe(self)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *Op.__slots__})
+
+    @property
+    def label(self) -> str:
+        """Its name, with the pass where its layer has several."""
+        return self.history.facts.layers.label(self.record.index)
+
+    @property
+    def layer(self) -> LayerView:
+        """All passes of its layer."""
+        return self.history.layer_at(self.history.facts.layers.of[self.record.index])
+
+    @property
+    def layer_label(self) -> str:
+        """The name of its layer."""
+        layers = self.history.facts.layers
+        return layers.all[layers.of[self.record.index]].label
+
+    @property
+    def pass_number(self) -> int:
+        """Which pass of its layer it is, from 1."""
+        return self.history.facts.layers.passes[self.record.index]
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """The tensors that flow in, and where each enters."""
+        return self.record.parents
+
+    @property
+    def parents(self) -> OpList:
+        """The operations whose results it read."""
+        return self.history.pick(dict.fromkeys(edge.parent for edge in self.record.parents))
+
+    @property
+    def children(self) -> OpList:
+        """The operations that read its results."""
+        return self.history.pick(self.history.facts.children[self.record.index])
+
+    @property
+    def parent_layers(self) -> list[str]:
+        """The labels of its parents."""
+        return self.parents.labels
+
+    @property
+    def child_layers(self) -> list[str]:
+        """The labels of its children."""
+        return self.children.labels
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether all its values can be had."""
+        trace, index = self.history.trace, self.record.index
+        return bool(self.record.outputs) and all(
+            trace.is_saved(index, output) for output in range(len(self.record.outputs))
+        )
+
+    @property
+    def tensor_contents(self) -> Any:
+        """The value it returned; a tuple where it returned several."""
+        values = tuple(self._value(output) for output in range(len(self.record.outputs)))
+        if not values:
+            raise ValueUnavailable(f"{self.label} returned no tensor.")
+        return values[0] if len(values) == 1 else values
+
+    def _value(self, output: int) -> Any:
+        try:
+            return self.history.trace.value(self.record.index, output)
+        except ValueUnavailable as error:
+            raise ValueUnavailable(f"the value of {self.label} cannot be had: {error}") from None
+
+    @property
+    def grad_contents(self) -> Any:
+        """The last gradient that reached it; None where none did."""
+        return next((gradient for gradient in reversed(self.gradients) if gradient is not None), None)
+
+    @property
+    def gradients(self) -> list[Any]:
+        """One gradient per backward call; tuples where it returned several tensors."""
+        found = [self.history.trace.gradients(self.record.index, n) for n in range(len(self.record.outputs))]
+        return found[0] if len(found) == 1 else list(zip_longest(*found))
+
+    @property
+    def flops(self) -> int | None:
+        """Its floating point operations; None where the formula is not known."""
+        return self.history.facts.flops[self.record.index]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of its first result."""
+        return self.record.outputs[0].shape if self.record.outputs else ()
+
+    @property
+    def dtype(self) -> str:
+        """The number type of its first result, "torch.float32"."""
+        return self.record.outputs[0].dtype if self.record.outputs else ""
+
+    @property
+    def device(self) -> str:
+        """Where its first result lies."""
+        return self.record.outputs[0].device if self.record.outputs else ""
+
+    @property
+    def bytes(self) -> int:
+        """The size of all its results."""
+        return sum(meta.bytes for meta in self.record.outputs)
+
+    @property
+    def lookup_keys(self) -> list[int | str]:
+        """Everything `history[…]` finds it by."""
+        count = len(self.history)
+        return [self.record.index - count, self.record.index, *op_text.names_of(self)]
+
+
+class LayerView:
+    """A layer as a whole: its passes, and what they have in common."""
+
+    __slots__ = ("history", "key", "numbers", "passes")
+
+    def __init__(self, history: ModelHistory, key: str, passes: OpList, numbers: Sequence[int] = ()) -> None:
+        self.history = history
+        self.key = key  # what ":1" is appended to
+        self.passes = passes
+        self.numbers = numbers or range(1, len(passes) + 1)  # what is appended, pass by pass
+
+    def __len__(self) -> int:
+        return len(self.passes)
+
+    def __iter__(self) -> Iterator[OpView]:
+        return iter(self.passes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LayerView) and other.passes == self.passes
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.passes))
+
+    def __repr__(self) -> str:
+        return op_text.describe_layer(self)
+
+    @property
+    def label(self) -> str:
+        """Its name; of a module whose calls are different layers, the module's."""
+        labels = {op.layer_label for op in self.passes}
+        return labels.pop() if len(labels) == 1 else self.key
+
+    @property
+    def name(self) -> str:
+        """The function."""
+        return self.passes[0].record.name
+
+    @property
+    def stored(self) -> tuple[Stored, ...]:
+        """The parameters and buffers it reads."""
+        return tuple({stored.name: stored for op in self.passes for stored in op.record.stored}.values())
+
+    @property
+    def source(self) -> Source | None:
+        """The line of the user's code."""
+        return self.passes[0].record.source
+
+    @property
+    def tensor_contents(self) -> Any:
+        """The value, where there is one pass."""
+        return self._only("tensor_contents")
+
+    @property
+    def grad_contents(self) -> Any:
+        """The last gradient, where there is one pass."""
+        return self._only("grad_contents")
+
+    def _only(self, field: str) -> Any:
+        if len(self.passes) > 1:
+            first, last = (f"'{self.key}:{self.numbers[end]}'" for end in (0, -1))
+            raise AmbiguousLayer(
+                f"{self.key!r} ran {len(self)} times, so it has no single {field}. "
+                f"Ask for one pass, {first} … {last}, or go through .passes."
+            )
+        return getattr(self.passes[0], field)
+
+
+class OpList(list[OpView]):
+    """Some operations of a history, in order."""
+
+    def __init__(self, ops: Iterable[OpView] = ()) -> None:
+        super().__init__(ops)
+
+    @property
+    def labels(self) -> list[str]:
+        """Their names."""
+        return [op.label for op in self]
+
+    def __repr__(self) -> str:
+        shown = [f"  {op.record.index}: {op.label} {op.shape}" for op in self[:60]]
+        more = [f"  … {len(self) - 60} more …"] if len(self) > 60 else []
+        return "\n".join([plural(len(self), "operation"), *shown, *more])

@@ -1,0 +1,114 @@
+"""What happened, as plain frozen data: the one Op that capture makes and everyone else reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMeta:
+    """What is known of a tensor without its values."""
+
+    shape: tuple[int, ...]
+    dtype: str  # "torch.float32"
+    device: str  # "cpu", "cuda:0"
+    bytes: int
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One tensor that flows into an operation."""
+
+    parent: int  # index of the op that made it
+    output: int  # which of the parent's outputs
+    where: tuple[int | str, ...]  # (0,) first argument, (0, 2) third of a list there, ("weight",) keyword
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """One call of one module."""
+
+    address: str  # "features.6"
+    call: int  # 1 for its first call in this capture
+    type: str  # "Conv2d"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A parameter or buffer, as an operation used it or a model holds it."""
+
+    name: str  # "features.6.weight"
+    kind: str  # "parameter" or "buffer"
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    trainable: bool
+    where: tuple[int | str, ...] = ()  # where it enters the op that used it
+
+    @property
+    def count(self) -> int:
+        """How many numbers it holds."""
+        total = 1
+        for size in self.shape:
+            total *= size
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The line of the user's code that caused an operation."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One operation that ran."""
+
+    index: int  # order of execution, inputs first
+    name: str  # "conv2d"
+    kind: str  # "input", "op", "output", "unseen" (made where we could not look), "alias" (memory under a new name)
+    parents: tuple[Edge, ...] = ()
+    outputs: tuple[TensorMeta, ...] = ()
+    stored: tuple[Stored, ...] = ()  # parameters and buffers it read
+    modules: tuple[ModuleCall, ...] = ()  # the calls it ran inside, outermost first, the root model left out
+    output_of: tuple[ModuleCall, ...] = ()  # module calls that returned its result, outermost first
+    source: Source | None = None
+    site: tuple[Any, ...] = ()  # the very instruction that called it: (file, line, offset)
+    elapsed_secs: float = 0.0
+    function: str = ""  # "torch.conv2d"
+    grad_fn: str = ""  # "ConvolutionBackward0"
+    settings: tuple[tuple[tuple[int | str, ...], Any], ...] = ()  # arguments that are not tensors, by place
+    inplace: bool = False
+    view: bool = False
+    random: bool = False
+    level: str = "function"  # or "aten"
+    under: int = -1  # the op this aten-level op ran under
+    edited: str = ""  # what an edit did to the output
+    note: str = ""  # what a reader should know: "fused path opened", why it is unseen, …
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleInfo:
+    """A module of the model, called or not."""
+
+    address: str
+    type: str
+    stored: tuple[str, ...] = ()  # names of the parameters and buffers it holds itself
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What a capture knows besides its operations."""
+
+    model: str  # "AlexNet"
+    seed: int | None = None
+    elapsed_secs: float = 0.0
+    modules: dict[str, ModuleInfo] = field(default_factory=dict)  # by address, in the model's order, root left out
+    stored: dict[str, Stored] = field(default_factory=dict)  # every parameter and buffer, by name
+    notes: tuple[str, ...] = ()
+    stopped: str = ""  # why the pass did not finish: "" when it did

@@ -1,0 +1,104 @@
+"""Outputs are changed while the model runs, the history says so, and replay holds."""
+
+import pytest
+import torch
+from torch import nn
+
+import torcheer as tl
+from torcheer.errors import BadArgument, UnknownLayer
+
+X = torch.rand(3, 4)
+
+
+def net(inplace=False):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=inplace), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("edit", "expected"),
+    [
+        (tl.edits.zero(), lambda x: x * 0),
+        (tl.edits.scale(3), lambda x: x * 3),
+        (tl.edits.replace(torch.full((3, 4), 2.0)), lambda x: x * 0 + 2),
+        (tl.edits.replace(1.5), lambda x: x * 0 + 1.5),
+        (tl.edits.steer(torch.tensor([1.0, 0, 0, 0]), 2), lambda x: x + torch.tensor([2.0, 0, 0, 0])),
+        (tl.edits.clamp(high=0.1), lambda x: x.clamp(max=0.1)),
+        (tl.edits.mean(), lambda x: x.mean(0, keepdim=True).expand_as(x)),
+        (lambda x: x + 1, lambda x: x + 1),
+    ],
+)
+@pytest.mark.parametrize("key", ["relu_1", "relu_1_2", "1", 2, "relu_*"])
+@pytest.mark.parametrize("inplace", [False, True])
+def test_an_edit_changes_the_layer_and_everything_after_it(edit, expected, key, inplace):
+    model = net(inplace)
+    history = tl.log_forward_pass(model, X, edits={key: edit})
+    hidden = expected(model[0](X).relu())
+    assert torch.allclose(history["relu_1"].tensor_contents, hidden)
+    assert torch.allclose(history["output_1"].tensor_contents, model[2](hidden))
+    assert history["relu_1"].edited and "Edited" in str(history["relu_1"])
+    assert [op.edited for op in history if op.name == "linear"] == ["", ""]
+    assert history.validate()
+
+
+def test_noise_is_replayed_from_its_own_random_state():
+    history = tl.log_forward_pass(net(), X, edits={"relu_1": tl.edits.noise(0.5)})
+    assert history.validate()
+    assert not torch.equal(history["relu_1"].tensor_contents, net()[0](X).relu())
+
+
+def test_a_layer_is_patched_in_from_another_history():
+    donor = tl.log_forward_pass(net(), X + 1)
+    for edit in (tl.edits.patch(donor), tl.edits.patch(donor, "relu_1")):
+        history = tl.log_forward_pass(net(), X, edits={"relu_1": edit})
+        assert torch.equal(history["output_1"].tensor_contents, donor["output_1"].tensor_contents)
+        assert not torch.equal(history["linear_1"].tensor_contents, donor["linear_1"].tensor_contents)
+
+
+def test_a_module_output_that_was_read_before_the_edit_keeps_its_old_readers():
+    class Block(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            self.seen = y + 1
+            return y
+
+    model = nn.Sequential(Block())
+    history = tl.log_forward_pass(model, X, edits={"0": tl.edits.zero()})
+    assert torch.equal(model[0].seen, X * 2 + 1)
+    assert history["output_1"].tensor_contents.abs().sum() == 0
+    assert history.validate()
+
+
+def test_gradients_flow_through_edits():
+    model = net()
+    history = tl.log_forward_pass(model, X, edits={"relu_1": tl.edits.scale(0.0)}, save_gradients=True)
+    history.backward()
+    assert model[0].weight.grad.abs().sum() == 0
+
+
+def test_edits_also_work_while_recording_and_for_one_pass():
+    linear = nn.Linear(4, 4)
+    with tl.recording(linear, edits={"linear_1:2": tl.edits.zero()}) as history:
+        y = X
+        for _ in range(2):
+            y = linear(y)
+    assert y.abs().sum() == 0
+    assert [op.edited for op in history if op.name == "linear"] == ["", "zeroed"]
+
+
+def test_an_edit_that_changes_the_shape_is_refused():
+    with pytest.raises(BadArgument, match=r"\(3, 4\)"):
+        tl.log_forward_pass(net(), X, edits={"relu_1": lambda x: x[:1]})
+    with pytest.raises(BadArgument, match=r"\(5,\)"):
+        tl.log_forward_pass(net(), X, edits={"relu_1": tl.edits.replace(torch.rand(5))})
+
+
+def test_edits_that_mean_nothing_are_refused():
+    with pytest.raises(UnknownLayer, match="relu_1"):
+        tl.log_forward_pass(net(), X, edits={"relu_7": tl.edits.zero()})
+    with pytest.raises(BadArgument, match="function"):
+        tl.log_forward_pass(net(), X, edits={"relu_1": 0})
+    with pytest.raises(BadArgument, match="dict"):
+        tl.log_forward_pass(net(), X, edits=[tl.edits.zero()])
+    with pytest.raises(BadArgument, match="from the end"):
+        tl.log_forward_pass(net(), X, edits={-1: tl.edits.zero()})

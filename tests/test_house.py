@@ -1,0 +1,304 @@
+"""The rules of the house: who imports whom, what an import costs, what may stand in a file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "torcheer"
+
+# What each room may import besides the standard library, `records` and `errors`.
+ROOMS = {
+    "records": {"numpy"},
+    "errors": set(),
+    "history": {"numpy"},
+    "capture": {"numpy", "torch", "history"},
+    "autograd": {"numpy", "torch", "capture", "history"},
+    "drawing": {"numpy", "history"},
+    "archive": {"numpy", "history"},
+    "extraction": {"numpy", "torch", "capture", "archive"},
+    "inspector": {"numpy", "torch", "archive"},
+    "training": {"numpy", "torch", "capture", "inspector", "archive"},
+    "studio": {"numpy", "torch", "history", "drawing", "archive", "inspector"},
+    "cli": {"api"},
+}
+ALL = {"numpy", "torch", "api", *ROOMS}
+ROOMS |= {"api": ALL, "__init__": {"api", "(computed)"}}  # it looks its names up in a table
+# Packages of an extra, never loaded before the function that needs them is called.
+LATE = {"history": {"pandas", "pyarrow", "rich"}}
+# The map's only exception: one-line late imports of other rooms.
+DOORS = PACKAGE / "history" / "doors.py"
+
+WITHOUT_TORCH = ("records", "errors", "history", "drawing", "archive")
+VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
+VERBS_TODAY = {"log_forward_pass", "recording", "validate"}
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+# The import map
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_the_import_map_holds(file: Path) -> None:
+    assert not list(strays(file.read_text(), file))
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("history/find.py", "import torch"),
+        ("history/find.py", "def find():\n    from torch import nn"),
+        ("history/find.py", "if TYPE_CHECKING:\n    import torch"),
+        ("history/find.py", "import pandas"),
+        ("history/find.py", "def find():\n    import torcheer.capture"),
+        ("history/find.py", "from torcheer import capture"),
+        ("history/find.py", "from .. import capture"),
+        ("history/find.py", "from ..capture.recorder import Recorder"),
+        ("history/find.py", "import torcheer"),
+        ("history/find.py", "import_module('torcheer.capture')"),
+        ("history/doors.py", "from torcheer.capture import replay"),
+        ("history/doors.py", "def validate():\n    import torch"),
+        ("capture/modes.py", "from torcheer import log_forward_pass"),
+        ("records.py", "from torcheer.history import ModelHistory"),
+        ("cli.py", "from torcheer.capture import recording"),
+        ("attic/box.py", "import torch"),
+    ],
+)
+def test_the_import_map_refuses(file: str, source: str) -> None:
+    assert list(strays(source, PACKAGE / file))
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("history/find.py", "import numpy\nfrom . import trace\nfrom torcheer.records import Op\nimport json"),
+        ("history/find.py", "def to_pandas():\n    import pandas"),
+        ("history/doors.py", "def validate():\n    from torcheer.capture import replay"),
+        ("capture/modes.py", "import torch\nfrom ..history.model import ModelHistory\nfrom .trees import leaves"),
+    ],
+)
+def test_the_import_map_allows(file: str, source: str) -> None:
+    assert not list(strays(source, PACKAGE / file))
+
+
+def strays(source: str, file: Path) -> Iterator[str]:
+    """Say each import of `source` that its room may not make."""
+    room = room_of(file)
+    allowed = {room, "records", "errors", *ROOMS.get(room, ())}
+    for line, target, late in imports(ast.parse(source), file):
+        also = LATE.get(room, set()) if late else set()
+        if late and file == DOORS:
+            also = set(ROOMS)
+        if target not in sys.stdlib_module_names and target not in allowed | also:
+            yield f"{file.relative_to(PACKAGE)}:{line}: {room} may not import {target}{' here' * (not late)}"
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(node: ast.AST, file: Path, late: bool = False) -> Iterator[tuple[int, str, bool]]:
+    """Every import below `node`: its line, the room or package, whether loading the file leaves it out."""
+    late = late or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    late = late or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+    match node:
+        case ast.Import(names=names):
+            yield from ((node.lineno, target(name.name), late) for name in names)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            start = absolute(module or "", level, file)
+            yield from ((node.lineno, target(f"{start}.{name.name}"), late) for name in names)
+        case ast.Call(func=ast.Name(id="import_module" | "__import__") | ast.Attribute(attr="import_module")):
+            first = node.args[0]
+            name = first.value if isinstance(first, ast.Constant) else "(computed)"
+            yield node.lineno, target(name), late
+    for child in ast.iter_child_nodes(node):
+        yield from imports(child, file, late)
+
+
+def absolute(module: str, level: int, file: Path) -> str:
+    """The dotted name that a `from` import starts at."""
+    if not level:
+        return module
+    folders = ["torcheer", *file.relative_to(PACKAGE).parts[:-1]]
+    return ".".join([*folders[: len(folders) - level + 1], *filter(None, [module])])
+
+
+def target(name: str) -> str:
+    """The room a dotted name leads to, or the package when it is not ours; a verb leads to `api`."""
+    first, *rest = name.split(".")
+    if first != "torcheer":
+        return first
+    return rest[0] if rest and rest[0] in ROOMS else "api"
+
+
+# What importing does
+
+
+def test_importing_and_capturing_load_nothing_but_torch_and_numpy() -> None:
+    loaded = answer("""
+        import sys, numpy, torch
+        before = set(sys.modules)
+        import torcheer as tl
+        verbs = [getattr(tl, name) for name in tl.__all__]
+        tl.log_forward_pass(torch.nn.Linear(2, 2), torch.ones(1, 2))
+        print(*sorted(set(sys.modules) - before))
+    """).split()
+    ours = {"torcheer", "torch", "numpy", *sys.stdlib_module_names}
+    assert "torcheer" in loaded
+    assert [name for name in loaded if name.split(".")[0] not in ours] == []
+    assert [name for name in loaded if name.startswith(("torch._dynamo", "torch._inductor", "torch.onnx"))] == []
+
+
+def test_importing_starts_no_thread_and_no_process() -> None:
+    before, after = answer("""
+        import threading, torch
+        from pathlib import Path
+        def running():
+            tasks = list(Path("/proc/self/task").glob("*"))
+            return threading.active_count(), len(tasks), [(task / "children").read_text() for task in tasks]
+        print(running())
+        import torcheer as tl
+        verbs = [getattr(tl, name) for name in tl.__all__]
+        print(running())
+    """).splitlines()
+    assert before == after
+
+
+def test_importing_patches_nothing_in_torch() -> None:
+    changed = answer("""
+        import types, torch
+        places = torch, torch.Tensor, torch.nn.Module, torch.nn.functional, torch.functional, torch.overrides
+        def names():
+            return {
+                (place.__name__, name): thing
+                for place in places
+                for name, thing in vars(place).items()
+                if not isinstance(thing, types.ModuleType)  # a submodule may be loaded
+            }
+        before = names()
+        import torcheer as tl
+        verbs = [getattr(tl, name) for name in tl.__all__]
+        after = names()
+        print([key for key in before | after if before.get(key, names) is not after.get(key, names)])
+    """)
+    assert changed == "[]"
+
+
+def test_importing_adds_less_than_60_ms_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # the first run compiles, the others import
+    code = """
+        import time, numpy, torch
+        start = time.process_time()
+        import torcheer as tl
+        verbs = [getattr(tl, name) for name in tl.__all__]
+        print((time.process_time() - start) * 1000)
+    """
+    assert min(float(answer(code)) for _ in range(3)) < 60
+
+
+@pytest.mark.parametrize("room", WITHOUT_TORCH)
+def test_a_room_for_readers_imports_without_torch(room: str) -> None:
+    modules = [module_name(file) for file in FILES if room_of(file) == room]
+    if not modules:
+        pytest.skip(f"no {room} yet")
+    assert answer(f"import sys, {', '.join(modules)}; print('torch' in sys.modules)") == "False"
+
+
+def test_no_room_shadows_a_verb() -> None:
+    public = answer(f"""
+        import {", ".join(module_name(file) for file in FILES)}
+        import torcheer as tl
+        print(*[name for name in tl.__all__ if callable(getattr(tl, name))])
+    """).split()
+    promised = answer("import torcheer as tl; print(*tl.__all__)").split()
+    assert VERBS_TODAY <= set(public)
+    assert [verb for verb in VERBS if verb in promised and verb not in public] == []
+    assert set(VERBS).isdisjoint(ROOMS)
+
+
+def module_name(file: Path) -> str:
+    return ".".join(file.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+
+
+def answer(code: str) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+# What stands in the files
+
+# Spelled in halves, or this file would name them itself.
+MACHINE_PATH = re.compile(r"(?<![\w.~$})])/(?:" + "|".join(("work", "root", "home", "Users", "opt")) + r")(?![\w-])")
+REGISTRY = re.compile("|".join(("py" + "pi.org", "python" + "hosted", "npm" + "js.org", "download.py" + "torch")))
+
+
+def test_no_file_names_a_machine_path_or_a_registry() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    assert ROOT / "Makefile" in files
+    assert [found for file in files if file.is_file() for found in local_lines(file)] == []
+
+
+@pytest.mark.parametrize("text", ["cd /" + "work/main", "'/" + "root'", "https://py" + "pi.org/simple"])
+def test_a_machine_path_or_a_registry_is_noticed(text: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text(text)
+    assert list(local_lines(tmp_path / "file"))
+
+
+def local_lines(file: Path) -> Iterator[str]:
+    """Say each line that only makes sense on one machine."""
+    for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
+        if MACHINE_PATH.search(line) or REGISTRY.search(line):
+            yield f"{file}:{number}: {line.strip()}"
+
+
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = list(re.finditer(r"```python\n(.*?)```", README, re.DOTALL))
+    assert blocks
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "readme"}
+    for block in blocks:
+        lines_above = README.count("\n", 0, block.start(1))  # so that a traceback names the README's own line
+        exec(compile("\n" * lines_above + block[1], ROOT / "README.md", "exec"), names)
+
+
+def test_the_makefile_has_every_target_the_readme_names() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", README, re.MULTILINE))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_every_link_in_the_readme_and_the_docs_leads_somewhere() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+        assert [link for link in links if not (page.parent / link).exists()] == [], page
+
+
+def test_the_demo_says_where_its_table_went(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "examples" / "demo.py", tmp_path / "out"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert str(tmp_path / "out" / "alexnet.csv") in done.stdout
+    assert "conv2d_3_7" in (tmp_path / "out" / "alexnet.csv").read_text()
