@@ -120,3 +120,33 @@ class FakeTrace:
 
     def history(self) -> ModelHistory:
         return ModelHistory(self)
+
+
+def small_network() -> FakeTrace:
+    """input → body (two linears, each with a relu) → head → output, all values saved."""
+    trace = FakeTrace("Small")
+    trace.facts |= {"seed": 7, "elapsed_secs": 0.125}
+    for address, kind in (("body", "Sequential"), ("body.1", "ReLU"), ("body.3", "ReLU")):
+        trace.module(address, kind)
+    values = [np.linspace(-1, 1, 6 * (index + 1), dtype=np.float32).reshape(index + 1, 6) for index in range(7)]
+    x = trace.input(value=values[0])
+    with trace.inside("body"):
+        for place in (0, 2):
+            x = trace.linear(f"body.{place}", x, value=values[len(trace.list)], grad_fn="AddmmBackward0")
+            with trace.inside(f"body.{place + 1}"):
+                x = trace.add("relu", x, value=values[len(trace.list)], elapsed_secs=0.00025, line=55)
+    x = trace.linear("head", x, value=values[5])
+    trace.values[trace.output(x), 0] = values[5]
+    order = ("body", "body.0", "body.1", "body.2", "body.3", "head")
+    trace.facts["modules"] = {address: trace.facts["modules"][address] for address in order}
+    return trace
+
+
+def recurrent_network(passes: int = 5) -> FakeTrace:
+    """x = relu(fc(x)), so many times."""
+    trace = FakeTrace("Recurrent")
+    x = trace.input()
+    for _ in range(passes):
+        x = trace.add("relu", trace.linear("fc", x), line=7)
+    trace.output(x)
+    return trace

@@ -16,7 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torcheer.capture.calls import Call, learn
-from torcheer.capture.recorder import Recorder, user_frame
+from torcheer.capture.recorder import Recorder
+from torcheer.capture.source import user_frame
 from torcheer.capture.trace import meta_of
 from torcheer.capture.trees import leaves
 from torcheer.records import TensorMeta

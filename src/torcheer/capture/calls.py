@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.capture.trees import leaves
 from torcheer.capture.twins import twin_of
 
 Function = Callable[..., Any]
@@ -25,6 +26,7 @@ class Call:
         "plain",
         "random",
         "skip",
+        "switch",
         "twin",
         "view",
         "where",
@@ -44,6 +46,11 @@ class Call:
         self.level = "function"
         self.mark = function is None  # no call at all: an input, an output, memory that changed
         self.plain = True  # none of the above
+        self.switch = 0  # the argument that, when False, makes it plain: dropout and batch_norm in eval
+
+    def is_off(self, args: tuple[Any, ...]) -> bool:
+        """Whether this very call writes nothing and draws nothing."""
+        return self.switch > 0 and len(args) > self.switch and args[self.switch] is False
 
 
 CALLS: dict[Any, Call] = {}
@@ -102,6 +109,7 @@ def _classify(function: Any) -> Call:
     call.skip = call.skip and not call.leaks
     call.view = name in _VIEWS
     call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin)
+    call.switch = _SWITCHES.get(name, 0) if call.twin is None else 0
     return call
 
 
@@ -182,12 +190,10 @@ def _always(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     return True
 
 
-_training, _recurrent = _flag(2, "train"), _flag(5, "dropout")
+_DROPOUTS = "dropout alpha_dropout feature_dropout feature_alpha_dropout native_dropout".split()
+_SWITCHES = {**dict.fromkeys(_DROPOUTS, 2), "rrelu": 3, "batch_norm": 5, "instance_norm": 5}
 _RANDOM: dict[str, Function] = {
-    **dict.fromkeys(
-        ("dropout", "dropout_", "alpha_dropout", "alpha_dropout_", "feature_dropout", "feature_dropout_"), _training
-    ),
-    **dict.fromkeys(("feature_alpha_dropout", "feature_alpha_dropout_", "native_dropout"), _training),
+    **{name + ending: _flag(2, "train") for name in _DROPOUTS for ending in ("", "_")},
     **dict.fromkeys(("rrelu", "rrelu_"), _flag(3, "training")),
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), lambda args, kwargs: _recurrent_draws(args)),
     "scaled_dot_product_attention": _flag(4, "dropout_p", 0.0),
@@ -211,3 +217,19 @@ def _random(function: Any, name: str) -> Function | None:
         packet = function if isinstance(function, torch._ops.OpOverloadPacket) else _packet(name)
         tags = [getattr(packet, overload).tags for overload in packet.overloads()] if packet is not None else []
     return _always if any(torch.Tag.nondeterministic_seeded in some for some in tags) else None
+
+
+def written_tensors(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors this very call will write to."""
+    found: list[Tensor] = []
+    if "out" in kwargs and kwargs["out"] is not None:
+        found += leaves(kwargs["out"])
+    if call.writes:
+        if call.is_off(args):
+            return found
+        for place in call.writes:
+            if isinstance(place, int):
+                found += leaves(args[place]) if place < len(args) else ()
+            elif place in kwargs and place != "out":
+                found += leaves(kwargs[place])
+    return found

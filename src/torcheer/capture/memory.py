@@ -258,14 +258,15 @@ def is_freed(tensor: Tensor) -> bool:
 
 def copy_of(tensor: Tensor) -> Tensor:
     """The value now, in memory of its own, with the strides it has."""
-    with torch.no_grad():
-        value = tensor.detach()
-        try:
+    value = tensor.detach()
+    copied = value.clone()
+    try:
+        if copied.stride() != value.stride():
             copied = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
             copied.copy_(value)
-        except (NotImplementedError, RuntimeError):
-            copied = value.clone()
-    return copied.requires_grad_(tensor.requires_grad) if tensor.requires_grad else copied
+    except (NotImplementedError, RuntimeError):  # no strides, or several elements in one place
+        copied = value.clone()
+    return copied.requires_grad_() if tensor.requires_grad else copied
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

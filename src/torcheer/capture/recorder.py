@@ -20,9 +20,11 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from torcheer.capture.calls import CALLS, Call, learn
+from torcheer.capture.calls import CALLS, Call, learn, written_tensors
 from torcheer.capture.memory import Memory, bare, is_freed, is_wrapped
-from torcheer.capture.trees import ATOMS, leaves, swap
+from torcheer.capture.source import DIRECT, user_frame
+from torcheer.capture.state import autocast_settings, random_state, version_of
+from torcheer.capture.trees import ATOMS, ATOMS_AND_TENSORS, argument_tensors, leaves, snapshot, swap
 from torcheer.capture.twins import FUSED_MODULES
 from torcheer.errors import BadArgument, ValueUnavailable
 
@@ -106,7 +108,7 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         call = CALLS.get(func)
-        if call is None or not call.plain or kwargs or self.careful:
+        if call is None or kwargs or self.careful or not (call.plain or call.is_off(args)):
             return self._special(func, args, kwargs or {}, _frame(1))
         known, versions, refs = self.known, self.versions, self.refs
         begin = len(refs)
@@ -123,7 +125,7 @@ class Recorder(TorchFunctionMode):
                     elif value._version != versions.get(key, 0):
                         break
                     refs.append(ref)
-                elif kind not in ATOMS:
+                elif kind not in ATOMS and not (kind is tuple and ATOMS.issuperset(map(type, value))):
                     break
             else:
                 kind = None
@@ -134,7 +136,7 @@ class Recorder(TorchFunctionMode):
             return self._special(func, args, {}, _frame(1))
         frame = _frame(1)
         code = frame.f_code
-        if code not in _DIRECT:
+        if code not in DIRECT:
             frame = user_frame(frame)
             code = frame.f_code
         start = perf_counter_ns()
@@ -174,7 +176,10 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         if call.twin is not None and self.opened is not func:
             return self._open(call, args, kwargs)
-        args, kwargs = _snapshot(args), {name: _snapshot(value) for name, value in kwargs.items()}
+        if not ATOMS_AND_TENSORS.issuperset(map(type, args)):
+            args = snapshot(args)
+        if kwargs and not ATOMS_AND_TENSORS.issuperset(map(type, kwargs.values())):
+            kwargs = {name: snapshot(value) for name, value in kwargs.items()}
         return self.record(call, args, kwargs, user_frame(frame))
 
     def _open(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -189,8 +194,8 @@ class Recorder(TorchFunctionMode):
 
     def record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run one operation of any kind and keep its row."""
-        refs = [self.ref_of(tensor) for tensor in leaves((args, kwargs))]
-        written = written_tensors(call, args, kwargs)
+        refs = [self.ref_of(tensor) for tensor in argument_tensors(args, kwargs)]
+        written = written_tensors(call, args, kwargs) if call.writes or "out" in kwargs else []
         if written:
             self.memory.protect(written)
         node = self.count
@@ -430,94 +435,3 @@ class Recorder(TorchFunctionMode):
         """An exception is passing through a module call: remember the innermost."""
         if self.failed_scope < 0:
             self.failed_scope = scope
-
-
-# -- small facts about torch's state ---------------------------------------------------------------------------------
-
-
-def version_of(tensor: Tensor) -> int:
-    """Torch's count of writes to a tensor's memory; inference tensors have none."""
-    try:
-        return tensor._version
-    except RuntimeError:
-        return 0
-
-
-def written_tensors(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The tensors this very call will write to."""
-    found: list[Tensor] = []
-    if "out" in kwargs and kwargs["out"] is not None:
-        found += leaves(kwargs["out"])
-    if call.writes:
-        if call.name in ("batch_norm", "instance_norm") and not (len(args) > 5 and args[5]):
-            return found
-        for place in call.writes:
-            if isinstance(place, int):
-                found += leaves(args[place]) if place < len(args) else ()
-            elif place in kwargs and place != "out":
-                found += leaves(kwargs[place])
-    return found
-
-
-def autocast_settings() -> tuple[tuple[str, bool, Any], ...]:
-    """Which devices autocast now, and to what."""
-    kinds = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
-    return tuple((kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in kinds)
-
-
-def random_state(args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The generators a random op may draw from, as they stand before it."""
-    generator = kwargs.get("generator")
-    if generator is not None:
-        return {"generator": (generator, generator.get_state())}
-    states: dict[str, Any] = {"cpu": torch.get_rng_state()}
-    devices = {tensor.device for tensor in leaves((args, kwargs))} | {torch.device(kwargs.get("device") or "cpu")}
-    for device in devices:
-        if device.type == "cuda":
-            states[str(device)] = torch.cuda.get_rng_state(device)
-    return states
-
-
-def _snapshot(value: Any) -> Any:
-    """Arguments as they are now: a list may grow after the call."""
-    kind = type(value)
-    if kind is list:
-        return [_snapshot(item) for item in value]
-    if kind is tuple:
-        return tuple(_snapshot(item) for item in value)
-    return dict(value) if kind is dict else value
-
-
-# -- where in the code we are ----------------------------------------------------------------------------------------
-
-_DIRECT: set[CodeType] = set()  # code whose frames need no walk: the user's, and forwards of torch's own modules
-_passing: set[CodeType] = set()  # torch's and our own machinery
-_TORCH = torch.__path__[0]
-_OURS = __file__.rsplit("/", 2)[0]
-
-
-def user_frame(frame: FrameType) -> FrameType:
-    """The nearest frame a person would recognise: their own code, or a torch module's forward."""
-    found: FrameType | None = frame
-    while found is not None:
-        code = found.f_code
-        if code in _DIRECT or (code not in _passing and _judge(code)):
-            return found
-        found = found.f_back
-    return frame
-
-
-def _judge(code: CodeType) -> bool:
-    file = code.co_filename
-    machinery = file.startswith((_TORCH, _OURS, "<frozen"))
-    module_code = file.startswith(_TORCH + "/nn/modules/") and not file.endswith("/module.py")
-    if machinery and not module_code:
-        _passing.add(code)
-        return False
-    _DIRECT.add(code)
-    return True
-
-
-def is_users(code: CodeType) -> bool:
-    """Whether code is neither torch's nor ours."""
-    return not code.co_filename.startswith((_TORCH, _OURS, "<frozen"))

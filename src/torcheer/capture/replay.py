@@ -10,7 +10,8 @@ import torch
 
 from torcheer.capture.perturb import dead_edges
 from torcheer.capture.recorder import SLOT_BITS, Recorder
-from torcheer.capture.rerun import equal_values, largest_difference, random_kept, run_again
+from torcheer.capture.rerun import equal_values, largest_difference, run_again
+from torcheer.capture.state import random_kept
 from torcheer.errors import CannotReplay, ValueUnavailable
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from torcheer.capture.calls import written_tensors
 from torcheer.capture.memory import Geometry, copy_of, same_bits
-from torcheer.capture.recorder import Recorder, Row, written_tensors
+from torcheer.capture.recorder import Recorder, Row
+from torcheer.capture.state import restore_random
 from torcheer.capture.trees import leaves, replace
 
 
@@ -110,29 +111,3 @@ def _settings(recorder: Recorder, node: int, row: Row) -> Iterator[None]:
             stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
         restore_random(recorder.random_states.get(node, {}))
         yield
-
-
-def restore_random(states: dict[str, Any]) -> None:
-    """Put the generators where they stood."""
-    for device, state in states.items():
-        if device == "generator":
-            state[0].set_state(state[1])
-        elif device == "cpu":
-            torch.set_rng_state(state)
-        else:
-            torch.cuda.set_rng_state(state, device)
-
-
-@contextmanager
-def random_kept() -> Iterator[None]:
-    """Replay draws random numbers; the user's generators do not notice."""
-    before = torch.get_rng_state()
-    devices = (
-        [torch.cuda.get_rng_state(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []
-    )
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)
-        for number, state in enumerate(devices):
-            torch.cuda.set_rng_state(state, number)

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from torcheer.capture import modules
-from torcheer.capture.recorder import Recorder, is_users
+from torcheer.capture.recorder import Recorder
 from torcheer.capture.requests import Requests
 from torcheer.capture.saving import Save, StopEarly
+from torcheer.capture.source import asked_by
 from torcheer.capture.trace import LiveTrace
 from torcheer.capture.trees import leaves
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
@@ -87,7 +88,7 @@ class _Session:
             )
         self.recorder = Recorder(model, fused)
         self.trace = LiveTrace(self.recorder)
-        self.trace.origin = _asked_by(sys._getframe(2))
+        self.trace.origin = asked_by(sys._getframe(2))
         self.history = ModelHistory(self.trace)
         self.level = level
         self.requests: Requests | None = None
@@ -135,15 +136,6 @@ class _Session:
     def _why(self, error: BaseException) -> str:
         where = f" in {self.recorder.failed}" if self.recorder.failed else ""
         return f"{type(error).__name__}{where}: {error}"
-
-
-def _asked_by(frame: Any) -> tuple[Any, int]:
-    """The user's line that started the capture."""
-    while frame.f_back is not None and not (
-        is_users(frame.f_code) and "/contextlib.py" not in frame.f_code.co_filename
-    ):
-        frame = frame.f_back
-    return frame.f_code, frame.f_lasti
 
 
 def _nothing() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from torcheer.capture.calls import learn
 from torcheer.capture.memory import grad_fn_name
-from torcheer.capture.recorder import SLOT_BITS, SLOT_MASK, Recorder, Row, is_users
+from torcheer.capture.recorder import SLOT_BITS, SLOT_MASK, Recorder, Row
+from torcheer.capture.source import is_users, line_of
 from torcheer.capture.trees import Path, walk
 from torcheer.errors import ValueUnavailable
 from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
@@ -315,15 +316,6 @@ def meta_of(tensor: Any) -> TensorMeta:
     except (NotImplementedError, RuntimeError):
         size = 0
     return TensorMeta(tuple(tensor.shape), str(tensor.dtype), str(tensor.device), size, tensor.requires_grad)
-
-
-def line_of(code: Any, lasti: int) -> int:
-    """The line an instruction stands on."""
-    lines: Iterator[Any] = code.co_positions()
-    for position, line in enumerate(lines):
-        if position == lasti // 2:
-            return int(line[0] or code.co_firstlineno)
-    return int(code.co_firstlineno)
 
 
 def _site(code: Any, lasti: int) -> tuple[Any, ...]:

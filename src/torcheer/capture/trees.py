@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 Path = tuple[int | str, ...]
 
@@ -33,6 +34,7 @@ ATOMS = frozenset(
         torch.Generator,
     }
 )
+ATOMS_AND_TENSORS = ATOMS | {Tensor, Parameter}
 
 
 def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -52,10 +54,22 @@ def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, value
 
 
+def argument_tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """The tensors of a call's arguments, in order."""
+    found: list[Tensor] = []
+    for value in (*args, *kwargs.values()) if kwargs else args:
+        kind = type(value)
+        if kind is Tensor or kind is Parameter:
+            found.append(value)
+        elif kind not in ATOMS:
+            found += leaves(value)
+    return found
+
+
 def leaves(value: Any) -> list[Tensor]:
     """The tensors of a nested value, in order."""
     kind = type(value)
-    if kind is Tensor:
+    if kind is Tensor or kind is Parameter:
         return [value]
     if kind in ATOMS:
         return []
@@ -96,3 +110,13 @@ def swap(value: Any, old: Tensor, new: Tensor) -> Any:
     if value is old:
         return new
     return replace(value, iter([new if tensor is old else tensor for tensor in leaves(value)]))
+
+
+def snapshot(value: Any) -> Any:
+    """An argument as it is now: a list may grow after the call."""
+    kind = type(value)
+    if kind is list:
+        return [snapshot(item) for item in value]
+    if kind is tuple:
+        return value if all(type(item) in ATOMS for item in value) else tuple(snapshot(item) for item in value)
+    return dict(value) if kind is dict else value

@@ -50,9 +50,11 @@ def _excerpt(value: Any) -> str:
 
 
 def _text(block: Any) -> str:
-    if not isinstance(block, np.ndarray):
+    if hasattr(block, "detach"):
         return str(block)
-    numbers = np.array2string(block, precision=4, separator=", ", prefix="tensor(", floatmode="maxprec_equal")
+    numbers = np.array2string(
+        np.asarray(block), precision=4, separator=", ", prefix="tensor(", floatmode="maxprec_equal"
+    )
     return f"tensor({numbers})"
 
 

@@ -1,0 +1,57 @@
+"""Where in the code an operation was called from."""
+
+from __future__ import annotations
+
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+
+DIRECT: set[CodeType] = set()  # code whose frames need no walk: the user's, and forwards of torch's own modules
+_passing: set[CodeType] = set()  # torch's and our own machinery
+_TORCH = torch.__path__[0]
+_OURS = __file__.rsplit("/", 2)[0]
+
+
+def user_frame(frame: FrameType) -> FrameType:
+    """The nearest frame a person would recognise: their own code, or a torch module's forward."""
+    found: FrameType | None = frame
+    while found is not None:
+        code = found.f_code
+        if code in DIRECT or (code not in _passing and _judge(code)):
+            return found
+        found = found.f_back
+    return frame
+
+
+def _judge(code: CodeType) -> bool:
+    file = code.co_filename
+    machinery = file.startswith((_TORCH, _OURS, "<frozen"))
+    module_code = file.startswith(_TORCH + "/nn/modules/") and not file.endswith("/module.py")
+    if machinery and not module_code:
+        _passing.add(code)
+        return False
+    DIRECT.add(code)
+    return True
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether code is neither torch's nor ours."""
+    return not code.co_filename.startswith((_TORCH, _OURS, "<frozen"))
+
+
+def line_of(code: CodeType, lasti: int) -> int:
+    """The line an instruction stands on."""
+    for position, line in enumerate(code.co_positions()):
+        if position == lasti // 2:
+            return int(line[0] or code.co_firstlineno)
+    return code.co_firstlineno
+
+
+def asked_by(frame: Any) -> tuple[CodeType, int]:
+    """The user's code that started a capture, and at which instruction."""
+    while frame.f_back is not None and not (
+        is_users(frame.f_code) and not frame.f_code.co_filename.endswith("contextlib.py")
+    ):
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti
