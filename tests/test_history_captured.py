@@ -170,6 +170,11 @@ def test_every_kind_of_value_becomes_an_array_and_an_excerpt(kind: str) -> None:
     assert excerpt(value)
 
 
+def test_values_without_a_corner_are_shown_as_torch_shows_them() -> None:
+    assert excerpt(torch.eye(3).to_sparse()).startswith("tensor(indices=")
+    assert len(excerpt(torch.eye(900).to_sparse()).splitlines()) <= 15
+
+
 def test_a_meta_tensor_has_no_values() -> None:
     with pytest.raises(ValueUnavailable, match="meta device"):
         to_numpy(torch.ones(3, device="meta"))

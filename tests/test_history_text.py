@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from html.parser import HTMLParser
 
 import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
+from rich.console import Console
 
 from torcheer.drawing.text import draw_text
 from torcheer.history.sizes import human_bytes, human_count
@@ -104,6 +106,12 @@ def test_sizes_are_in_units_of_1024(count: int, text: str) -> None:
 
 def test_counts_are_in_units_of_1000() -> None:
     assert [human_count(count) for count in (999, 1000, 1_400_000_000)] == ["999", "1.0 K", "1.4 G"]
+
+
+def test_rich_prints_the_text() -> None:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(small_network().history())
+    assert "Module Hierarchy:" in console.export_text()
 
 
 # In a notebook

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
@@ -134,6 +136,12 @@ def test_an_operation_reads_like_its_record() -> None:
         _ = op.nonsense
     with pytest.raises(AttributeError):
         op._repr_mimebundle_()
+
+
+def test_an_operation_can_be_copied() -> None:
+    history = small_network().history()
+    assert copy.copy(history[3]) == history[3]
+    assert copy.copy(history.parameters["head.bias"]).name == "head.bias"
 
 
 def test_a_gradient_is_none_before_any_backward() -> None:

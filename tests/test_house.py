@@ -274,14 +274,17 @@ def local_lines(file: Path) -> Iterator[str]:
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = list(re.finditer(r"```python\n(.*?)```", README, re.DOTALL))
-    assert blocks
+PAGES = [page for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")) if "```python" in page.read_text()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_python_in_the_documents_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "readme"}
-    for block in blocks:
-        lines_above = README.count("\n", 0, block.start(1))  # so that a traceback names the README's own line
-        exec(compile("\n" * lines_above + block[1], ROOT / "README.md", "exec"), names)
+    text = page.read_text()
+    names: dict[str, object] = {"__name__": page.stem}
+    for block in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+        lines_above = text.count("\n", 0, block.start(1))  # so that a traceback names the page's own line
+        exec(compile("\n" * lines_above + block[1], page, "exec"), names)
 
 
 def test_the_makefile_has_every_target_the_readme_names() -> None:

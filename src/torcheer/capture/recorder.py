@@ -50,6 +50,10 @@ class Row(NamedTuple):
 WIDTH = len(Row._fields)
 ARGS, KWARGS, OUT, REFS = (Row._fields.index(name) for name in ("args", "kwargs", "out", "refs"))
 
+FUSED = (
+    "a fused attention path was opened to show its operations: results may differ from the plain run in the last bits; "
+    "fused=True keeps it closed"
+)
 # Rows that are no calls.
 MARKS = {name: Call(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
 
@@ -425,11 +429,8 @@ class Recorder(TorchFunctionMode):
             for tensor in leaves((args, kwargs)):
                 if id(tensor) not in self.known and not self.is_stored(tensor):
                     self.add("input", tensor, [])
-        if isinstance(module, FUSED_MODULES) and not module.training and not self.fused and not self.remarks:
-            self.remarks.append(
-                "a fused attention path was opened to show its operations: results may differ from the plain run in "
-                "the last bits; fused=True keeps it closed"
-            )
+        if isinstance(module, FUSED_MODULES) and not module.training and not self.fused and FUSED not in self.remarks:
+            self.remarks.append(FUSED)
 
     def failed_in(self, scope: int) -> None:
         """An exception is passing through a module call: remember the innermost."""

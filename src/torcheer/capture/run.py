@@ -112,7 +112,7 @@ class _Session:
         try:
             with ExitStack() as stack:
                 if "torch._dynamo" in sys.modules:  # compiled code runs as the eager program it was made from
-                    stack.enter_context(_uncompiled(self.recorder.model))
+                    stack.enter_context(_uncompiled(self.recorder))
                 if self.level == "aten":
                     from torcheer.capture.aten import looking_below
 
@@ -143,10 +143,15 @@ def _nothing() -> None:
 
 
 @contextmanager
-def _uncompiled(model: torch.nn.Module | None) -> Iterator[None]:
+def _uncompiled(recorder: Recorder) -> Iterator[None]:
     """Run compiled functions and modules as the Python they were made from."""
+    model = recorder.model
     compiled = [m for m in model.modules() if m._compiled_call_impl is not None] if model is not None else []
     calls = [module._compiled_call_impl for module in compiled]
+    if compiled or torch._dynamo.utils.counters["frames"]["total"]:
+        recorder.remarks.append(
+            "compiled code ran as the eager program it was made from: results may differ in the last bits"
+        )
     with torch.compiler.set_stance("force_eager"):
         for module in compiled:
             module._compiled_call_impl = None

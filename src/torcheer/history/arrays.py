@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
+from torcheer.history.sizes import cut
 
 BLOCK = 5  # rows and columns of an excerpt
 
@@ -38,10 +39,12 @@ def excerpt(value: Any) -> str:
     try:
         return _excerpt(value)
     except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError) as error:
-        return f"(cannot be shown: {str(error).splitlines()[0]})"
+        return f"(cannot be shown: {str(error).splitlines()[0][:200]})"
 
 
 def _excerpt(value: Any) -> str:
+    if getattr(value, "is_nested", False) or "strided" not in str(getattr(value, "layout", "strided")):
+        return "\n".join(cut(str(value).splitlines(), 3 * BLOCK))  # there is no corner to show
     shape = tuple(value.shape)
     if 0 in shape:
         return _text(value)

@@ -57,7 +57,10 @@ class _Loops:
         inputs: list[Any] = []
         lengths: Counter[int] = Counter()
         ends: dict[Any, int] = {}  # key and chains of the inputs -> the chain that goes on from there
-        last: dict[int, int] = {}  # key -> the last op with it
+        starts: dict[
+            Any, int
+        ] = {}  # the same for initial values: an inner loop starts again in each round of the outer
+        last: dict[int, int] = {}  # key, as ~key, or chain -> its last op
         for index, key in enumerate(self.keys):
             first = self.firsts[index]
             if first != index or key is None:
@@ -66,16 +69,18 @@ class _Loops:
                 continue
             here = (key, *[chains[parent] for parent in self.parents[index]])
             chain = ends.get(here)
+            if chain is None and here in starts and self._feeds(last[starts[here]], index):
+                chain = starts[here]
             if chain is None:
-                chain, before = index, last.get(key)
+                chain, before = index, last.get(~key)
                 if before is not None and lengths[before] == 1 and self._goes_on(before, index, chains, again):
                     chain = before
-                    ends.pop(inputs[before])  # only a start has the initial value
+                    starts[inputs[before]] = ends.pop(inputs[before])
                 ends[here] = chain
             chains.append(chain)
             inputs.append(here)
             lengths[chain] += 1
-            last[key] = index
+            last[~key] = last[chain] = index
         return chains
 
     def _goes_on(self, start: int, index: int, chains: Sequence[int], again: Sequence[int]) -> bool:

@@ -145,6 +145,11 @@ class ModelHistory(Doors):
     def _repr_html_(self) -> str:
         return html.describe(self)
 
+    def __rich__(self) -> Any:
+        from rich.text import Text
+
+        return Text(self.text())
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text())
 

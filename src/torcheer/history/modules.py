@@ -138,7 +138,7 @@ class StoredView:
         self.record = record
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
+        if name.startswith("_") or name in StoredView.__slots__:  # a copy asks before they are set
             raise AttributeError(name)
         return getattr(self.record, name)
 
