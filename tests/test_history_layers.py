@@ -266,6 +266,17 @@ def test_repeats_that_do_not_lead_back_are_not_a_loop() -> None:
     assert set(passes(trace).values()) == {1}
 
 
+def test_what_stands_side_by_side_in_each_round_of_a_loop_is_a_layer_each() -> None:
+    trace = FakeTrace()
+    x, levels = trace.input(), trace.add("split", trace.input())
+    for _ in range(4):
+        sampled = [trace.add("grid_sample", levels, x, line=3) for _ in range(3)]
+        x = trace.add("cat", *sampled, line=4)
+    assert passes(trace) == {"input_1": 1, "input_2": 1, "split_1": 1, "cat_1": 4} | {
+        f"gridsample_{level}": 4 for level in (1, 2, 3)
+    }
+
+
 def test_operations_on_different_lines_are_different_layers() -> None:
     trace = FakeTrace()
     x = trace.input()

@@ -54,12 +54,13 @@ class Memory:
         """Copy the saved values that a write to these tensors would change."""
         for tensor in written:
             self.recorder.ref_of(tensor)
-        self._bring_up_to_date()
-        for tensor in written:
-            storage = storage_of(tensor)
-            entries = self._index.get(storage, [])
-            if entries:
-                self._index[storage] = [entry for entry in entries if not self._overtake(entry, tensor, storage)]
+        with torch._C.DisableTorchFunctionSubclass():  # subclasses need not know that we look
+            self._bring_up_to_date()
+            for tensor in written:
+                storage = storage_of(tensor)
+                entries = self._index.get(storage, [])
+                if entries:
+                    self._index[storage] = [entry for entry in entries if not self._overtake(entry, tensor, storage)]
 
     def _overtake(self, entry: tuple[int, Any], tensor: Tensor, storage: int) -> bool:
         """Save one value from the write to `tensor`; whether it is done with (False: it lies elsewhere)."""
@@ -118,6 +119,10 @@ class Memory:
 
     def adopt(self, tensor: Tensor) -> int:
         """A ref for a value we do not know: stale, leaked, a buffer, shared memory, or unseen."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return self._adopt(tensor)
+
+    def _adopt(self, tensor: Tensor) -> int:
         key = id(tensor)
         stale, leaked = self.stale.get(key), self.leaked.get(key)
         if stale is not None and stale.tensor() is tensor:
@@ -185,6 +190,9 @@ def grad_fn_name(tensor: Any) -> str:
 
 # -- geometry --------------------------------------------------------------------------------------------------------
 
+# What tensors without plain memory raise: sparse, nested, wrapped, not yet initialised.
+NO_MEMORY = (NotImplementedError, RuntimeError, ValueError, AttributeError, TypeError)
+
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides, offset
 
 
@@ -192,7 +200,7 @@ def storage_of(tensor: Tensor) -> int:
     """A number for the memory behind a tensor; tensors without plain memory stand for themselves."""
     try:
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError):
+    except NO_MEMORY:
         return storage_of(bare(tensor)) if is_wrapped(tensor) else id(tensor)
 
 
@@ -213,13 +221,15 @@ def geometry(tensor: Tensor) -> Geometry | None:
     tensor = bare(tensor)
     try:
         return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
-    except (NotImplementedError, RuntimeError):
+    except NO_MEMORY:
         return None
 
 
 def _span(tensor: Tensor) -> tuple[int, int]:
     """First byte and the one after the last, within the storage."""
     tensor = bare(tensor)
+    if tensor.is_nested:
+        raise NotImplementedError
     size = tensor.element_size()
     first = int(tensor.storage_offset()) * size
     if tensor.numel() == 0:
@@ -232,7 +242,7 @@ def disjoint(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors of one storage surely share no element."""
     try:
         (a, b), (c, d) = _span(one), _span(other)
-    except (NotImplementedError, RuntimeError):
+    except NO_MEMORY:
         return False
     return b <= c or d <= a
 
@@ -241,7 +251,7 @@ def inside(one: Tensor, other: Tensor) -> bool:
     """Whether `one` lies within the span of `other`."""
     try:
         (a, b), (c, d) = _span(one), _span(other)
-    except (NotImplementedError, RuntimeError):
+    except NO_MEMORY:
         return False
     return c <= a and b <= d and one.element_size() == other.element_size()
 
@@ -252,7 +262,7 @@ def is_freed(tensor: Tensor) -> bool:
         if tensor.numel() == 0 or tensor.device.type == "meta":
             return False
         return _span(tensor)[1] > tensor.untyped_storage().nbytes()
-    except (NotImplementedError, RuntimeError):
+    except NO_MEMORY:
         return False
 
 
@@ -264,7 +274,7 @@ def copy_of(tensor: Tensor) -> Tensor:
         if copied.stride() != value.stride():
             copied = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
             copied.copy_(value)
-    except (NotImplementedError, RuntimeError):  # no strides, or several elements in one place
+    except NO_MEMORY:  # no strides, or several elements in one place
         copied = value.clone()
     return copied.requires_grad_() if tensor.requires_grad else copied
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torcheer.capture.recorder import SLOT_BITS, Recorder, Row
 from torcheer.capture.rerun import equal_values, run_again
+from torcheer.capture.trees import argument_tensors, leaves
 
 # Operations that ask an argument for its shape or type, or overwrite it: its values do not show.
 INDIFFERENT = frozenset(
@@ -24,10 +25,13 @@ def dead_edges(recorder: Recorder, node: int) -> list[str]:
     if not refs or name in INDIFFERENT or row.call.mark or _is_discrete(recorder, node):
         return []
     values = [recorder.exact(ref) for ref in refs]
+    tensors = argument_tensors(row.args, row.kwargs or {})
+    outs = {id(tensor) for tensor in leaves((row.kwargs or {}).get("out"))}
+    targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in outs}  # overwritten, not read
     suspects = []
     for ref in dict.fromkeys(refs):
         places = [other == ref for other in refs]
-        if perturbable(recorder.exact(ref)) and not _shows(recorder, node, row, values, places):
+        if ref not in targets and perturbable(recorder.exact(ref)) and not _shows(recorder, node, row, values, places):
             suspects.append(ref)
     if suspects and not _shows(recorder, node, row, values, [True] * len(refs)):
         return []  # constant whatever goes in: dropout with p=1, a threshold above everything

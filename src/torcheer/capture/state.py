@@ -16,7 +16,7 @@ def version_of(tensor: Tensor) -> int:
     """Torch's count of writes to a tensor's memory; inference tensors have none."""
     try:
         return tensor._version
-    except RuntimeError:
+    except (RuntimeError, ValueError):
         return 0
 
 

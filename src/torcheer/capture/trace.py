@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.calls import learn
-from torcheer.capture.memory import grad_fn_name
+from torcheer.capture.memory import NO_MEMORY, grad_fn_name
 from torcheer.capture.recorder import SLOT_BITS, SLOT_MASK, Recorder, Row
 from torcheer.capture.source import is_users, line_of
 from torcheer.capture.trees import Path, walk
@@ -311,11 +311,25 @@ def meta_of(tensor: Any) -> TensorMeta:
     """What is known of a tensor without reading it."""
     if isinstance(tensor, TensorMeta):
         return tensor
-    try:
-        size = tensor.numel() * tensor.element_size()
-    except (NotImplementedError, RuntimeError):
-        size = 0
-    return TensorMeta(tuple(tensor.shape), str(tensor.dtype), str(tensor.device), size, tensor.requires_grad)
+    with torch._C.DisableTorchFunctionSubclass():
+        try:
+            shape = tuple(tensor.shape)
+            size = int(tensor.numel()) * tensor.element_size()
+        except NO_MEMORY:
+            shape, size = nested_shape(tensor), 0
+        shape = tuple(length if type(length) is int else -1 for length in shape)
+        return TensorMeta(shape, str(tensor.dtype), str(tensor.device), size, tensor.requires_grad)
+
+
+def nested_shape(tensor: Any) -> tuple[int, ...]:
+    """The shape of a tensor that has no regular one; -1 where lengths differ."""
+    shape = []
+    for dimension in range(tensor.dim()):
+        try:
+            shape.append(tensor.size(dimension))
+        except NO_MEMORY:
+            shape.append(-1)
+    return tuple(shape)
 
 
 def _site(code: Any, lasti: int) -> tuple[Any, ...]:

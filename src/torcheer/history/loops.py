@@ -13,6 +13,7 @@ from torcheer.history.places import UNNAMED, stored_names
 from torcheer.records import Op
 
 ROUNDS = 20  # two or three are usual
+WIDEST = 64  # ops of one instruction side by side in a loop, such as the levels of a pyramid
 NEVER = sys.maxsize
 
 
@@ -20,8 +21,8 @@ def find_loops(ops: Sequence[Op], firsts: Sequence[int]) -> list[int]:
     """For each op, the first op of its layer, given the first op at its place.
 
     Ops are chained when function, parameters, modules, instruction and the chains of all their inputs agree; a chain
-    that feeds itself is a layer. The second op of a chain may differ from the first in inputs that come from within
-    the loop, where the first got their initial value, but only if what they come from is itself repeated: so a relu
+    that feeds itself is a layer. After the first round of a loop the inputs may differ once, where they now come from
+    within the loop and had an initial value before, but only if what they come from is itself repeated: so a relu
     between different convolutions stays different relus. Whether it is repeated is known at the end of a sweep, hence
     the rounds.
     """
@@ -55,12 +56,10 @@ class _Loops:
         again = _next_alike(guess)
         chains: list[int] = []
         inputs: list[Any] = []
-        lengths: Counter[int] = Counter()
+        started: set[int] = set()  # chains that are past their initial values
         ends: dict[Any, int] = {}  # key and chains of the inputs -> the chain that goes on from there
-        starts: dict[
-            Any, int
-        ] = {}  # the same for initial values: an inner loop starts again in each round of the outer
-        last: dict[int, int] = {}  # key, as ~key, or chain -> its last op
+        starts: dict[Any, int] = {}  # key and initial values -> who last had them: inner loops start again
+        last: dict[int, int] = {}  # key -> its last op
         for index, key in enumerate(self.keys):
             first = self.firsts[index]
             if first != index or key is None:
@@ -69,18 +68,20 @@ class _Loops:
                 continue
             here = (key, *[chains[parent] for parent in self.parents[index]])
             chain = ends.get(here)
-            if chain is None and here in starts and self._feeds(last[starts[here]], index):
-                chain = starts[here]
+            if chain is None and here in starts and self._feeds(starts[here], index):
+                chain = chains[starts[here]]
+                starts[here] = index
             if chain is None:
-                chain, before = index, last.get(~key)
-                if before is not None and lengths[before] == 1 and self._goes_on(before, index, chains, again):
-                    chain = before
-                    starts[inputs[before]] = ends.pop(inputs[before])
+                chain, before = index, last.get(key)
+                if before is not None and chains[before] not in started and self._goes_on(before, index, chains, again):
+                    chain = chains[before]
+                    started.add(chain)
+                    starts[inputs[before]] = before
+                    del ends[inputs[before]]
                 ends[here] = chain
             chains.append(chain)
             inputs.append(here)
-            lengths[chain] += 1
-            last[~key] = last[chain] = index
+            last[key] = index
         return chains
 
     def _goes_on(self, start: int, index: int, chains: Sequence[int], again: Sequence[int]) -> bool:
@@ -106,15 +107,27 @@ class _Loops:
         return True
 
     def carried(self, chains: Sequence[int]) -> list[int]:
-        """Keep the chains whose later ops are computed from earlier ones; take the others apart again."""
+        """The layers: chains whose later ops are computed from earlier ones; other chains are taken apart again."""
         edges = ((chains[parent], chain) for chain, some in zip(chains, self.parents) for parent in some)
         cyclic = on_cycles(edges, len(chains))
-        seconds: dict[int, int] = {}
+        members: dict[int, list[int]] = {}
         for index, chain in enumerate(chains):
-            if self.firsts[index] == index != chain:
-                seconds.setdefault(chain, index)
-        kept = {chain for chain, second in seconds.items() if chain in cyclic and self._feeds(chain, second)}
-        return [chain if chain in kept else self.firsts[index] for index, chain in enumerate(chains)]
+            if self.firsts[index] == index and chain in cyclic:
+                members.setdefault(chain, []).append(index)
+        layers = list(range(len(chains)))
+        for some in members.values():
+            period = self._period(some)
+            for position, index in enumerate(some):
+                layers[index] = some[position % period]
+        return [layers[first] for first in self.firsts]
+
+    def _period(self, members: list[int]) -> int:
+        """How many ops of a chain stand side by side in each round of the loop; all of them when nothing leads back."""
+        start = members[0]
+        for period in range(1, min(len(members), WIDEST + 1)):
+            if len(members) % period == 0 and self._feeds(start, members[period]):
+                return period
+        return len(members)
 
     def _feeds(self, start: int, index: int) -> bool:
         return any(self.descent.reaches(parent, start) for parent in self.parents[index] if parent >= start)

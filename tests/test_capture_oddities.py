@@ -1,0 +1,146 @@
+"""Corners of torch that models do visit: each must be recorded and replay."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrizations, rnn
+
+import torcheer as tl
+
+X = torch.linspace(-2, 2, 32).reshape(4, 8)
+
+
+@torch.library.custom_op("torcheer_tests::wave", mutates_args=())
+def wave(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() + 1
+
+
+@torch.library.custom_op("torcheer_tests::bump_", mutates_args={"x"})
+def bump_(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+def custom_operators(x):
+    y = wave(x)
+    bump_(y)
+    return y * 2
+
+
+def writes_rows(x):
+    rows = torch.zeros(4, 8)
+    for i in range(4):
+        rows[i] = x[i] * 2
+    return rows
+
+
+def view_of_a_view(x):
+    base = x.clone()
+    view = base.view(-1)[3:9].view(2, 3)
+    base.mul_(2)
+    view.add_(1)
+    return base.sum() + view.sum()
+
+
+def new_data(x):
+    y = x.clone()
+    y.data = x * 3
+    return y * 1
+
+
+def gradient_inside(x):
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad((x**2).sum(), x, create_graph=True)[0]
+
+
+PROGRAMS = {
+    "custom operators": (custom_operators, "foo wave bump_ mul"),
+    "cond": (lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,)), "cond"),
+    "nested": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]).to_padded_tensor(0.0) * 2, "to_padded_tensor"),
+    "jagged": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]], layout=torch.jagged).sin().values(), "sin"),
+    "packed sequences": (lambda x: nn.LSTM(8, 4)(rnn.pack_sequence([x, x[:2]]))[0].data, "lstm"),
+    "jacrev": (lambda x: torch.func.jacrev(lambda a: a.sin().sum(0))(x), "sin"),
+    "hessian": (lambda x: torch.func.hessian(lambda a: (a**3).sum())(x[0]), "pow"),
+    "gradient inside": (gradient_inside, "pow"),
+    "new data": (new_data, "set_data"),
+    "deepcopy": (lambda x: copy.deepcopy(x) * 2, "mul"),
+    "out": (lambda x: torch.add(x, 1, out=torch.empty(4, 8)) * 2, "add"),
+    "rows": (writes_rows, "__setitem__"),
+    "iteration": (lambda x: sum(row.sum() for row in x), "unbind"),
+    "half types": (lambda x: x.to(torch.bfloat16).float().half(), "half"),
+    "fp8": (lambda x: x.to(torch.float8_e4m3fn).float(), "to"),
+    "booleans": (lambda x: ((x > 0) & (x < 1)).any() | torch.tensor(True), "any"),
+    "from numpy": (lambda x: torch.from_numpy(x.numpy() * 2) + x, "add"),
+    "as tensor": (lambda x: torch.as_tensor(x.numpy()) + x, "as_tensor"),
+    "lists": (lambda x: torch.tensor(x.tolist()) + x, "tensor"),
+    "view of a view": (view_of_a_view, "alias"),
+    "scatter": (lambda x: torch.zeros(4, 8).scatter_(1, torch.zeros(4, 1, dtype=torch.long), x), "scatter_"),
+    "foreach": (lambda x: torch._foreach_add([x, x], 1)[0], "_foreach_add"),
+    "generator": (lambda x: torch.rand(3, generator=torch.Generator().manual_seed(3)) * x.sum(), "rand"),
+    "multinomial": (lambda x: torch.multinomial(x.softmax(-1), 2).sum(), "multinomial"),
+    "stft": (
+        lambda x: torch.stft(x.flatten().repeat(9), 64, return_complex=True, window=torch.hann_window(64)),
+        "stft",
+    ),
+    "ctc": (
+        lambda x: functional.ctc_loss(
+            torch.randn(20, 2, 9).log_softmax(2), torch.ones(2, 5).long(), torch.tensor([20, 20]), torch.tensor([5, 5])
+        ),
+        "ctc_loss",
+    ),
+}
+
+
+class Does(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.filterwarnings("ignore")
+def test_an_odd_program_is_recorded_and_replays(name):
+    function, expected = PROGRAMS[name]
+    torch.manual_seed(0)
+    plain = Does(function)(X)
+    torch.manual_seed(0)
+    history = tl.log_forward_pass(Does(function), X)
+    assert torch.equal(history["output_1"].tensor_contents, plain)
+    assert set(expected.split()) & {op.name for op in history.ops}
+    report = history.validate()
+    assert report, report
+    assert len(str(history)) and len(history.to_pandas()) == len(history)
+
+
+MODELS = {
+    "spectral norm": parametrizations.spectral_norm(nn.Linear(8, 4)),
+    "weight norm": parametrizations.weight_norm(nn.Linear(8, 4)),
+    "lazy": nn.Sequential(nn.LazyLinear(3)),
+    "bilinear": nn.Bilinear(8, 8, 3),
+    "transformer": nn.Transformer(8, 2, 1, 1, 16, batch_first=True),
+    "embedding with a norm": nn.Embedding(10, 4, max_norm=0.1),
+    "instance norm": nn.InstanceNorm1d(4, track_running_stats=True),
+    "gru": nn.GRU(8, 4, 2, dropout=0.5, bidirectional=True),
+}
+INPUTS = {
+    "bilinear": (X, X),
+    "transformer": (X[None], X[None]),
+    "embedding with a norm": torch.tensor([1, 2, 3]),
+    "instance norm": X[None],
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.filterwarnings("ignore")
+def test_an_odd_module_is_recorded_and_replays_without_touching_its_state(name):
+    model = MODELS[name]
+    history = tl.log_forward_pass(model, INPUTS.get(name, X))
+    state = {key: value.clone() for key, value in model.state_dict().items()}
+    report = history.validate()
+    assert report, report
+    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
