@@ -1,5 +1,6 @@
 """Nesting, threads, exceptions, bad arguments: torch is always left exactly as it was found."""
 
+import gc
 import threading
 
 import pytest
@@ -24,6 +25,7 @@ def torch_is_left_as_it_was():
         changed = [name for name, value in vars(owner).items() if name in names and names[name] is not value]
         assert changed == []
     assert torch._C._len_torch_function_stack() == 0
+    assert gc.isenabled()
 
 
 def test_while_capturing_only_the_module_call_is_replaced_and_only_here():

@@ -87,6 +87,29 @@ def test_a_recurrence_over_slices_of_a_sequence_is_rolled_but_the_slices_are_not
     }
 
 
+def test_a_recurrence_with_parameters_but_without_modules_is_rolled() -> None:
+    trace = FakeTrace()
+    trace.module("cell", "Cell", u=(3, 3), w=(3, 3))
+    x, h = trace.input(), trace.input()
+    for _ in range(4):
+        step = trace.add("matmul", trace.add("__getitem__", x, line=3), stored=("cell.w",), line=3)
+        h = trace.add(
+            "tanh", trace.add("add", step, trace.add("matmul", h, stored=("cell.u",), line=4), line=4), line=5
+        )
+    found = passes(trace)
+    assert (found["add_1"], found["tanh_1"], found["matmul_2"]) == (4, 4, 4)
+
+
+def test_a_loop_that_draws_noise_in_every_round_is_rolled_but_the_noise_is_not() -> None:
+    trace = FakeTrace()
+    x = trace.input()
+    for _ in range(4):
+        x = trace.add("add", x, trace.add("mul", trace.add("randn", line=3), line=3), line=3)
+    found = passes(trace)
+    assert found["add_1"] == 4
+    assert [found[f"randn_{k}"] for k in range(1, 5)] == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("count", [2, 3, 5])
 def test_relus_between_different_convolutions_are_different_layers(count: int) -> None:
     for relu_first in (True, False):
@@ -117,6 +140,18 @@ def test_a_relu_over_a_list_of_parameters_is_different_layers() -> None:
     for number in range(4):
         trace.module(f"p{number}", "ParameterList", w=(3, 3))
         x = trace.add("relu", trace.add("matmul", x, stored=(f"p{number}.w",), line=3), line=3)
+    assert set(passes(trace).values()) == {1}
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 20])
+def test_a_long_body_after_a_parameter_of_each_rounds_own_is_different_layers(rounds: int) -> None:
+    trace = FakeTrace()
+    x = trace.input()
+    for number in range(rounds):
+        trace.module(f"p{number}", "ParameterList", w=(3, 3))
+        x = trace.add("matmul", x, stored=(f"p{number}.w",), line=0)
+        for line in range(1, 60):
+            x = trace.add("mul", x, *([x] if line % 2 else []), line=line)
     assert set(passes(trace).values()) == {1}
 
 

@@ -67,7 +67,8 @@ def test_a_pass_that_stopped_says_where_and_why() -> None:
     del trace.list[4:]
     trace.facts |= {"stopped": "ValueError: no", "notes": ("a fused path was opened",)}
     lines = str(trace.history()).splitlines()
-    assert lines[0] == "Log of Small forward pass, stopped after linear_2_3 (4 operations): ValueError: no:"
+    assert lines[0] == "Log of Small forward pass, stopped early:"
+    assert lines[1] == "\tStopped after linear_2_3 (4 operations): ValueError: no"
     assert "\tNote: a fused path was opened" in lines
 
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torcheer.capture.refs import SLOT_BITS
+
 if TYPE_CHECKING:
     from torcheer.capture.recorder import Recorder
 
@@ -54,6 +56,8 @@ class Memory:
         """Copy the saved values that a write to these tensors would change."""
         for tensor in written:
             self.recorder.ref_of(tensor)
+        if len(written) == 1 and self._protect_fresh(written[0]):
+            return
         with torch._C.DisableTorchFunctionSubclass():  # subclasses need not know that we look
             self._bring_up_to_date()
             for tensor in written:
@@ -61,6 +65,25 @@ class Memory:
                 entries = self._index.get(storage, [])
                 if entries:
                     self._index[storage] = [entry for entry in entries if not self._overtake(entry, tensor, storage)]
+
+    def _protect_fresh(self, tensor: Tensor) -> bool:
+        """The common case, without an index: memory of its own, and young, so that only recent rows can share it."""
+        recorder = self.recorder
+        ref = recorder.known.get(id(tensor), -1)
+        node = ref >> SLOT_BITS
+        if ref < 0 or recorder.count - node > 8 or recorder.saved is not None or type(tensor) is not Tensor:
+            return False
+        if not recorder.made_memory(node, tensor) or tensor._is_view() or tensor.is_inference():
+            return False
+        storage = tensor.untyped_storage()
+        if storage.nbytes() != tensor.numel() * tensor.element_size():
+            return False
+        number = storage._cdata
+        for row in range(node, recorder.count):
+            for slot, other in enumerate(recorder.outputs(row)):
+                if other is tensor or storage_of(other) == number:
+                    self._overtake((row << SLOT_BITS | slot, weakref.ref(other)), tensor, number)
+        return True
 
     def _overtake(self, entry: tuple[int, Any], tensor: Tensor, storage: int) -> bool:
         """Save one value from the write to `tensor`; whether it is done with (False: it lies elsewhere)."""
@@ -268,7 +291,7 @@ def is_freed(tensor: Tensor) -> bool:
 
 def copy_of(tensor: Tensor) -> Tensor:
     """The value now, in memory of its own, with the strides it has."""
-    value = tensor.detach()
+    value = tensor.detach() if tensor.requires_grad else tensor
     copied = value.clone()
     try:
         if copied.stride() != value.stride():

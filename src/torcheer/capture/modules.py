@@ -15,7 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.modules import module as _hooks
+from torch.nn.modules.module import (
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+)
 
 from torcheer.capture.recorder import Recorder
 from torcheer.capture.trees import leaves
@@ -97,10 +102,10 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
         or module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
-        or _hooks._global_forward_hooks
-        or _hooks._global_forward_pre_hooks
-        or _hooks._global_backward_hooks
-        or _hooks._global_backward_pre_hooks
+        or _global_forward_hooks
+        or _global_forward_pre_hooks
+        or _global_backward_hooks
+        or _global_backward_pre_hooks
         or "forward" in module.__dict__
         or _tracing()
     ):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torcheer.capture.recorder import SLOT_BITS, Recorder, Row
+from torcheer.capture.recorder import Recorder, Row
+from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.rerun import equal_values, run_again
 from torcheer.capture.trees import argument_tensors, leaves
 
@@ -53,7 +54,7 @@ def _shows(recorder: Recorder, node: int, row: Row, values: list[Tensor], places
             if any(not equal_values(one, two) for one, two in zip(before, after, strict=True)):
                 return True
             if size == 0.0:
-                around = [perturbed(value, 3.0) if perturbable(value) else value for value in values]
+                around = [_scrambled(value) for value in values]
                 before = run_again(recorder, node, row, list(around))
     except Exception:
         return True  # out of range, not positive definite: the operation certainly read it
@@ -81,6 +82,15 @@ def perturbable(value: Tensor) -> bool:
         and value.layout is torch.strided
         and not value.is_nested
     )
+
+
+def _scrambled(value: Tensor) -> Tensor:
+    """Noise for numbers, a random mask for a mask, so that both sides of a choice show."""
+    if perturbable(value):
+        return perturbed(value, 3.0)
+    if value.dtype is torch.bool and value.layout is torch.strided and value.device.type != "meta":
+        return perturbed(value.float(), 1.0) > 0
+    return value
 
 
 _noise = {"normal": torch.empty(0), "uniform": torch.empty(0)}

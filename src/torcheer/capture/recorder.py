@@ -2,9 +2,6 @@
 
 One row per operation, kept as consecutive cells of one list (an object per row costs twice as much and feeds the
 garbage collector). Everything a reader sees, labels, edges, source lines, is made from the rows later, in `trace`.
-
-A *ref* is an int that names a tensor's value: `node << SLOT_BITS | slot` for output `slot` of row `node`, or `~k` for
-the k-th parameter or buffer that was met.
 """
 
 from __future__ import annotations
@@ -22,14 +19,12 @@ from torch.overrides import TorchFunctionMode
 
 from torcheer.capture.calls import CALLS, Call, learn, written_tensors
 from torcheer.capture.memory import Memory, bare, is_freed, is_wrapped
-from torcheer.capture.source import DIRECT, user_frame
+from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
+from torcheer.capture.source import DIRECT, caller_of
 from torcheer.capture.state import autocast_settings, random_state, version_of
 from torcheer.capture.trees import ATOMS, ATOMS_AND_TENSORS, argument_tensors, leaves, snapshot, swap
 from torcheer.capture.twins import FUSED_MODULES
 from torcheer.errors import BadArgument, ValueUnavailable
-
-SLOT_BITS = 20
-SLOT_MASK = (1 << SLOT_BITS) - 1
 
 
 class Row(NamedTuple):
@@ -48,6 +43,7 @@ class Row(NamedTuple):
 
 
 WIDTH = len(Row._fields)
+TENSORS = (Tensor, Parameter)
 ARGS, KWARGS, OUT, REFS = (Row._fields.index(name) for name in ("args", "kwargs", "out", "refs"))
 
 FUSED = (
@@ -87,6 +83,7 @@ class Recorder(TorchFunctionMode):
         self.exits: list[Any] = []  # two cells per module call that returned: its scope, what it returned as refs
         self.random_states: dict[int, Any] = {}  # node -> random state before it ran
         self.autocast: dict[int, Any] = {}  # node -> autocast settings, where on
+        self.callers: dict[int, Any] = {}  # node -> the user's code around it, where torch's own code made the call
         self.notes: dict[int, str] = {}  # node -> what a reader should know
         self.wrote: set[int] = set()  # nodes that wrote to their arguments
         self.writers: dict[int, tuple[Tensor, ...]] = {}  # node -> tensors it wrote beyond those it returned
@@ -112,10 +109,15 @@ class Recorder(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         call = CALLS.get(func)
-        if call is None or kwargs or self.careful or not (call.plain or call.is_off(args)):
+        if (
+            call is None
+            or self.careful
+            or not (call.plain or call.is_off(args))
+            or (kwargs and not ATOMS.issuperset(map(type, kwargs.values())))
+        ):
             return self._special(func, args, kwargs or {}, _frame(1))
         known, versions, refs = self.known, self.versions, self.refs
-        begin = len(refs)
+        begin, has_list = len(refs), False
         try:
             for value in args:
                 kind = type(value)
@@ -123,13 +125,17 @@ class Recorder(TorchFunctionMode):
                     key = id(value)
                     ref = known.get(key)
                     if ref is None:
-                        if kind is Tensor or not self.is_fresh(key):
+                        if not self._takes(value, key):
                             break
-                        ref = self.store(value)
+                        ref = known[key]
                     elif value._version != versions.get(key, 0):
                         break
                     refs.append(ref)
-                elif kind not in ATOMS and not (kind is tuple and ATOMS.issuperset(map(type, value))):
+                elif kind is tuple or kind is list:
+                    if not ATOMS.issuperset(map(type, value)) and not self._takes_all(value):
+                        break
+                    has_list = has_list or kind is list
+                elif kind not in ATOMS:
                     break
             else:
                 kind = None
@@ -137,15 +143,14 @@ class Recorder(TorchFunctionMode):
             pass
         if kind is not None and args:  # something new or nested among the arguments
             del refs[begin:]
-            return self._special(func, args, {}, _frame(1))
+            return self._special(func, args, kwargs or {}, _frame(1))
+        if has_list:
+            args = snapshot(args)
         frame = _frame(1)
         code = frame.f_code
-        if code not in DIRECT:
-            frame = user_frame(frame)
-            code = frame.f_code
         start = perf_counter_ns()
         try:
-            out = func(*args)
+            out = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException:
             del refs[begin:]
             self.failed = call.name
@@ -166,11 +171,39 @@ class Recorder(TorchFunctionMode):
             return out
         if _autocast_enabled():
             self.autocast[node] = autocast_settings()
+        if code not in DIRECT:
+            self.callers[node] = caller_of(frame)
         self.count = node + 1
-        self.append((call, args, None, out, begin, self.scope, code, frame.f_lasti, nanoseconds, _grad_enabled()))
+        self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds, _grad_enabled()))
         if self.after is not None:
             return self.after(node, call, out)
         return out
+
+    def _takes(self, tensor: Tensor, key: int) -> bool:
+        """At first sight of a tensor: store it if it is a parameter, or a buffer of the module that runs."""
+        if key in self.memory.stale or key in self.memory.leaked:
+            return False
+        if type(tensor) is not Parameter:
+            if self.scope < 0:
+                return False
+            for buffer in self.scopes[4 * self.scope + 1]._buffers.values():
+                if buffer is tensor:
+                    break
+            else:
+                return False
+        self.store(tensor)
+        return True
+
+    def _takes_all(self, values: Any) -> bool:
+        """The refs of a list of tensors, if all of them are known."""
+        known, versions = self.known, self.versions
+        for value in values:
+            key = id(value)
+            ref = known.get(key)
+            if ref is None or type(value) not in TENSORS or value._version != versions.get(key, 0):
+                return False
+            self.refs.append(ref)
+        return True
 
     # -- everything rarer --------------------------------------------------------------------------------------------
 
@@ -184,7 +217,7 @@ class Recorder(TorchFunctionMode):
             args = snapshot(args)
         if kwargs and not ATOMS_AND_TENSORS.issuperset(map(type, kwargs.values())):
             kwargs = {name: snapshot(value) for name, value in kwargs.items()}
-        return self.record(call, args, kwargs, user_frame(frame))
+        return self.record(call, args, kwargs, frame)
 
     def _open(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a composite's twin with the recorder on, so that what is inside arrives op by op."""
@@ -231,6 +264,8 @@ class Recorder(TorchFunctionMode):
         self.count = node + 1
         begin = len(self.refs)
         self.refs += refs
+        if frame.f_code not in DIRECT:
+            self.callers[node] = caller_of(frame)
         cells = (call, args, kwargs, out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds, _grad_enabled())
         self.append(cells)
         if written:
@@ -244,13 +279,9 @@ class Recorder(TorchFunctionMode):
 
     def adopt(self, tensor: Tensor) -> int:
         """The ref of a tensor that is not known, or whose value is no longer the one we know."""
-        if type(tensor) is Parameter and id(tensor) not in self.known and self.is_fresh(id(tensor)):
-            return self.store(tensor)
+        if id(tensor) not in self.known and self._takes(tensor, id(tensor)):
+            return self.known[id(tensor)]
         return self.memory.adopt(tensor)
-
-    def is_fresh(self, key: int) -> bool:
-        """Whether nothing is known of a tensor's memory either."""
-        return key not in self.memory.stale and key not in self.memory.leaked
 
     def ref_of(self, tensor: Tensor) -> int:
         """The ref of the value a tensor holds now."""
@@ -323,6 +354,13 @@ class Recorder(TorchFunctionMode):
         if self.after is not None:
             self.after(node, call, out)
         return node << SLOT_BITS
+
+    def made_memory(self, node: int, tensor: Tensor) -> bool:
+        """Whether a row gave its result new memory, or was the last to write to it: older rows cannot share it."""
+        call, args = self.rows[node * WIDTH : node * WIDTH + 2]
+        if call.mark or call.view or call.level == "aten":
+            return False
+        return node in self.wrote or not any(value is tensor for value in args)
 
     def row(self, node: int) -> Row:
         """One row, to be read."""

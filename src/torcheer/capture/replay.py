@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from torcheer.capture.perturb import dead_edges
-from torcheer.capture.recorder import SLOT_BITS, Recorder
+from torcheer.capture.recorder import Recorder
+from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.rerun import equal_values, largest_difference, run_again
 from torcheer.capture.state import random_kept
 from torcheer.errors import CannotReplay, ValueUnavailable

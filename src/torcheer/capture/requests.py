@@ -10,7 +10,8 @@ import torch
 
 from torcheer.capture import edits as edits_module
 from torcheer.capture.gradients import GradientLog
-from torcheer.capture.recorder import SLOT_BITS, Recorder
+from torcheer.capture.recorder import Recorder
+from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.saving import Keeper, Save, StopEarly
 from torcheer.capture.selection import Running, RunningNames, Selector, parse
 from torcheer.capture.trace import LiveTrace

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.memory import copy_of, grad_fn_name
-from torcheer.capture.recorder import ARGS, KWARGS, OUT, SLOT_BITS, WIDTH, Recorder
+from torcheer.capture.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
+from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
 from torcheer.capture.trace import meta_of
 from torcheer.capture.trees import walk

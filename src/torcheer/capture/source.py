@@ -9,8 +9,8 @@ import torch
 
 DIRECT: set[CodeType] = set()  # code whose frames need no walk: the user's, and forwards of torch's own modules
 _passing: set[CodeType] = set()  # torch's and our own machinery
-_TORCH = torch.__path__[0]
-_OURS = __file__.rsplit("/", 2)[0]
+_TORCH = torch.__path__[0] + "/"
+_OURS = __file__.rsplit("/", 2)[0] + "/"
 
 
 def user_frame(frame: FrameType) -> FrameType:
@@ -24,10 +24,16 @@ def user_frame(frame: FrameType) -> FrameType:
     return frame
 
 
+def caller_of(frame: FrameType) -> tuple[CodeType, int]:
+    """The user's code around a call, and at which instruction."""
+    found = user_frame(frame)
+    return found.f_code, found.f_lasti
+
+
 def _judge(code: CodeType) -> bool:
     file = code.co_filename
     machinery = file.startswith((_TORCH, _OURS, "<frozen"))
-    module_code = file.startswith(_TORCH + "/nn/modules/") and not file.endswith("/module.py")
+    module_code = file.startswith(_TORCH + "nn/modules/") and not file.endswith("/module.py")
     if machinery and not module_code:
         _passing.add(code)
         return False

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from torcheer.capture.calls import learn
 from torcheer.capture.memory import NO_MEMORY, grad_fn_name
-from torcheer.capture.recorder import SLOT_BITS, SLOT_MASK, Recorder, Row
+from torcheer.capture.recorder import Recorder, Row
+from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import is_users, line_of
 from torcheer.capture.trees import Path, walk
 from torcheer.errors import ValueUnavailable
@@ -145,7 +146,7 @@ class LiveTrace:
             stored=stored,
             modules=self._modules(row.scope),
             output_of=tuple(c for c in map(self._module_call, self._exits.get(node, ())) if c is not None),
-            source=self._source(row.code, row.lasti, row.scope),
+            source=self._source(recorder.callers.get(node, (row.code, row.lasti)), row.scope),
             site=_site(row.code, row.lasti),
             elapsed_secs=row.nanoseconds / 1e9,
             function=call.where,
@@ -242,8 +243,9 @@ class LiveTrace:
             scope = self.recorder.scopes[4 * scope]
         return tuple(reversed(chain))
 
-    def _source(self, code: Any, lasti: int, scope: int) -> Source | None:
+    def _source(self, caller: tuple[Any, int], scope: int) -> Source | None:
         """The user's line: that of the call itself, or of the module call around it."""
+        code, lasti = caller
         scopes = self.recorder.scopes
         while code is not None and not is_users(code) and scope >= 0:
             scope, _, code, lasti = scopes[4 * scope : 4 * scope + 4]
@@ -262,6 +264,7 @@ class _Names:
         self.tensors: dict[str, Tensor] = {}
         self._addresses: dict[int, str] = {}
         self._tensor_names: dict[int, str] = {}
+        self._strangers: dict[int, int] = {}
         for number, root in enumerate(roots):
             prefix = "" if number == 0 else f"{type(root).__name__}_{number}"
             if id(root) not in self._addresses:
@@ -277,11 +280,11 @@ class _Names:
                 for name, tensor in group.items():
                     if tensor is not None:
                         full = f"{inner}.{name}" if inner else name
-                        own.append(full)
                         if id(tensor) not in self._tensor_names:
                             self._tensor_names[id(tensor)] = full
                             self.tensors[full] = tensor
                             self.stored[full] = _stored(tensor, full, kind, ())
+                        own.append(self._tensor_names[id(tensor)])
             if inner:
                 self.modules[inner] = ModuleInfo(inner, type(module).__name__, tuple(own))
 
@@ -295,9 +298,11 @@ class _Names:
 
     def describe(self, tensor: Tensor, where: Path, home: tuple[torch.nn.Module, str] | None = None) -> Stored:
         """A parameter or buffer as one op used it."""
-        name = self._tensor_names.get(id(tensor), "?")
-        if name == "?" and home is not None:
+        name = self._tensor_names.get(id(tensor), "")
+        if not name and home is not None:
             name = ".".join(filter(None, (self._addresses.get(id(home[0]), ""), home[1])))
+        if not name:  # a parameter that no module of the model holds
+            name = f"?{self._strangers.setdefault(id(tensor), len(self._strangers) + 1)}"
         kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
         return _stored(tensor, name, kind, where)
 

@@ -184,7 +184,8 @@ FREE = """
     randn randint arange linspace empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_zeros
     new_ones new_full new_tensor tensor as_tensor from_numpy tril triu eye meshgrid broadcast_tensors pixel_shuffle
     pixel_unshuffle channel_shuffle ravel unsafe_split split_with_sizes numpy
-    normal uniform bernoulli native_channel_shuffle view_as_real view_as_complex
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d new normal uniform bernoulli native_channel_shuffle
+    view_as_real view_as_complex
 """.split()
 REDUCTIONS = """
     sum mean prod max min amax amin argmax argmin all any norm count_nonzero nansum logsumexp
@@ -197,6 +198,9 @@ SEVERAL = {  # subtract the mean, square, sum, scale, shift; subtract the larges
     **dict.fromkeys(("softmax", "log_softmax"), per_output(4)),
     **dict.fromkeys(("var", "std", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"), per_input(3)),
     **dict.fromkeys(("cross_entropy", "cross_entropy_loss"), per_input(4)),
+    "upsample_linear1d": per_output(3),
+    "upsample_bilinear2d": per_output(7),
+    "upsample_trilinear3d": per_output(15),
 }
 FORMULAS |= SEVERAL
 FORMULAS |= dict.fromkeys(REDUCTIONS, per_input(1))

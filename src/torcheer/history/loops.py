@@ -14,6 +14,7 @@ from torcheer.records import Op
 
 ROUNDS = 20  # two or three are usual
 WIDEST = 64  # ops of one instruction side by side in a loop, such as the levels of a pyramid
+MANY = 256  # an op fed by more ops than this is not compared by what feeds it
 NEVER = sys.maxsize
 
 
@@ -30,12 +31,12 @@ def find_loops(ops: Sequence[Op], firsts: Sequence[int]) -> list[int]:
     if not loops.final:
         return list(firsts)
     chains: list[int] = []
-    guess = [-1 - first if key is None else key for key, first in zip(loops.keys, firsts)]
+    again = loops.likely_again()
     for _ in range(ROUNDS):
-        before, chains = chains, loops.sweep(guess)
+        before, chains = chains, loops.sweep(again)
         if chains == before:
             break
-        guess = chains
+        again = _next_alike(chains)
     return loops.carried(chains)
 
 
@@ -51,9 +52,36 @@ class _Loops:
         self.final = {key: index for index, key in enumerate(self.keys) if key is not None and firsts[index] == index}
         self.again = _next_alike(firsts)
 
-    def sweep(self, guess: Sequence[int]) -> list[int]:
+    def likely_again(self) -> list[int]:
+        """A first guess at what repeats each op: the same instruction, fed by what it was fed by some other time."""
+        groups = [-1 - first if key is None else key for key, first in zip(self.keys, self.firsts)]
+        again = _next_alike(groups)
+        fed = [(group, anchors) for group, anchors in zip(groups, self._anchors())]
+        sizes = Counter(fed)
+        repeated = [sizes[each] > 1 for each in fed]
+        return [
+            later if later != NEVER and (repeated[index] or repeated[later]) else NEVER
+            for index, later in enumerate(again)
+        ]
+
+    def _anchors(self) -> list[frozenset[int]]:
+        """For each op, the nearest ops upstream that are one of a kind: with parameters, or never repeated."""
+        found: list[frozenset[int]] = []
+        for index, op in enumerate(self.ops):
+            key, upstream = self.keys[index], self.parents[index]
+            if key is None:
+                anchors = frozenset((self.firsts[index],))
+            elif op.stored or not upstream:
+                anchors = frozenset((-1 - key,))
+            else:
+                anchors = found[upstream[0]].union(*[found[parent] for parent in upstream[1:]])
+                if len(anchors) > MANY:
+                    anchors = frozenset((self.firsts[index],))
+            found.append(anchors)
+        return found
+
+    def sweep(self, again: Sequence[int]) -> list[int]:
         """For each op, the first of its chain. Parents run before children: one pass in order sees all it needs."""
-        again = _next_alike(guess)
         chains: list[int] = []
         inputs: list[Any] = []
         started: set[int] = set()  # chains that are past their initial values

@@ -21,7 +21,8 @@ def describe(history: ModelHistory, *, full: bool = False) -> str:
     limit = 10**9 if full else LINES
     modules = list(_hierarchy(facts.submodules, "", 0))
     lines = [
-        f"Log of {info.model} forward pass{_stopped(history)}:",
+        f"Log of {info.model} forward pass{', stopped early' if info.stopped else ''}:",
+        *([f"\tStopped {_where(history)}: {info.stopped}"] if info.stopped else []),
         f"\tModel structure: {_structure(history)}; {len(facts.module_types)} total modules.",
         f"\t{_tensors(history)}",
         f"\t{_parameters(history)}",
@@ -36,12 +37,9 @@ def describe(history: ModelHistory, *, full: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _stopped(history: ModelHistory) -> str:
-    why = history.info.stopped
-    if not why:
-        return ""
-    last = f" after {history[-1].label}" if len(history) else ""
-    return f", stopped{last} ({plural(len(history), 'operation')}): {why}"
+def _where(history: ModelHistory) -> str:
+    count = plural(len(history), "operation")
+    return f"after {history[-1].label} ({count})" if len(history) else "before any operation"
 
 
 def _structure(history: ModelHistory) -> str:
