@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torcheer.capture.calls import Call, learn
 from torcheer.capture.recorder import Recorder
+from torcheer.capture.source import user_frame
 from torcheer.capture.trace import meta_of
 from torcheer.capture.trees import leaves
 from torcheer.records import TensorMeta
@@ -37,7 +38,7 @@ class Below(TorchDispatchMode):
                 out = func(*args, **(kwargs or {}))
                 recorder.below.append((recorder.count, func, out_metas(out), perf_counter_ns() - start))
                 return out
-            return recorder.record(aten_call(func), args, kwargs or {}, sys._getframe(1))
+            return recorder.record(aten_call(func), args, kwargs or {}, user_frame(sys._getframe(1)))
 
 
 def out_metas(out: Any) -> tuple[TensorMeta, ...]:

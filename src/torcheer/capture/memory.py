@@ -39,7 +39,7 @@ class Memory:
     """Who shares memory with whom, found out only once something writes."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self.recorder: Recorder = weakref.proxy(recorder)  # no cycle: a dropped history frees its tensors at once
+        self._recorder = weakref.ref(recorder)  # no cycle: a dropped history frees its tensors at once
         self.copies: dict[int, Tensor] = {}  # ref -> the value before its memory was written
         self.grad_fns: dict[int, str] = {}  # ref -> its autograd node's name, where a write replaced it
         self.lost: dict[int, str] = {}  # ref -> why its value is gone
@@ -50,12 +50,17 @@ class Memory:
         self._rows = 0  # rows already in the index
         self._stored = 0  # stored tensors already in the index
 
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder whose memory this is."""
+        recorder = self._recorder()
+        assert recorder is not None
+        return recorder
+
     # -- writes we see -----------------------------------------------------------------------------------------------
 
     def protect(self, written: list[Tensor]) -> None:
-        """Copy the saved values that a write to these tensors would change."""
-        for tensor in written:
-            self.recorder.ref_of(tensor)
+        """Copy the saved values that a write to these tensors, whose refs are known, would change."""
         if len(written) == 1 and self._protect_fresh(written[0]):
             return
         with torch._C.DisableTorchFunctionSubclass():  # subclasses need not know that we look
@@ -81,9 +86,17 @@ class Memory:
         number = storage._cdata
         for row in range(node, recorder.count):
             for slot, other in enumerate(recorder.outputs(row)):
-                if other is tensor or storage_of(other) == number:
+                if other is tensor:
+                    self._copy(row << SLOT_BITS | slot, tensor)
+                elif storage_of(other) == number:
                     self._overtake((row << SLOT_BITS | slot, weakref.ref(other)), tensor, number)
         return True
+
+    def _copy(self, ref: int, tensor: Tensor) -> None:
+        if ref not in self.copies:
+            self.copies[ref] = copy_of(tensor)
+            if tensor.requires_grad:
+                self.grad_fns[ref] = grad_fn_name(tensor)
 
     def _overtake(self, entry: tuple[int, Any], tensor: Tensor, storage: int) -> bool:
         """Save one value from the write to `tensor`; whether it is done with (False: it lies elsewhere)."""
@@ -95,9 +108,8 @@ class Memory:
             return True
         if other is not tensor and disjoint(other, tensor):
             return False
-        if ref not in self.copies and self.recorder.keeps(ref):
-            self.copies[ref] = copy_of(other)
-            self.grad_fns[ref] = grad_fn_name(other)
+        if self.recorder.keeps(ref):
+            self._copy(ref, other)
             if self.recorder.saved is not None:
                 self.recorder.saved.pop(ref, None)
         if other is not tensor and self.recorder.known.get(id(other)) == ref:
@@ -108,6 +120,8 @@ class Memory:
 
     def written(self, written: list[Tensor]) -> None:
         """After the write: siblings share torch's version counter, and the stale learn who wrote."""
+        if not self._index and not self._stale_in:
+            return
         recorder = self.recorder
         for tensor in written:
             ref, storage = recorder.known[id(tensor)], storage_of(tensor)
@@ -173,7 +187,7 @@ class Memory:
         return ref
 
     def _changed_unseen(self, tensor: Tensor, previous: int) -> int:
-        if id(tensor) in self.recorder.unsettled:
+        if id(tensor) in self.recorder.unsettled or is_empty(tensor):
             self.recorder.unsettled.discard(id(tensor))
             self.recorder.know(tensor, previous)
             return previous
@@ -277,6 +291,14 @@ def inside(one: Tensor, other: Tensor) -> bool:
     except NO_MEMORY:
         return False
     return c <= a and b <= d and one.element_size() == other.element_size()
+
+
+def is_empty(tensor: Tensor) -> bool:
+    """Whether it has no element that a write could change."""
+    try:
+        return tensor.numel() == 0
+    except NO_MEMORY:
+        return False
 
 
 def is_freed(tensor: Tensor) -> bool:

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from torcheer.capture.calls import CALLS, Call, learn, written_tensors
-from torcheer.capture.memory import Memory, bare, is_freed, is_wrapped
+from torcheer.capture.memory import Memory, bare, is_empty, is_freed, is_wrapped
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import DIRECT, caller_of
 from torcheer.capture.state import autocast_settings, random_state, version_of
@@ -39,7 +39,6 @@ class Row(NamedTuple):
     code: CodeType | None  # the code that called it, and at which instruction
     lasti: int
     nanoseconds: int
-    grad_enabled: bool
 
 
 WIDTH = len(Row._fields)
@@ -54,7 +53,7 @@ FUSED = (
 MARKS = {name: Call(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
 
 _frame = sys._getframe
-_grad_enabled, _autocast_enabled = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
+_autocast_enabled = torch._C._is_any_autocast_enabled
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 
 
@@ -115,6 +114,8 @@ class Recorder(TorchFunctionMode):
             or not (call.plain or call.is_off(args))
             or (kwargs and not ATOMS.issuperset(map(type, kwargs.values())))
         ):
+            if call is not None and call.skip:
+                return func(*args, **kwargs) if kwargs else func(*args)
             return self._special(func, args, kwargs or {}, _frame(1))
         known, versions, refs = self.known, self.versions, self.refs
         begin, has_list = len(refs), False
@@ -171,17 +172,18 @@ class Recorder(TorchFunctionMode):
             return out
         if _autocast_enabled():
             self.autocast[node] = autocast_settings()
-        if code not in DIRECT:
+        if id(code) not in DIRECT:
             self.callers[node] = caller_of(frame)
         self.count = node + 1
-        self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds, _grad_enabled()))
+        self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds))
         if self.after is not None:
             return self.after(node, call, out)
         return out
 
     def _takes(self, tensor: Tensor, key: int) -> bool:
         """At first sight of a tensor: store it if it is a parameter, or a buffer of the module that runs."""
-        if key in self.memory.stale or key in self.memory.leaked:
+        memory = self.memory
+        if key in memory.stale or key in memory.leaked:
             return False
         if type(tensor) is not Parameter:
             if self.scope < 0:
@@ -191,7 +193,14 @@ class Recorder(TorchFunctionMode):
                     break
             else:
                 return False
-        self.store(tensor)
+        if self.distributed:
+            self.store(tensor)
+            return True
+        self.known[key] = ~len(self.stored)
+        self.stored.append(tensor)
+        version = version_of(tensor)
+        if version:
+            self.versions[key] = version
         return True
 
     def _takes_all(self, values: Any) -> bool:
@@ -251,10 +260,9 @@ class Recorder(TorchFunctionMode):
         if call.leaks:
             self.memory.leak(args[0])
         node = self.count  # a function that is not opened may have called back into user code
-        returned = self.claim(out, node)
-        if written:
-            self._claim_written(written, out, node, returned)
-        if not returned and not written:
+        if len(written) == 1 and out is written[0]:
+            self.know(out, node << SLOT_BITS)
+        elif not self.claim_all(out, written, node):
             self.random_states.pop(node, None)
             return out
         if call.level == "aten":
@@ -264,9 +272,9 @@ class Recorder(TorchFunctionMode):
         self.count = node + 1
         begin = len(self.refs)
         self.refs += refs
-        if frame.f_code not in DIRECT:
+        if id(frame.f_code) not in DIRECT:
             self.callers[node] = caller_of(frame)
-        cells = (call, args, kwargs, out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds, _grad_enabled())
+        cells = (call, args, kwargs, out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds)
         self.append(cells)
         if written:
             self.wrote.add(node)
@@ -331,14 +339,18 @@ class Recorder(TorchFunctionMode):
             self.know(tensor, node << SLOT_BITS | slot)
         return slot + 1
 
-    def _claim_written(self, written: list[Tensor], out: Any, node: int, returned: int) -> None:
-        """Tensors written but not returned become further outputs of the row."""
+    def claim_all(self, out: Any, written: list[Tensor], node: int) -> int:
+        """Know every tensor in a result, and those written but not returned: they become further outputs of the row."""
+        returned = self.claim(out, node)
+        if not written:
+            return returned
         answers = {id(tensor) for tensor in leaves(out)}
         extra = tuple(tensor for tensor in written if id(tensor) not in answers)
         for slot, tensor in enumerate(extra, returned):
             self.know(tensor, node << SLOT_BITS | slot)
         if extra:
             self.writers[node] = extra
+        return returned + len(extra)
 
     def add(self, mark: str, out: Any, refs: list[int], args: tuple[Any, ...] = (), note: str = "") -> int:
         """A row for something that was not a call; the ref of its first tensor."""
@@ -348,7 +360,7 @@ class Recorder(TorchFunctionMode):
         call = MARKS[mark]
         begin = len(self.refs)
         self.refs += refs
-        self.append((call, args, None, out, begin, self.scope, None, 0, 0, _grad_enabled()))
+        self.append((call, args, None, out, begin, self.scope, None, 0, 0))
         if note:
             self.notes[node] = note
         if self.after is not None:
@@ -421,7 +433,7 @@ class Recorder(TorchFunctionMode):
             tensor, version = self.saved[ref]
         else:
             raise ValueUnavailable("it was not saved: layers_to_save did not ask for it")
-        if version_of(tensor) != version and id(tensor) not in self.unsettled:
+        if version_of(tensor) != version and id(tensor) not in self.unsettled and not is_empty(tensor):
             raise ValueUnavailable("it was written in place after the pass; tl.Save(guard='clone') keeps copies")
         if is_freed(tensor):
             raise ValueUnavailable(

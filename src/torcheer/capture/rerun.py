@@ -106,7 +106,7 @@ def largest_difference(one: Tensor, other: Tensor) -> float:
 def _settings(recorder: Recorder, node: int, row: Row) -> Iterator[None]:
     """Torch's switches as they stood when the row ran."""
     with ExitStack() as stack:
-        stack.enter_context(torch.set_grad_enabled(row.grad_enabled))
+        stack.enter_context(torch.set_grad_enabled(any(tensor.requires_grad for tensor in leaves(row.out))))
         for device, enabled, dtype in recorder.autocast.get(node, ()):
             stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
         restore_random(recorder.random_states.get(node, {}))

@@ -177,11 +177,24 @@ def _anything_compiled() -> bool:
     return bool(getattr(torch._dynamo.eval_frame, "cached_backends", True))
 
 
+def _compiled_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that `module.compile()` was called on; `model.modules()` would take ten times as long."""
+    found: list[torch.nn.Module] = []
+    waiting: list[torch.nn.Module | None] = [model]
+    while waiting:
+        module = waiting.pop()
+        if module is not None:
+            waiting += module._modules.values()
+            if module.__dict__.get("_compiled_call_impl") is not None:
+                found.append(module)
+    return found
+
+
 @contextmanager
 def _uncompiled(recorder: Recorder) -> Iterator[None]:
     """Run compiled functions and modules as the Python they were made from."""
     model = recorder.model if _anything_compiled() else None
-    compiled = [m for m in model.modules() if m._compiled_call_impl is not None] if model is not None else []
+    compiled = _compiled_modules(model) if model is not None else []
     calls = [module._compiled_call_impl for module in compiled]
     if compiled or torch._dynamo.utils.counters["frames"]["total"]:
         recorder.remarks.append(

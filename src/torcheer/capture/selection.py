@@ -128,7 +128,7 @@ class RunningNames:
         counts = self._counts.setdefault(name, [0, 0, 0])
         counts[2] += 1
         stored = tuple(ref for ref in row.refs if ref < 0)
-        place = (name, row.code, row.lasti, self._modules(row.scope), stored)
+        place = (name, id(row.code), row.lasti, self._modules(row.scope), stored)
         if place not in self._lows:
             counts[1] += 1
             self._lows[place] = counts[1]

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-DIRECT: set[CodeType] = set()  # code whose frames need no walk: the user's, and forwards of torch's own modules
-_passing: set[CodeType] = set()  # torch's and our own machinery
+# Code objects by id, and held so that the id stays theirs: hashing one reads all of its instructions.
+DIRECT: dict[int, CodeType] = {}  # frames that need no walk: the user's, and forwards of torch's own modules
+_passing: dict[int, CodeType] = {}  # torch's and our own machinery
 _TORCH = torch.__path__[0] + "/"
 _OURS = __file__.rsplit("/", 2)[0] + "/"
 
@@ -17,8 +18,8 @@ def user_frame(frame: FrameType) -> FrameType:
     """The nearest frame a person would recognise: their own code, or a torch module's forward."""
     found: FrameType | None = frame
     while found is not None:
-        code = found.f_code
-        if code in DIRECT or (code not in _passing and _judge(code)):
+        key = id(found.f_code)
+        if key in DIRECT or (key not in _passing and _judge(found.f_code)):
             return found
         found = found.f_back
     return frame
@@ -35,9 +36,9 @@ def _judge(code: CodeType) -> bool:
     machinery = file.startswith((_TORCH, _OURS, "<frozen"))
     module_code = file.startswith(_TORCH + "nn/modules/") and not file.endswith("/module.py")
     if machinery and not module_code:
-        _passing.add(code)
+        _passing[id(code)] = code
         return False
-    DIRECT.add(code)
+    DIRECT[id(code)] = code
     return True
 
 
