@@ -153,7 +153,8 @@ def test_an_exported_program():
 
 
 def test_data_parallel():
-    assert len(held(tl.log_forward_pass(nn.DataParallel(net()), X))) == 7
+    history = held(tl.log_forward_pass(nn.DataParallel(net()), X))
+    assert Counter(ops(history))["linear"] == 2
 
 
 @pytest.fixture

@@ -60,6 +60,9 @@ _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_functi
 class Recorder(TorchFunctionMode):
     """Everything that ran while it was on."""
 
+    # What the hot path touches; an instance with this many attributes would look them up in a slower way.
+    __slots__ = ("after", "append", "careful", "count", "exits", "known", "refs", "scope", "scopes", "versions")
+
     def __init__(self, model: torch.nn.Module | None = None, fused: bool = False) -> None:
         self.model = model
         self.fused = fused
