@@ -16,7 +16,7 @@ from torcheer.capture.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
 from torcheer.capture.trace import meta_of
-from torcheer.capture.trees import walk
+from torcheer.capture.trees import argument_leaves
 from torcheer.errors import BadArgument
 
 
@@ -136,10 +136,7 @@ class Keeper:
         recorder.rows[start + OUT] = Gone(tuple(meta_of(tensor) for tensor in outputs), grad_fn_name(first))
         recorder.writers.pop(node, None)
         if not isinstance(recorder.rows[start + ARGS], Outline):
-            leaves = [
-                (path[1:], value)
-                for path, value in walk((recorder.rows[start + ARGS], recorder.rows[start + KWARGS] or {}))
-            ]
+            leaves = list(argument_leaves(recorder.rows[start + ARGS], recorder.rows[start + KWARGS]))
             recorder.rows[start + ARGS] = Outline(
                 tuple(
                     (path, value if isinstance(value, torch.nn.Parameter) else None)

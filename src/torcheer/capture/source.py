@@ -49,10 +49,17 @@ def is_users(code: CodeType) -> bool:
 
 def line_of(code: CodeType, lasti: int) -> int:
     """The line an instruction stands on."""
-    for position, line in enumerate(code.co_positions()):
-        if position == lasti // 2:
-            return int(line[0] or code.co_firstlineno)
-    return code.co_firstlineno
+    known = _lines.get(id(code))
+    if known is None:
+        known = _lines[id(code)] = (code, {})
+    line = known[1].get(lasti)
+    if line is None:
+        lines = (line for start, end, line in code.co_lines() if start <= lasti < end and line)
+        line = known[1][lasti] = next(lines, code.co_firstlineno)
+    return line
+
+
+_lines: dict[int, tuple[CodeType, dict[int, int]]] = {}  # by id, like DIRECT
 
 
 def asked_by(frame: Any) -> tuple[CodeType, int]:

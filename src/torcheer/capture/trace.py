@@ -13,7 +13,7 @@ from torcheer.capture.memory import NO_MEMORY, grad_fn_name
 from torcheer.capture.recorder import Recorder, Row
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import is_users, line_of
-from torcheer.capture.trees import Path, walk
+from torcheer.capture.trees import Path, argument_leaves
 from torcheer.errors import ValueUnavailable
 from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
 
@@ -179,8 +179,7 @@ class LiveTrace:
             for (where, parameter), ref in zip(row.args.tensors, refs, strict=True):
                 self._enters(ref, where, parameter, parents, stored)
             return tuple(parents), tuple(stored), row.args.settings
-        for path, value in walk((row.args, row.kwargs or {})):
-            where = path[1:]
+        for where, value in argument_leaves(row.args, row.kwargs):
             if isinstance(value, Tensor):
                 self._enters(next(refs), where, value, parents, stored)
             else:

@@ -66,6 +66,17 @@ def argument_tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[T
     return found
 
 
+def argument_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Iterator[tuple[Path, Any]]:
+    """Every leaf of a call's arguments with where it enters: (0,) the first argument, ("weight",) a keyword."""
+    for place, value in enumerate(args):
+        if type(value) in ATOMS_AND_TENSORS:
+            yield (place,), value
+        else:
+            yield from walk(value, (place,))
+    for name, value in (kwargs or {}).items():
+        yield from walk(value, (name,))
+
+
 def leaves(value: Any) -> list[Tensor]:
     """The tensors of a nested value, in order."""
     kind = type(value)
