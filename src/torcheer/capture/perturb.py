@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -29,14 +32,23 @@ def dead_edges(recorder: Recorder, node: int) -> list[str]:
     tensors = argument_tensors(row.args, row.kwargs or {})
     outs = {id(tensor) for tensor in leaves((row.kwargs or {}).get("out"))}
     targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in outs}  # overwritten, not read
-    suspects = []
+    suspects: list[int] = []
     for ref in dict.fromkeys(refs):
         places = [other == ref for other in refs]
         if ref not in targets and perturbable(recorder.exact(ref)) and not _shows(recorder, node, row, values, places):
             suspects.append(ref)
+    if suspects and _is_degenerate(name, tensors, row.args):
+        return []
     if suspects and not _shows(recorder, node, row, values, [True] * len(refs)):
         return []  # constant whatever goes in: dropout with p=1, a threshold above everything
     return [f"{_name(recorder, ref)} into {name} (operation {node})" for ref in suspects]
+
+
+def _is_degenerate(name: str, tensors: list[Tensor], args: tuple[Any, ...]) -> bool:
+    """One number normalised by itself, attention to a single key: the input cannot show, whatever it is."""
+    if name in ("layer_norm", "rms_norm"):
+        return bool(math.prod(args[1]) == 1)
+    return name == "scaled_dot_product_attention" and tensors[1].shape[-2] == 1
 
 
 def _shows(recorder: Recorder, node: int, row: Row, values: list[Tensor], places: list[bool]) -> bool:
@@ -47,15 +59,15 @@ def _shows(recorder: Recorder, node: int, row: Row, values: list[Tensor], places
     before = [recorder.exact(node << SLOT_BITS | slot) for slot in range(len(recorder.outputs(node)))]
     around = values
     try:
-        for size in (2.0, 0.0, 2.0, 100.0):
+        for size, scramble in ((2.0, None), (0.0, None), (2.0, 0), (100.0, None), (2.0, 1)):
+            if scramble is not None:
+                around = [_scrambled(value, scramble) for value in values]
+                before = run_again(recorder, node, row, list(around))
             pairs = zip(places, around, strict=True)
             swapped = [perturbed(value, size) if here and perturbable(value) else value for here, value in pairs]
             after = run_again(recorder, node, row, swapped)
             if any(not equal_values(one, two) for one, two in zip(before, after, strict=True)):
                 return True
-            if size == 0.0:
-                around = [_scrambled(value) for value in values]
-                before = run_again(recorder, node, row, list(around))
     except Exception:
         return True  # out of range, not positive definite: the operation certainly read it
     return False
@@ -84,12 +96,12 @@ def perturbable(value: Tensor) -> bool:
     )
 
 
-def _scrambled(value: Tensor) -> Tensor:
-    """Noise for numbers, a random mask for a mask, so that both sides of a choice show."""
+def _scrambled(value: Tensor, parity: int) -> Tensor:
+    """Noise for numbers, every other one for a mask, so that both sides of a choice show."""
     if perturbable(value):
         return perturbed(value, 3.0)
     if value.dtype is torch.bool and value.layout is torch.strided and value.device.type != "meta":
-        return perturbed(value.float(), 1.0) > 0
+        return torch.arange(value.numel(), device=value.device).view(value.shape) % 2 == parity
     return value
 
 
