@@ -209,7 +209,7 @@ def test_the_source_line_of_a_functional_call_is_the_users():
 def test_aten_level_shows_what_ran_below_each_function():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     history = tl.log_forward_pass(model, torch.rand(2, 3), level="aten")
-    below = history.trace.below(history["linear_1"].index)
+    below = history["linear_1"].below
     assert "addmm" in [op.name for op in below]
     assert all(op.level == "aten" and op.under == history["linear_1"].index for op in below)
     assert len(history) == 4

@@ -29,5 +29,8 @@ class Trace(Protocol):
     def stored_gradients(self, name: str) -> list[Any]:
         """The gradients of one parameter, one per backward call."""
 
+    def below(self, index: int) -> list[Op]:
+        """The dispatcher's operations that ran under an op, where they were asked for."""
+
     def follow(self, reader: Callable[[Op], object]) -> None:
         """Hand every op so far to `reader`, then each new one as it runs."""

@@ -128,6 +128,11 @@ class OpView:
         return self.history.facts.flops[self.record.index]
 
     @property
+    def below(self) -> list[Op]:
+        """What the dispatcher ran under it, where `level="aten"` asked for that."""
+        return self.history.trace.below(self.record.index)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of its first result."""
         return self.record.outputs[0].shape if self.record.outputs else ()
