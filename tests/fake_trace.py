@@ -49,6 +49,9 @@ class FakeTrace:
     def stored_gradients(self, name: str) -> list[Any]:
         return [np.ones(2, np.float32)] if name.endswith("weight") else []
 
+    def stored_value(self, name: str) -> Any:
+        return None
+
     def below(self, index: int) -> list[Op]:
         return []
 

@@ -102,3 +102,95 @@ def test_edits_that_mean_nothing_are_refused():
         tl.log_forward_pass(net(), X, edits=[tl.edits.zero()])
     with pytest.raises(BadArgument, match="from the end"):
         tl.log_forward_pass(net(), X, edits={-1: tl.edits.zero()})
+
+
+def test_inputs_and_outputs_can_be_edited_too():
+    model = net()
+    history = tl.log_forward_pass(model, X, edits={"input_1": tl.edits.zero()})
+    assert torch.equal(history["output_1"].tensor_contents, model(X * 0))
+    assert history.validate()
+    history = tl.log_forward_pass(model, X, edits={"output_1": tl.edits.scale(2)})
+    assert torch.equal(history["output_1"].tensor_contents, model(X) * 2)
+    assert history.validate()
+
+
+def test_several_edits_of_one_layer_apply_in_turn():
+    history = tl.log_forward_pass(net(), X, edits={"relu_1": lambda x: x + 1, "1": tl.edits.scale(3)})
+    assert torch.allclose(history["relu_1"].tensor_contents, (net()[0](X).relu() + 1) * 3)
+    assert "then scaled by 3" in history["relu_1"].edited
+    assert history.validate()
+
+
+class Loop(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x):
+        for _ in range(4):
+            x = torch.relu(self.linear(x) + 1)
+        return x
+
+
+def test_a_function_in_a_loop_is_edited_by_layer_and_by_pass():
+    history = tl.log_forward_pass(Loop(), X, edits={"relu_1:2": tl.edits.zero()})
+    assert [op.edited for op in history if op.name == "relu"] == ["", "zeroed", "", ""]
+    history = tl.log_forward_pass(Loop(), X, edits={"relu_1": tl.edits.zero()})
+    assert [op.edited for op in history if op.name == "relu"] == ["zeroed"] * 4
+    assert history.validate()
+
+
+def test_a_loop_that_cannot_be_numbered_on_the_way_says_so():
+    class Plain(nn.Module):
+        def forward(self, x):
+            for _ in range(4):
+                x = torch.tanh(x + 1)
+            return x
+
+    with pytest.raises(BadArgument, match="numbered when the run is over"):
+        tl.log_forward_pass(Plain(), X, edits={"add_1": tl.edits.zero()})
+
+
+def test_a_patch_finds_each_operation_in_the_other_history():
+    donor = tl.log_forward_pass(Loop(), X + 1)
+    for key in ("relu_1", "relu_*", lambda op: op.name == "relu"):
+        history = tl.log_forward_pass(Loop(), X, edits={key: tl.edits.patch(donor)})
+        for number in (1, 4):
+            value = history[f"relu_1:{number}"].tensor_contents
+            assert torch.equal(value, donor[f"relu_1:{number}"].tensor_contents)
+
+
+def test_another_output_than_the_first_is_edited_and_patched():
+    model = nn.LSTM(4, 3)
+    x = torch.rand(5, 1, 4)
+    history = tl.log_forward_pass(model, x, edits={"lstm_1": tl.edits.of_output(1, tl.edits.zero())})
+    assert history["lstm_1"].tensor_contents[1].abs().sum() == 0
+    assert history["lstm_1"].tensor_contents[0].abs().sum() > 0
+    donor = tl.log_forward_pass(model, x + 1)
+    history = tl.log_forward_pass(model, x, edits={"lstm_1": tl.edits.patch(donor)})
+    assert torch.equal(history["lstm_1"].tensor_contents[0], donor["lstm_1"].tensor_contents[0])
+    with pytest.raises(BadArgument, match="output 7"):
+        tl.log_forward_pass(model, x, edits={"lstm_1": tl.edits.of_output(7, tl.edits.zero())})
+
+
+def test_the_printed_history_names_what_was_edited():
+    assert "Edited: relu_1_2 (zeroed)." in str(tl.log_forward_pass(net(), X, edits={"relu_1": tl.edits.zero()}))
+
+
+def test_an_edit_of_a_module_that_only_passes_a_value_on_leaves_its_maker_alone():
+    class Passes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.identity = nn.Identity()
+
+        def forward(self, x):
+            y = self.linear(x)
+            z = self.identity(y)
+            return y * 1 + z
+
+    model = Passes()
+    history = tl.log_forward_pass(model, X, edits={"identity": tl.edits.zero()})
+    assert torch.equal(history["output_1"].tensor_contents, model.linear(X))
+    assert not history["linear_1"].edited and history.validate()

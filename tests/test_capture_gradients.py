@@ -76,3 +76,9 @@ def test_backward_without_gradients_or_without_a_scalar_says_what_to_do():
         history = tl.log_forward_pass(net(), torch.rand(3, 4), save_gradients=True)
     with pytest.raises(BadArgument, match="require grad"):
         history.backward()
+
+
+def test_positions_from_the_end_get_gradients_too():
+    history = tl.log_forward_pass(net(), torch.rand(3, 4), save_gradients=True, layers_to_save=["relu_1", -1, -2])
+    history.backward(history[-1].tensor_contents.sum())
+    assert all(history[key].grad_contents is not None for key in ("relu_1", -1, -2))

@@ -186,3 +186,45 @@ def test_a_typeerror_raised_inside_the_model_is_the_models_own():
         tl.log_forward_pass(Broken(), X)
     assert not isinstance(caught.value, BadArgument)
     assert caught.value.history is not None
+
+
+def test_looking_at_a_history_while_it_records_leaves_no_trace_in_it():
+    model = net()
+    with tl.recording(model) as history:
+        model(X)
+        print(history, history[1], history.to_pandas())
+        assert history.compare(history) and history.validate()
+    assert [op.name for op in history.ops] == ["input", "linear", "relu"]
+
+
+def test_what_a_follower_computes_is_not_the_models():
+    with tl.recording() as history:
+        history.follow(lambda op: torch.ones(3) + 1)
+        net()(X)
+    assert "ones" not in [op.name for op in history.ops]
+
+
+def test_the_work_of_an_inner_capture_is_not_seen_by_the_outer_one():
+    class InPlace(nn.Module):
+        def forward(self, x):
+            y = x * 1
+            y.add_(1)
+            return y
+
+    with tl.recording() as outer:
+        tl.log_forward_pass(
+            InPlace(), X, edits={"mul_1": tl.edits.scale(2)}, layers_to_save=tl.Save("all", guard="clone")
+        )
+    assert [op.name for op in outer.ops if op.kind == "op"] == ["mul", "add_"]
+
+
+def test_copies_are_no_operations_with_the_dispatcher_in_view_either():
+    class Writes(nn.Module):
+        def forward(self, x):
+            y = x * 2
+            y[0] = 3.0
+            return y
+
+    history = tl.log_forward_pass(Writes(), X.clone().requires_grad_(), level="aten")
+    assert [op.name for op in history.ops] == ["input", "mul", "__setitem__", "output"]
+    assert history.validate()

@@ -95,6 +95,8 @@ def test_loops_are_saved_by_layer_and_by_pass():
     assert saved(history) == [f"tanh_1_2:{number}" for number in (1, 2, 3, 4)]
     history = tl.log_forward_pass(Loop(), X, layers_to_save=["tanh_1:3"])
     assert saved(history) == ["tanh_1_2:3"]
+    history = tl.log_forward_pass(Loop(), X, layers_to_save=["tanh_1:[12]"])
+    assert saved(history) == ["tanh_1_2:1", "tanh_1_2:2"]
 
 
 def test_an_unknown_layer_is_refused_with_the_nearest_names():

@@ -189,3 +189,35 @@ def test_two_captures_of_one_model_compare_equal_and_a_changed_weight_is_found()
     with torch.no_grad():
         model[2].bias += 1
     assert before.compare(tl.log_forward_pass(model, x)).first_difference == "linear_2_3"
+
+
+def test_a_model_called_twice_has_two_passes_of_everything_in_it() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+    x = torch.rand(1, 4)
+    with tl.recording(model) as history:
+        model(x)
+        model(x)
+    assert [len(layer.passes) for layer in history.layers if not layer.label.startswith("input")] == [2, 2, 2, 2]
+
+
+def test_a_list_of_modules_has_the_operations_of_its_items() -> None:
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return x
+
+    history = tl.log_forward_pass(Stack(), torch.rand(1, 4))
+    assert len(history.modules["blocks"].ops) == 3
+
+
+def test_a_parameter_shows_its_value_and_unknown_names_the_nearest() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    history = tl.log_forward_pass(model, torch.rand(1, 4))
+    assert torch.equal(history.parameters["0.weight"].tensor_contents, model[0].weight)
+    with pytest.raises(KeyError, match=r"0\.weight"):
+        _ = history.parameters["0.weigth"]

@@ -80,3 +80,9 @@ def test_a_history_without_its_live_model_says_that_replay_needs_it():
     history.trace = Loaded(history.trace)
     with pytest.raises(CannotReplay, match="live model"):
         history.validate()
+
+
+def test_a_proof_of_nothing_is_no_proof():
+    history = tl.log_forward_pass(nn.Linear(2, 2), torch.rand(1, 2), layers_to_save="none")
+    report = history.validate()
+    assert not report and "nothing could be replayed" in str(report)

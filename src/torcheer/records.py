@@ -76,6 +76,7 @@ class Op:
     outputs: tuple[TensorMeta, ...] = ()
     stored: tuple[Stored, ...] = ()  # parameters and buffers it read
     modules: tuple[ModuleCall, ...] = ()  # the calls it ran inside, outermost first, the root model left out
+    root_call: int = 0  # which call of the model it ran in, 0 outside of any
     output_of: tuple[ModuleCall, ...] = ()  # module calls that returned its result, outermost first
     source: Source | None = None
     site: tuple[Any, ...] = ()  # the very instruction that called it: (file, line, offset)

@@ -72,10 +72,23 @@ def patch(history: Any, layer: str | int | None = None) -> Edit:
     def edit(x: Tensor, key: Any = layer) -> Tensor:
         if key is None:
             raise BadArgument("patch: name the layer of the other history when the edit is called by hand")
-        return replace(history[key].tensor_contents)(x)
+        value = history[key].tensor_contents
+        return replace(value[getattr(edit, "output", 0)] if isinstance(value, tuple) else value)(x)
 
     edit.wants_key = layer is None  # type: ignore[attr-defined]
     return _named("patched in from another history", edit)
+
+
+def of_output(number: int, edit: Edit) -> Edit:
+    """Apply an edit to another tensor than the first that a layer returns: `of_output(1, zero())`."""
+
+    def other(x: Tensor, *key: Any) -> Tensor:
+        return edit(x, *key)
+
+    other.output = number  # type: ignore[attr-defined]
+    other.wants_key = getattr(edit, "wants_key", False)  # type: ignore[attr-defined]
+    edit.output = number  # type: ignore[attr-defined]
+    return _named(f"{edit.__name__} (output {number})", other)
 
 
 def check(edits: Any) -> dict[Any, Edit]:

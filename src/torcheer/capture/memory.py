@@ -63,7 +63,7 @@ class Memory:
         """Copy the saved values that a write to these tensors, whose refs are known, would change."""
         if len(written) == 1 and self._protect_fresh(written[0]):
             return
-        with torch._C.DisableTorchFunctionSubclass():  # subclasses need not know that we look
+        with self.recorder.unseen():  # subclasses and other recorders need not know that we look
             self._bring_up_to_date()
             for tensor in written:
                 storage = storage_of(tensor)
@@ -94,9 +94,10 @@ class Memory:
 
     def _copy(self, ref: int, tensor: Tensor) -> None:
         if ref not in self.copies:
-            self.copies[ref] = copy_of(tensor)
-            if tensor.requires_grad:
-                self.grad_fns[ref] = grad_fn_name(tensor)
+            with self.recorder.unseen():
+                self.copies[ref] = copy_of(tensor)
+                if tensor.requires_grad:
+                    self.grad_fns[ref] = grad_fn_name(tensor)
 
     def _overtake(self, entry: tuple[int, Any], tensor: Tensor, storage: int) -> bool:
         """Save one value from the write to `tensor`; whether it is done with (False: it lies elsewhere)."""
@@ -142,12 +143,14 @@ class Memory:
         """Memory was handed out (numpy, dlpack): keep the value, and look at each read whether it changed."""
         if not isinstance(tensor, Tensor) or is_freed(tensor):
             return
-        ref, value = self.recorder.ref_of(tensor), copy_of(tensor)
-        self._bring_up_to_date()
-        for other_ref, weak in self._index.get(storage_of(tensor), ()):
-            other = weak()
-            if other is not None and other_ref not in self.copies and self.recorder.keeps(other_ref):
-                self.copies[other_ref] = copy_of(other)
+        ref = self.recorder.ref_of(tensor)
+        with self.recorder.unseen():
+            value = copy_of(tensor)
+            self._bring_up_to_date()
+            for other_ref, weak in self._index.get(storage_of(tensor), ()):
+                other = weak()
+                if other is not None and other_ref not in self.copies and self.recorder.keeps(other_ref):
+                    self.copies[other_ref] = copy_of(other)
         self.copies.setdefault(ref, value)
         self.leaked[id(tensor)] = Leaked(weakref.ref(tensor), ref, value)
         self.recorder.known.pop(id(tensor), None)  # so that every read asks `adopt`
@@ -156,7 +159,7 @@ class Memory:
 
     def adopt(self, tensor: Tensor) -> int:
         """A ref for a value we do not know: stale, leaked, a buffer, shared memory, or unseen."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with self.recorder.unseen():
             return self._adopt(tensor)
 
     def _adopt(self, tensor: Tensor) -> int:
@@ -177,10 +180,12 @@ class Memory:
         return self._from_shared_memory(tensor)
 
     def _look_again(self, tensor: Tensor, leaked: Leaked) -> int:
-        if same_bits(leaked.value, tensor):
-            return leaked.ref
+        with self.recorder.unseen():
+            if same_bits(leaked.value, tensor):
+                return leaked.ref
+            value = copy_of(tensor)
         note = "written through memory that was handed out (numpy, dlpack or its storage)"
-        ref, value = self._unseen(tensor, [leaked.ref], note), copy_of(tensor)
+        ref = self._unseen(tensor, [leaked.ref], note)
         self.copies[ref] = value
         self.leaked[id(tensor)] = Leaked(leaked.tensor, ref, value)
         del self.recorder.known[id(tensor)]

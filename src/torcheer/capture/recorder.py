@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -92,11 +93,12 @@ class Recorder(TorchFunctionMode):
         self.remarks: list[str] = []  # of the whole run
         self.opened: Any = None  # the composite being opened
         self.edited: dict[int, str] = {}  # node -> what an edit did to its result
-        self.edit_functions: dict[int, Any] = {}  # node -> (slot, edit, random state), to be replayed
+        self.edit_functions: dict[int, list[Any]] = {}  # node -> (slot, edit, random state) each, to be replayed
         self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows keep everything
         self.live: dict[int, Any] = {}  # ref -> weak tensor, for values let go
         self.altered: set[int] = set()  # refs stored in another form than they ran
         self.below: list[Any] = []  # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
+        self.resting = False  # whether a dispatch mode of ours should look away
         self.careful = False  # a dispatch mode is on and asks which call is running
         self.unsettled: set[int] = set()  # ids of aten results: autograd sets their version after we see them
         self.inside = 0  # how many recorded calls are running now
@@ -377,6 +379,10 @@ class Recorder(TorchFunctionMode):
             return False
         return node in self.wrote or not any(value is tensor for value in args)
 
+    def unseen(self) -> AbstractContextManager[Any]:
+        """For work of our own: no subclass, no other recorder and no dispatch mode of ours takes it for the model's."""
+        return torch._C.DisableTorchFunction() if not self.careful else _Unseen(self)
+
     def row(self, node: int) -> Row:
         """One row, to be read."""
         start = node * WIDTH
@@ -444,7 +450,7 @@ class Recorder(TorchFunctionMode):
             )
         return tensor
 
-    def edit(self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str) -> Tensor:
+    def edit(self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str, apart: bool = False) -> Tensor:
         """Put an edited tensor in the place of a value that was just made; the tensor the model goes on with."""
         node, start = ref >> SLOT_BITS, (ref >> SLOT_BITS) * WIDTH
         state = random_state((), {})
@@ -455,12 +461,12 @@ class Recorder(TorchFunctionMode):
             raise BadArgument(
                 f"the edit of {name} (operation {node}) returned {got}; its output is {tuple(old.shape)} {old.dtype}"
             )
-        if node + 1 < self.count and ref in self.refs[self.rows[start + WIDTH + REFS] :]:
+        if apart or (node + 1 < self.count and ref in self.refs[self.rows[start + WIDTH + REFS] :]):
             made = self.add("edit", new, [ref], (apply, state))  # others have read the value as it was
             self.edited[made >> SLOT_BITS] = text
             return new
-        self.edited[node] = text
-        self.edit_functions[node] = (ref & SLOT_MASK, apply, state)
+        self.edited[node] = f"{self.edited[node]}, then {text}" if node in self.edited else text
+        self.edit_functions.setdefault(node, []).append((ref & SLOT_MASK, apply, state))
         if node in self.wrote and any(
             old is tensor for tensor in leaves((self.rows[start + ARGS], self.rows[start + KWARGS]))
         ):
@@ -489,3 +495,19 @@ class Recorder(TorchFunctionMode):
         """An exception is passing through a module call: remember the innermost."""
         if self.failed_scope < 0:
             self.failed_scope = scope
+
+
+class _Unseen:
+    """As `DisableTorchFunction`, and our dispatch mode looks away too."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._disabled = torch._C.DisableTorchFunction()
+
+    def __enter__(self) -> None:
+        self._outer, self._recorder.resting = self._recorder.resting, True
+        self._disabled.__enter__()
+
+    def __exit__(self, *problem: Any) -> None:
+        self._disabled.__exit__(*problem)
+        self._recorder.resting = self._outer

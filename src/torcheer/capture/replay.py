@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,12 @@ class Validation:
     dead_edges: list[str] = field(default_factory=list)  # parents that turned out not to matter
 
     def __bool__(self) -> bool:
-        return not self.failures and not self.dead_edges
+        return not self.failures and not self.dead_edges and (self.equal > 0 or not self.ops)
+
+    @property
+    def equal(self) -> int:
+        """How many operations replayed bit for bit."""
+        return self.ops - len(self.failures) - len(self.skipped)
 
     @property
     def failures(self) -> dict[int, str]:
@@ -40,9 +46,9 @@ class Validation:
         return {index: verdict for index, verdict in self.verdicts.items() if verdict.startswith("skipped")}
 
     def __str__(self) -> str:
-        equal = self.ops - len(self.failures) - len(self.skipped)
-        lines = [f"Validation of {self.model}: {'held' if self else 'FAILED'}"]
-        lines.append(f"\t{equal}/{self.ops} operations replay bit for bit from their recorded parents")
+        word = "held" if self else "FAILED" if self.failures or self.dead_edges else "nothing could be replayed"
+        lines = [f"Validation of {self.model}: {word}"]
+        lines.append(f"\t{self.equal}/{self.ops} operations replay bit for bit from their recorded parents")
         for reason, count in Counter(text.removeprefix("skipped: ") for text in self.skipped.values()).items():
             lines.append(f"\t{count} not replayed: {reason}")
         lines += [f"\t{self.labels.get(index, index)} {verdict}" for index, verdict in self.failures.items()]
@@ -58,7 +64,7 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
     if not isinstance(recorder, Recorder):
         raise CannotReplay("this history was loaded from a file; replay needs the live model: capture it again")
     report = Validation(history.trace.info().model, recorder.count)
-    with torch.no_grad(), random_kept():
+    with torch.no_grad(), random_kept(), recorder.unseen() if torch._C._len_torch_function_stack() else nullcontext():
         for node in range(recorder.count):
             report.verdicts[node] = replay(recorder, node)
             if perturb and report.verdicts[node] == "equal":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -14,7 +14,7 @@ from torcheer.capture.recorder import Recorder
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.saving import Keeper, Save, StopEarly
 from torcheer.capture.selection import Running, RunningNames, Selector, parse
-from torcheer.capture.trace import LiveTrace
+from torcheer.capture.trace import LiveTrace, plain_address
 from torcheer.capture.trees import leaves, swap
 from torcheer.errors import BadArgument, UnknownLayer
 
@@ -37,6 +37,7 @@ class Requests:
         self._addresses: dict[int, str] = {}
         self._module_calls: dict[str, int] = {}
         self._names: RunningNames | None = None
+        self._from_end = False  # whether positions from the end are wanted, which are known too late to listen then
         recorder.after = self._after
         recorder.after_module = self._after_module
 
@@ -45,10 +46,12 @@ class Requests:
         model = self.recorder.model
         if model is not None:
             for address, module in model.named_modules():
-                self._addresses.setdefault(id(module), address)
+                self._addresses.setdefault(id(module), plain_address(address))
         addresses = set(self._addresses.values()) - {""}
         self.save = save
         if not isinstance(save.layers, str):
+            if not isinstance(save.layers, Iterable):
+                raise BadArgument(f"layers_to_save={save.layers!r}: give 'all', 'none' or a list of layers")
             self.selectors = [parse(key, addresses) for key in save.layers]
         for key, edit in edits_module.check(edits or {}).items():
             selector = parse(key, addresses)
@@ -63,17 +66,23 @@ class Requests:
         if save_gradients:
             self.log = self.trace.gradient_log = GradientLog()
         named = [s for s in (*self.selectors, *(s for s, _ in self.edits)) if s.kind in ("label", "pattern")]
-        self._names = RunningNames(self.recorder) if named else None
+        patches = any(getattr(edit, "wants_key", False) for _, edit in self.edits)  # they go by the layer's name
+        self._names = RunningNames(self.recorder) if named or patches else None
+        self._from_end = any(selector.kind == "position" and selector.index < 0 for selector in self.selectors)
 
     # -- as the model runs -------------------------------------------------------------------------------------------
 
     def _after(self, node: int, call: Any, out: Any) -> Any:
+        with self.recorder.unseen():  # what edits, tests and readers do is not part of the model
+            return self._ran(node, call, out)
+
+    def _ran(self, node: int, call: Any, out: Any) -> Any:
         running = self._names.name(node) if self._names is not None else Running(node, call.name, 0, node, 0, 0, 0)
         for selector, edit in self.edits:
             if selector.for_ops and self._means(selector, running, likely=True):
-                out = self._edit(out, selector, edit)
+                out = self._edit(out, selector, edit, running.label)
         wanted = self._is_wanted(running)
-        if self.log is not None and wanted:
+        if self.log is not None and (wanted or self._from_end):
             for slot, tensor in enumerate(leaves(out)):
                 self.log.listen(tensor, node << SLOT_BITS | slot)
             for tensor in self.recorder.stored[self._stored_heard :]:
@@ -105,17 +114,17 @@ class Requests:
         return found
 
     def _after_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
-        with torch._C.DisableTorchFunction():  # what we do here is not part of the model
-            return self._module_returned(module, out)
+        with self.recorder.unseen():
+            return self._module_returned(scope, module, out)
 
-    def _module_returned(self, module: torch.nn.Module, out: Any) -> Any:
+    def _module_returned(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
         address = self._addresses.get(id(module))
         if not address:
             return out
         call = self._module_calls[address] = self._module_calls.get(address, 0) + 1
         for selector, edit in self.edits:
             if selector.for_modules and _is_module(selector, address, call):
-                out = self._edit(out, selector, edit)
+                out = self._edit(out, selector, edit, f"{address}:{call}", scope)
         for selector in self.selectors:
             if selector.for_modules and _is_module(selector, address, call):
                 self._met.add(selector.key)
@@ -138,20 +147,30 @@ class Requests:
 
     # -- edits -------------------------------------------------------------------------------------------------------
 
-    def _edit(self, out: Any, selector: Selector, edit: Any) -> Any:
-        """Edit the first tensor of a result."""
-        tensors = leaves(out)
+    def _edit(self, out: Any, selector: Selector, edit: Any, label: str, scope: int | None = None) -> Any:
+        """Edit the first tensor of a result, or the one the edit names."""
+        tensors, number = leaves(out), getattr(edit, "output", 0)
         if not tensors:
             return out
-        ref = self.recorder.ref_of(tensors[0])
+        if number >= len(tensors):
+            raise BadArgument(f"edits[{selector.key!r}] is for output {number}, but {label} returned {len(tensors)}")
+        ref = self.recorder.ref_of(tensors[number])
         if ref < 0:
             return out
         self._met.add(selector.key)
         self._edited.setdefault(selector.key, set()).add(ref >> SLOT_BITS)
-        apply = (lambda x: edit(x, selector.key)) if getattr(edit, "wants_key", False) else edit
+        apply = (lambda x: edit(x, label)) if getattr(edit, "wants_key", False) else edit
         text = getattr(edit, "__name__", "edited")
-        new = self.recorder.edit(ref, tensors[0], apply, "edited by a function" if text == "<lambda>" else text)
-        return swap(out, tensors[0], new)
+        text = "edited by a function" if text == "<lambda>" else text
+        apart = scope is not None and not self._ran_in(ref >> SLOT_BITS, scope)  # the module only passed it on
+        new = self.recorder.edit(ref, tensors[number], apply, text, apart)
+        return swap(out, tensors[number], new)
+
+    def _ran_in(self, node: int, scope: int) -> bool:
+        inner = self.recorder.row(node).scope
+        while inner > scope:
+            inner = self.recorder.scopes[4 * inner]
+        return inner == scope
 
     # -- at the end --------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ def run_again(recorder: Recorder, node: int, row: Row, parents: list[Tensor]) ->
     """The tensors a row gives from these parents; nothing outside is touched."""
     call = row.call
     if call.mark and call.name == "output":
-        return parents[:1]
+        return _edited(recorder, node, parents[:1], [])
     if call.mark and call.name == "alias":
         return [look_again(row.args, parents)]
     if call.mark and call.name == "edit":
@@ -35,17 +35,21 @@ def run_again(recorder: Recorder, node: int, row: Row, parents: list[Tensor]) ->
         written = written_tensors(call, args, kwargs)
     with _settings(recorder, node, row):
         out = call.function(*args, **kwargs)
-        results = leaves(out)
-        if node in recorder.edit_functions:
-            slot, edit, state = recorder.edit_functions[node]
-            restore_random(state)
-            edited = edit(results[slot])
-            if any(results[slot] is tensor for tensor in written):
-                results[slot].copy_(edited)
-            else:
-                results[slot] = edited
+        results = _edited(recorder, node, leaves(out), written)
     known = {id(tensor) for tensor in results}
     return results + [tensor for tensor in written if id(tensor) not in known]
+
+
+def _edited(recorder: Recorder, node: int, results: list[Tensor], written: list[Tensor]) -> list[Tensor]:
+    """What the row's edits make of its results."""
+    for slot, edit, state in recorder.edit_functions.get(node, ()):
+        restore_random(state)
+        new = edit(results[slot])
+        if any(results[slot] is tensor for tensor in written):
+            results[slot].copy_(new)
+        else:
+            results[slot] = new
+    return results
 
 
 def look_again(places: tuple[Geometry | None, ...], parents: list[Tensor]) -> Tensor:
@@ -78,12 +82,12 @@ def _spread(window: Tensor, value: Tensor) -> None:
 
 def equal_values(one: Tensor, other: Tensor) -> bool:
     """Bit-equal in every form a tensor takes."""
+    if one.is_nested and other.is_nested:
+        return all(same_bits(a, b) for a, b in zip(one.unbind(), other.unbind(), strict=True))
     if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
         return False
     if one.device.type == "meta":
         return True
-    if one.is_nested:
-        return all(same_bits(a, b) for a, b in zip(one.unbind(), other.unbind(), strict=True))
     if one.layout is torch.sparse_coo:
         a, b = one.coalesce(), other.coalesce()
         return same_bits(a.indices(), b.indices()) and same_bits(a.values(), b.values())

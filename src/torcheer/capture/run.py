@@ -19,7 +19,7 @@ from torcheer.capture.requests import Requests
 from torcheer.capture.saving import Save, StopEarly
 from torcheer.capture.source import asked_by
 from torcheer.capture.trace import LiveTrace
-from torcheer.capture.trees import leaves
+from torcheer.capture.trees import leaves, replace, result_tensors
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
 from torcheer.history import ModelHistory
 
@@ -37,24 +37,26 @@ def log_forward_pass(
     level: str = "function",
 ) -> ModelHistory:
     """Run `model` once and return everything that happened."""
-    args, kwargs = _as_call(model, inputs), dict(input_kwargs or {})
+    args, kwargs = _as_call(model, inputs), _as_keywords(input_kwargs)
     session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
     if seed is not None:
+        if not isinstance(seed, int):
+            raise BadArgument(f"seed={seed!r}: give a whole number, or None to leave the generators alone")
         torch.manual_seed(seed)
         session.trace.seed = seed
     recorder = session.recorder
     with session.running():
-        for tensor in leaves((args, kwargs)):
-            recorder.add("input", tensor, [])
-        given = recorder.count
+        given = [recorder.add("input", tensor, []) for tensor in leaves((args, kwargs))]
+        if recorder.edited:
+            args, kwargs = replace((args, kwargs), iter([recorder.value(ref) for ref in given]))
         try:
             with _no_collection, recorder:
                 out = model(*args, **kwargs)
         except TypeError as error:
-            if recorder.count == given:
+            if recorder.count == len(given):
                 _check_inputs(model, args, kwargs, error)
             raise
-        for tensor in leaves(out):
+        for tensor in result_tensors(out):
             recorder.add("output", tensor, [recorder.ref_of(tensor)])
     return session.history
 
@@ -178,14 +180,14 @@ def _anything_compiled() -> bool:
 
 
 def _compiled_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules that `module.compile()` was called on; `model.modules()` would take ten times as long."""
+    """The modules that were compiled, in place or wrapped; `model.modules()` would take ten times as long."""
     found: list[torch.nn.Module] = []
     waiting: list[torch.nn.Module | None] = [model]
     while waiting:
         module = waiting.pop()
         if module is not None:
             waiting += module._modules.values()
-            if module.__dict__.get("_compiled_call_impl") is not None:
+            if module.__dict__.get("_compiled_call_impl") is not None or "_orig_mod" in module._modules:
                 found.append(module)
     return found
 
@@ -241,6 +243,12 @@ def _as_call(model: Any, inputs: Any) -> tuple[Any, ...]:
     if isinstance(inputs, list) and not _takes_one(model, len(inputs)):
         return tuple(inputs)
     return (inputs,)
+
+
+def _as_keywords(given: Any) -> dict[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise BadArgument(f"input_kwargs is a {type(given).__name__}; give a dict of forward's keyword arguments")
+    return dict(given or {})
 
 
 def _takes_one(model: torch.nn.Module, given: int) -> bool:

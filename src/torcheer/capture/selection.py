@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from torcheer.capture.recorder import Recorder
+from torcheer.capture.refs import SLOT_BITS
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.history.layers import layer_name
 
@@ -82,6 +83,11 @@ class Running:
     most: int = 1  # it may be any pass up to this
     is_sure: bool = True  # about the pass: what reads parameters is told apart by them
 
+    @property
+    def label(self) -> str:
+        """Its likeliest name, with the pass."""
+        return f"{self.name}_{self.number}:{self.passed}"
+
     def is_likely(self, selector: Selector) -> bool:
         """Whether a selector means this operation, as far as can be said."""
         if selector.kind == "position":
@@ -93,10 +99,9 @@ class Running:
                 and selector.index in (-1, self.first)
                 and selector.call in (0, self.passed)
             )
-        label = f"{self.name}_{self.number}_{self.first}"
-        return selector.kind == "pattern" and (
-            fnmatchcase(label, selector.name) or fnmatchcase(label.rpartition("_")[0], selector.name)
-        )
+        short, full = f"{self.name}_{self.number}", f"{self.name}_{self.number}_{self.first}"
+        names = (short, full, f"{short}:{self.passed}", f"{full}:{self.passed}")
+        return selector.kind == "pattern" and any(fnmatchcase(name, selector.name) for name in names)
 
     def may_be(self, selector: Selector) -> bool:
         """Whether a selector could turn out to mean this operation."""
@@ -106,8 +111,9 @@ class Running:
         if selector.kind == "pattern":
             numbers = range(self.low, min(self.high, self.low + 1000) + 1)
             stems = (f"{self.name}_{number}" for number in numbers)
-            wild = selector.name.replace("_", "*")
-            return any(fnmatchcase(stem, selector.name) or fnmatchcase(f"{stem}_{self.index}", wild) for stem in stems)
+            layer = selector.name.partition(":")[0]
+            wild = layer.replace("_", "*")
+            return any(fnmatchcase(stem, layer) or fnmatchcase(f"{stem}_{self.index}", wild) for stem in stems)
         return self.is_likely(selector)
 
 
@@ -117,7 +123,10 @@ class RunningNames:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._counts: dict[str, list[int]] = {}  # name -> [layers likely, distinct places, all operations]
-        self._repeats: dict[Any, tuple[int, int, int]] = {}  # parametrised place -> (number, first, passes so far)
+        self._repeats: dict[
+            Any, tuple[int, int, int, Any]
+        ] = {}  # place -> (number, first, passes so far, last parents)
+        self._layers: dict[int, tuple[str, int]] = {}  # node -> its likeliest layer
         self._lows: dict[Any, int] = {}  # place -> the least number it can have
         self._seen: dict[Any, int] = {}  # place -> operations there so far
 
@@ -132,12 +141,15 @@ class RunningNames:
         if place not in self._lows:
             counts[1] += 1
             self._lows[place] = counts[1]
-        if stored and place in self._repeats:
-            number, first, passes = self._repeats[place]
-        else:
+        # What reads parameters is told apart by them; the rest repeats when it follows new passes of the same layers.
+        parents = tuple(ref for ref in row.refs if ref >= 0)
+        likely = place if stored else (place, tuple(self._layers.get(ref >> SLOT_BITS) for ref in parents))
+        number, first, passes, read = self._repeats.get(likely, (0, node, 0, ()))
+        if not passes or (not stored and (not parents or parents == read)):
             counts[0] += 1
             number, first, passes = counts[0], node, 0
-        self._repeats[place] = (number, first, passes + 1)
+        self._repeats[likely] = (number, first, passes + 1, parents)
+        self._layers[node] = (name, number)
         most = self._seen[place] = self._seen.get(place, 0) + 1
         return Running(node, name, number, first, passes + 1, self._lows[place], counts[2], most, bool(stored))
 

@@ -34,6 +34,7 @@ class LiveTrace:
         self._exits_read = 0
         self._calls: dict[int, ModuleCall | None] = {}  # scope -> its module call
         self._call_counts: dict[str, int] = {}
+        self._root_calls: dict[int, int] = {}  # root scope -> which call of its module
         self._scopes_read = 0
         self._names: _Names | None = None
         self._below: dict[int, list[Op]] | None = None
@@ -85,6 +86,14 @@ class LiveTrace:
         """The gradients of one parameter, one per backward call."""
         tensor = self._stored_names().tensors.get(name)
         return [] if self.gradient_log is None or tensor is None else self.gradient_log.of(-id(tensor))
+
+    def stored_value(self, name: str) -> Any:
+        """A parameter or buffer as it was when it was first read."""
+        tensor = self._stored_names().tensors.get(name)
+        for number, held in enumerate(self.recorder.stored):
+            if held is tensor:
+                return self.recorder.value(~number)
+        return tensor
 
     def below(self, index: int) -> list[Op]:
         """The aten operations that ran under one op, where `level="aten"` asked for them."""
@@ -145,6 +154,7 @@ class LiveTrace:
             outputs=tuple(meta_of(tensor) for tensor in outputs),
             stored=stored,
             modules=self._modules(row.scope),
+            root_call=self._root_call(row.scope),
             output_of=tuple(c for c in map(self._module_call, self._exits.get(node, ())) if c is not None),
             source=self._source(recorder.callers.get(node, (row.code, row.lasti)), row.scope),
             site=_site(row.code, row.lasti),
@@ -216,6 +226,8 @@ class LiveTrace:
             module = scopes[4 * scope + 1]
             address = names.address(module)
             count = self._call_counts[address] = self._call_counts.get(address, 0) + 1
+            if scopes[4 * scope] < 0:
+                self._root_calls[scope] = count
             self._calls[scope] = ModuleCall(address, count, type(module).__name__) if address else None
         self._scopes_read = len(scopes) // 4
 
@@ -242,6 +254,13 @@ class LiveTrace:
             scope = self.recorder.scopes[4 * scope]
         return tuple(reversed(chain))
 
+    def _root_call(self, scope: int) -> int:
+        if scope < 0:
+            return 0
+        while self.recorder.scopes[4 * scope] >= 0:
+            scope = self.recorder.scopes[4 * scope]
+        return self._root_calls[scope]
+
     def _source(self, caller: tuple[Any, int], scope: int) -> Source | None:
         """The user's line: that of the call itself, or of the module call around it."""
         code, lasti = caller
@@ -253,11 +272,16 @@ class LiveTrace:
         return Source(code.co_filename, line_of(code, lasti), code.co_qualname) if code is not None else None
 
 
+def plain_address(address: str) -> str:
+    """A module's path without the wrapper that torch.compile puts around a model."""
+    return ".".join(part for part in address.split(".") if part != "_orig_mod")
+
+
 class _Names:
     """What the model calls its modules, parameters and buffers."""
 
     def __init__(self, roots: list[torch.nn.Module], titled: bool) -> None:
-        self.title = type(roots[0]).__name__ if roots else "recording"
+        self.title = type(getattr(roots[0], "_orig_mod", roots[0])).__name__ if roots else "recording"
         self.modules: dict[str, ModuleInfo] = {}
         self.stored: dict[str, Stored] = {}
         self.tensors: dict[str, Tensor] = {}
@@ -270,7 +294,8 @@ class _Names:
                 self._read(root, prefix)
 
     def _read(self, root: torch.nn.Module, prefix: str) -> None:
-        for inner, module in root.named_modules(prefix=prefix):
+        for address, module in root.named_modules(prefix=prefix):
+            inner = plain_address(address)
             if id(module) in self._addresses:
                 continue
             self._addresses[id(module)] = inner

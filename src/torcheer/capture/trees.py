@@ -89,6 +89,17 @@ def leaves(value: Any) -> list[Tensor]:
     return [item for _, item in walk(value) if isinstance(item, Tensor)]
 
 
+def result_tensors(value: Any) -> list[Tensor]:
+    """The tensors of what a model returned, those in the attributes of plain objects included."""
+    found: list[Tensor] = []
+    for _, leaf in walk(value):
+        if isinstance(leaf, Tensor):
+            found.append(leaf)
+        elif type(leaf) not in ATOMS and not isinstance(leaf, torch.nn.Module) and hasattr(leaf, "__dict__"):
+            found += leaves(vars(leaf))
+    return found
+
+
 def replace(value: Any, tensors: Iterator[Any]) -> Any:
     """The same nest with its tensors taken, in order, from `tensors`."""
     if isinstance(value, Tensor):

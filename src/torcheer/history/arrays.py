@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,21 @@ from torcheer.history.sizes import cut
 BLOCK = 5  # rows and columns of an excerpt
 
 
+def unseen() -> AbstractContextManager[Any]:
+    """Looking at values is no part of what is being recorded, where somebody looks while a recording runs."""
+    torch = sys.modules.get("torch")
+    return torch._C.DisableTorchFunction() if torch is not None else nullcontext()
+
+
 def to_numpy(value: Any) -> NDArray[Any]:
     """A value as a numpy array; number types numpy lacks become float32."""
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
+    with unseen():
+        return _from_torch(value)
+
+
+def _from_torch(value: Any) -> NDArray[Any]:
     value = value.detach()
     if getattr(value, "is_meta", False):
         raise ValueUnavailable("a tensor on the meta device has a shape but no values")
@@ -34,10 +47,9 @@ def to_numpy(value: Any) -> NDArray[Any]:
 
 def excerpt(value: Any) -> str:
     """The first rows and columns of the last two dimensions, with "..." when that is not all."""
-    if hasattr(value, "detach"):
-        value = value.detach()
     try:
-        return _excerpt(value)
+        with unseen():
+            return _excerpt(value.detach() if hasattr(value, "detach") else value)
     except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError) as error:
         return f"(cannot be shown: {str(error).splitlines()[0][:200]})"
 

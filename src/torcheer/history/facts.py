@@ -72,10 +72,17 @@ class Facts:
 
     @cached_property
     def module_ops(self) -> dict[str, list[int]]:
-        """Module address -> the ops that ran inside it."""
+        """Module address -> the ops that ran inside it; a ModuleList, never called itself, has those of its items."""
         found: dict[str, list[int]] = {"": list(range(len(self.ops)))}
+        around: dict[str, list[str]] = {}
         for index, op in enumerate(self.ops):
-            for address in dict.fromkeys(call.address for call in op.modules):
+            inside: dict[str, None] = {}
+            for call in op.modules:
+                if call.address not in around:
+                    parts = call.address.split(".")
+                    around[call.address] = [".".join(parts[: n + 1]) for n in range(len(parts))]
+                inside.update(dict.fromkeys(around[call.address]))
+            for address in inside:
                 found.setdefault(address, []).append(index)
         return found
 

@@ -21,6 +21,10 @@ WILD = frozenset("*?[")
 def lookup(history: ModelHistory, key: Any) -> OpView | LayerView | OpList:
     """What `history[key]` answers."""
     if isinstance(key, slice):
+        if any(not isinstance(end, int | None) for end in (key.start, key.stop, key.step)):
+            raise UnknownLayer(
+                f"a slice takes positions, not {key.start!r}:{key.stop!r}; history['relu_1'].index is one."
+            )
         return history.pick(range(*key.indices(len(history))))
     if isinstance(key, str):
         return _by_name(history, key)
@@ -108,6 +112,19 @@ def _of_module(history: ModelHistory, name: str, calls: dict[int, list[int]], nu
     return ops[0] if len(ops) == 1 else LayerView(history, name, ops, wanted)
 
 
+class Named(dict[str, Any]):
+    """A mapping by name whose missing keys name the nearest ones."""
+
+    def __init__(self, kind: str, items: dict[str, Any]) -> None:
+        super().__init__(items)
+        self._kind = kind
+
+    def __missing__(self, name: str) -> Any:
+        near = get_close_matches(str(name), list(self), n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise UnknownLayer(f"no {self._kind} named {name!r} among {len(self)}.{hint}")
+
+
 def unknown(history: ModelHistory, key: str) -> UnknownLayer:
     """The error for a name that is neither a layer nor a module."""
     facts = history.facts
@@ -117,6 +134,8 @@ def unknown(history: ModelHistory, key: str) -> UnknownLayer:
             f"the module {key!r} returned no tensor of its own here ({plural(inside, 'operation')} ran inside it). "
             f"history.modules[{key!r}] shows it."
         )
+    if not WILD.isdisjoint(key):
+        return UnknownLayer(f"{key!r} is a pattern: history.find({key!r}) gives every operation that matches.")
     names = [*facts.layer_keys, *facts.module_types]
     if len(names) > 5000:  # comparing with all of them would take seconds
         names = [name for name in names if name[:3] == key[:3]][:5000]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, overload
 
-from torcheer.errors import AmbiguousLayer, UnknownLayer
+from torcheer.errors import AmbiguousLayer, BadArgument, UnknownLayer
 from torcheer.history import compare, find, html, structure, summary, tables, text
 from torcheer.history.doors import Doors
 from torcheer.history.facts import Facts
@@ -109,7 +109,8 @@ class ModelHistory(Doors):
         return self._stored("buffer")
 
     def _stored(self, kind: str) -> dict[str, StoredView]:
-        return {name: StoredView(self, stored) for name, stored in self.facts.stored.items() if stored.kind == kind}
+        stored = self.facts.stored.items()
+        return find.Named(kind, {name: StoredView(self, one) for name, one in stored if one.kind == kind})
 
     @property
     def ops(self) -> list[Op]:
@@ -167,6 +168,8 @@ class ModelHistory(Doors):
 
     def compare(self, other: ModelHistory) -> compare.Comparison:
         """Layer by layer, how the values of another run differ."""
+        if not isinstance(other, ModelHistory):
+            raise BadArgument(f"compare needs another history, got {type(other).__name__}")
         return compare.compare(self, other)
 
     def structural_hash(self) -> str:

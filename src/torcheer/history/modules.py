@@ -143,6 +143,11 @@ class StoredView:
         return getattr(self.record, name)
 
     @property
+    def tensor_contents(self) -> Any:
+        """Its value when the pass first read it, also where the pass wrote to it later."""
+        return self.history.trace.stored_value(self.record.name)
+
+    @property
     def gradients(self) -> list[Any]:
         """One gradient per backward call."""
         return self.history.trace.stored_gradients(self.record.name)

@@ -17,10 +17,10 @@ def find_places(ops: Sequence[Op], info: RunInfo) -> list[int]:
     counts: dict[Any, int] = {}
     firsts = []
     for index, op in enumerate(ops):
-        if not op.modules or op.kind in ("input", "output"):
+        if not (op.modules or op.root_call) or op.kind in ("input", "output"):
             firsts.append(index)
             continue
-        place, call = calls.find(op.modules)
+        place, call = calls.find(op.modules, op.root_call)
         what = (op.name, op.site, stored_names(op))
         number = counts[call, what] = counts.get((call, what), 0) + 1
         firsts.append(seen.setdefault((place, what, number), index))
@@ -59,14 +59,14 @@ class _Calls:
         self._places: dict[tuple[int, str, int], int] = {}
         self._occurrences: dict[tuple[int, str], int] = {}
 
-    def find(self, modules: tuple[ModuleCall, ...]) -> tuple[int, int]:
+    def find(self, modules: tuple[ModuleCall, ...], root_call: int) -> tuple[int, int]:
         """The place of the innermost call, and a number of its own."""
-        if not modules:
-            return -1, -1
+        if not modules:  # the model itself: one place if it has parameters, whichever call of it this is
+            return (-1, -root_call) if self._with_parameters else (-root_call, -root_call)
         inner = modules[-1]
         key = (inner.address, inner.call, len(modules))
         if key not in self._found:
-            place, call = self.find(modules[:-1])
+            place, call = self.find(modules[:-1], root_call)
             occurrence = 0
             if inner.address not in self._with_parameters:
                 occurrence = self._occurrences[call, inner.address] = (

@@ -28,6 +28,7 @@ def describe(history: ModelHistory, *, full: bool = False) -> str:
         f"\t{_parameters(history)}",
         f"\tRandom seed: {'not set' if info.seed is None else info.seed}",
         f"\tTime elapsed: {info.elapsed_secs:.3f}s",
+        *_edits(history),
         *(f"\tNote: {note}" for note in info.notes),
         "\tModule Hierarchy:",
         *cut([f"\t\t{line}" for line in modules or ["none"]], limit),
@@ -35,6 +36,13 @@ def describe(history: ModelHistory, *, full: bool = False) -> str:
         *cut([f"\t\t{line}" for line in _layers(history)], limit),
     ]
     return "\n".join(lines)
+
+
+def _edits(history: ModelHistory) -> Iterator[str]:
+    edited = [(history.facts.layers.label(op.index), op.edited) for op in history.facts.ops if op.edited]
+    if edited:
+        shown = ", ".join(f"{label} ({what})" for label, what in edited[:8])
+        yield f"\tEdited: {shown}{f' and {len(edited) - 8} more' if len(edited) > 8 else ''}."
 
 
 def _where(history: ModelHistory) -> str:

@@ -29,6 +29,9 @@ class Trace(Protocol):
     def stored_gradients(self, name: str) -> list[Any]:
         """The gradients of one parameter, one per backward call."""
 
+    def stored_value(self, name: str) -> Any:
+        """A parameter or buffer as it was when it was first read."""
+
     def below(self, index: int) -> list[Op]:
         """The dispatcher's operations that ran under an op, where they were asked for."""
 
