@@ -82,3 +82,17 @@ def test_positions_from_the_end_get_gradients_too():
     history = tl.log_forward_pass(net(), torch.rand(3, 4), save_gradients=True, layers_to_save=["relu_1", -1, -2])
     history.backward(history[-1].tensor_contents.sum())
     assert all(history[key].grad_contents is not None for key in ("relu_1", -1, -2))
+
+
+def test_listening_for_gradients_adds_nothing_to_the_record():
+    found = []
+    for listen in (False, True):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with tl.recording(model, save_gradients=listen) as history:
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(torch.ones(3, 4)).sum().backward()
+                optimizer.step()
+        found.append([op.name for op in history.ops])
+    assert found[0] == found[1]

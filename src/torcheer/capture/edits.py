@@ -73,7 +73,8 @@ def patch(history: Any, layer: str | int | None = None) -> Edit:
         if key is None:
             raise BadArgument("patch: name the layer of the other history when the edit is called by hand")
         value = history[key].tensor_contents
-        return replace(value[getattr(edit, "output", 0)] if isinstance(value, tuple) else value)(x)
+        chosen = value[getattr(edit, "output", 0)] if isinstance(value, tuple) else value
+        return replace(chosen.detach() if isinstance(chosen, Tensor) else chosen)(x)  # the other run stays out of it
 
     edit.wants_key = layer is None  # type: ignore[attr-defined]
     return _named("patched in from another history", edit)

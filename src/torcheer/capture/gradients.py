@@ -39,7 +39,8 @@ class GradientLog:
         call = torch._C._current_graph_task_id()
         if call not in self._calls:
             self._calls.append(call)
-        self._found[call, key] = gradient.detach()
+        with torch._C.DisableTorchFunction():  # backward may run inside a recording
+            self._found[call, key] = gradient.detach()
 
     def of(self, key: int) -> list[Tensor | None]:
         """One gradient per backward call, None where that call did not reach the tensor; [] if none ever did."""

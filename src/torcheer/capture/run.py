@@ -7,7 +7,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from time import perf_counter
 from typing import Any
 
@@ -126,7 +126,8 @@ class _Session:
             self.trace.stopped = "stopped early, everything asked for was saved"
         except BaseException as error:
             self.trace.stopped = self._why(error)
-            error.history = self.history  # type: ignore[attr-defined]
+            with suppress(AttributeError, TypeError):  # exceptions that take no attributes
+                error.history = self.history  # type: ignore[attr-defined]
             raise
         finally:
             modules.stop(self.recorder)

@@ -37,6 +37,8 @@ class LiveTrace:
         self._root_calls: dict[int, int] = {}  # root scope -> which call of its module
         self._scopes_read = 0
         self._names: _Names | None = None
+        self._names_read = 0  # cells of the scopes that were looked at for it
+        self._roots: dict[torch.nn.Module, None] = {} if recorder.model is None else {recorder.model: None}
         self._below: dict[int, list[Op]] | None = None
         self._readers: list[Callable[[Op], object]] = []
         self.on_follow: Callable[[], None] = lambda: None
@@ -132,6 +134,7 @@ class LiveTrace:
     def finish(self) -> None:
         """The run is over: what was built on the way is built again with what is known now."""
         self.finished = True
+        self._names, self._names_read = None, 0  # lazy modules have their parameters only now
         self._ops, self._exits, self._exits_read = [], {}, 0
 
     # -- building ----------------------------------------------------------------------------------------------------
@@ -206,16 +209,15 @@ class LiveTrace:
             stored.append(self._stored_names().describe(tensor, where, self.recorder.homes.get(id(tensor))))
 
     def _stored_names(self) -> _Names:
+        """The model's names; read again only when a module that nobody had met is called as a root."""
+        scopes = self.recorder.scopes
+        for position in range(self._names_read, len(scopes), 4):
+            if scopes[position] < 0 and scopes[position + 1] not in self._roots:
+                self._roots[scopes[position + 1]] = None
+                self._names = None
+        self._names_read = len(scopes)
         if self._names is None:
-            recorder = self.recorder
-            roots = [recorder.model] if recorder.model is not None else []
-            for position in range(0, len(recorder.scopes), 4):
-                if recorder.scopes[position] < 0:
-                    roots.append(recorder.scopes[position + 1])
-            names = _Names(list(dict.fromkeys(roots)), titled=recorder.model is not None)
-            if not self.finished:
-                return names
-            self._names = names
+            self._names = _Names(list(self._roots))
         return self._names
 
     # -- modules -----------------------------------------------------------------------------------------------------
@@ -280,7 +282,7 @@ def plain_address(address: str) -> str:
 class _Names:
     """What the model calls its modules, parameters and buffers."""
 
-    def __init__(self, roots: list[torch.nn.Module], titled: bool) -> None:
+    def __init__(self, roots: list[torch.nn.Module]) -> None:
         self.title = type(getattr(roots[0], "_orig_mod", roots[0])).__name__ if roots else "recording"
         self.modules: dict[str, ModuleInfo] = {}
         self.stored: dict[str, Stored] = {}
