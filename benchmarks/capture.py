@@ -1,0 +1,227 @@
+"""What a capture costs, with the peers beside it where they are installed: `make bench-capture`.
+
+    python benchmarks/capture.py [--only mlp,gpt2] [--quick] [--no-peers] [--write docs/benchmarks.md]
+
+Every measurement is a fresh process (`measure.py`); numbers are ratios to a plain forward measured in that process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from models import CASES
+from report import mark, table, write_section
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parent / "src"
+OURS = ("torcheer", "torcheer_records", "hooks")
+# glibc hands freed memory back, and taking it again faults in page after page; with this it is kept instead.
+REUSE = {"MALLOC_TRIM_THRESHOLD_": str(2**33), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+PEERS = {  # package -> its ways, and how many pairs
+    "torchlens": (("torchlens_trace", "torchlens_record"), 5),
+    "nnsight": (("nnsight_cache",), 20),
+}
+TITLES = {
+    "torcheer": "torcheer",
+    "reused": "… memory reused",
+    "torcheer_records": "… and all records",
+    "hooks": "forward hooks",
+    "torchlens_trace": "TorchLens trace",
+    "torchlens_record": "TorchLens record",
+    "nnsight_cache": "nnsight cache",
+}
+FIRST_FLOOR_MS = 50
+IMPORT_FLOOR_MS = 60
+MEMORY_FLOOR = 1.1
+# Every operation is a module and nothing is overwritten, so hooks and a capture keep the same values.
+SAME_VALUES = ("alexnet:kept", "mlp-wide")
+FRESH = 5  # fresh processes whose median is taken
+
+
+def main() -> None:
+    """Measure, print, write."""
+    options = _options()
+    names = [name for name in CASES if not options.only or name in options.only.split(",")]
+    peers = {} if options.no_peers else {package: PEERS[package] for package in PEERS if _version(package)}
+    parts = [
+        _environment(peers),
+        _costs([name for name in names if CASES[name].timed], peers, most_pairs=8 if options.quick else 10**9),
+        _first([name for name in ("mlp", "resnet18", "gpt2") if name in names]),
+        _memory([name for name in (*SAME_VALUES, "alexnet", "resnet18", "encoder", "gpt2") if _base(name) in names]),
+        _imports(),
+    ]
+    print("", *filter(None, parts), sep="\n\n")
+    missed = [line.strip("| ") for part in parts for line in part.splitlines() if "MISSED" in line]
+    print("", *(f"floor missed: {line}" for line in missed) if missed else ["every floor is met"], sep="\n")
+    if options.write:
+        write_section(Path(options.write), "capture", "\n\n".join(filter(None, parts)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help=f"some of {','.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="at most 8 pairs: to see that it runs")
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--write", default="", help="put the tables into this file")
+    return parser.parse_args()
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------
+
+
+def _environment(measured: dict[str, Any]) -> str:
+    versions = [
+        f"{package} {_version(package)}" for package in ("torch", "torchvision", "transformers") if _version(package)
+    ]
+    absent = [package for package in PEERS if not _version(package)]
+    peers = [f"{package} {_version(package)}" for package in measured]
+    text = f"Python {platform.python_version()}, {', '.join(versions + peers)}; {_processor()}."
+    if absent:
+        text += f" Not installed, so not measured: {', '.join(absent)} (`make setup-peers`)."
+    return text
+
+
+def _costs(names: Sequence[str], peers: dict[str, Any], most_pairs: int) -> str:
+    ways = ["torcheer", "reused", *OURS[1:], *(way for ways, _ in peers.values() for way in ways)]
+    rows = []
+    for name in names:
+        case = CASES[name]
+        found = _measure(f"cost:{most_pairs}", name, "torcheer")
+        cells = {way: _cell(f"cost:{most_pairs}", name, way) for way in OURS[1:]}
+        cells["torcheer"] = found.get("ways", {}).get("torcheer", {})
+        cells["reused"] = _cell(f"cost:{most_pairs}", name, "torcheer", **REUSE)
+        for peer_ways, pairs in peers.values():
+            cells |= {way: _cell(f"cost:{min(pairs, most_pairs)}", name, way) for way in peer_ways}
+        ratio = cells["torcheer"].get("ratio", float("nan"))
+        rows.append(
+            [
+                case.title,
+                f"{found.get('plain_ms', float('nan')):.2f}",
+                str(found.get("ops", "–")),
+                *(_ratio(cells[way]) for way in ways),
+                mark(ratio, case.floor, case.aim) if ratio == ratio else found.get("error", "not measured"),
+            ]
+        )
+        print("  ".join(rows[-1]), flush=True)
+    header = ["model", "plain, ms", "ops", *(TITLES[way] for way in ways), "floor (aim)"]
+    return f"**CPU time of a full capture over a plain `no_grad` forward**\n\n{table(header, rows)}"
+
+
+def _cell(what: str, name: str, way: str, **environment: str) -> dict[str, float]:
+    cell: dict[str, float] = _measure(what, name, way, **environment).get("ways", {}).get(way, {})
+    return cell
+
+
+def _ratio(cell: dict[str, float]) -> str:
+    if not cell:
+        return "fails"
+    digits = 2 if cell["ratio"] < 20 else 0
+    return f"{cell['ratio']:.{digits}f}"
+
+
+def _first(names: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        found = [_measure("first", name, "torcheer").get("extra_ms", float("nan")) for _ in range(FRESH)]
+        rows.append([CASES[name].title, *_milliseconds(found, FIRST_FLOOR_MS)])
+        print("first capture:", *rows[-1], flush=True)
+    header = ["model", "first − later, ms", "least … most", "floor"]
+    return f"**First capture in a fresh process over a later one, CPU time**\n\n{table(header, rows)}" if rows else ""
+
+
+def _memory(names: Sequence[str]) -> str:
+    rows = []
+    for name in names:
+        hooks, ours = (_measure("memory", name, way, MALLOC_MMAP_THRESHOLD_="65536") for way in ("hooks", "torcheer"))
+        if "peak" not in hooks or "peak" not in ours:
+            continue
+        ratio, own = ours["peak"] / hooks["peak"], ours["peak"] / ours["values"]
+        judged = _met(ratio, MEMORY_FLOOR) if name in SAME_VALUES else "(hooks keep less)"
+        title = CASES[_base(name)].title + (", nothing in place" if ":" in name else "")
+        sizes = [f"{size / 2**20:.1f}" for size in (hooks["values"], hooks["peak"], ours["values"], ours["peak"])]
+        rows.append([title, *sizes, f"{own:.2f}", f"{ratio:.2f}", judged])
+        print("peak memory:", *rows[-1], flush=True)
+    header = [
+        "model",
+        "hooks keep, MiB",
+        "hooks' peak",
+        "torcheer keeps",
+        "torcheer's peak",
+        "peak / kept",
+        "peak / hooks' peak",
+        "floor",
+    ]
+    return f"**Peak memory of one full capture**\n\n{table(header, rows)}" if rows else ""
+
+
+def _imports() -> str:
+    rows = []
+    for statement in ("import torcheer", "from torcheer import log_forward_pass"):
+        code = f"import time, torch; t = time.process_time(); {statement}; print((time.process_time() - t) * 1000)"
+        found = [float(_python("-c", code).stdout or "nan") for _ in range(2 * FRESH)]
+        rows.append([f"`{statement}`", *_milliseconds(found, IMPORT_FLOOR_MS)])
+        print(*rows[-1], flush=True)
+    return f"**Import, beyond `import torch`, CPU time**\n\n{table(['', 'ms', 'least … most', 'floor'], rows)}"
+
+
+def _milliseconds(found: list[float], floor: float) -> list[str]:
+    middle = statistics.median(found)
+    return [f"{middle:.1f}", f"{min(found):.1f} … {max(found):.1f}", _met(middle, floor)]
+
+
+def _met(found: float, floor: float) -> str:
+    return f"{floor:g} met" if found <= floor else f"{floor:g} FLOOR MISSED"
+
+
+# -- processes -------------------------------------------------------------------------------------------------------
+
+
+def _measure(what: str, name: str, *ways: str, **environment: str) -> dict[str, Any]:
+    """The answer of one fresh process; {"error": …} where it failed."""
+    done = _python(str(HERE / "measure.py"), what, name, *ways, **environment)
+    if done.returncode:
+        error = (done.stderr.strip().splitlines() or ["killed"])[-1]
+        print(f"{what} {name} {' '.join(ways)}: {error}", file=sys.stderr)
+        return {"error": error}
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    settings = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), **environment}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
+
+
+def _base(name: str) -> str:
+    return name.partition(":")[0]
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+if __name__ == "__main__":
+    main()
