@@ -77,11 +77,11 @@ class Recorder(TorchFunctionMode):
         self.distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self.homes: dict[
             int, tuple[torch.nn.Module, str]
-        ] = {}  # id of a parameter -> who held it, where that may change
+        ] = {}  # id of a parameter -> who held it, as FSDP changes that
         self.memory = Memory(self)
         self.scopes: list[
             Any
-        ] = []  # four cells per module call: outer scope, module, code and instruction of its caller
+        ] = []  # four cells per module call: outer scope, module, its caller's code and instruction
         self.scope = -1  # the module call we are in
         self.exits: list[Any] = []  # two cells per module call that returned: its scope, what it returned as refs
         self.random_states: dict[int, Any] = {}  # node -> random state before it ran
