@@ -19,6 +19,8 @@ Every model below was built with random weights, run plainly, captured, and exam
   that no recorded operation accounts for.
 - *ratio*: CPU time of a capture that keeps every value over that of a plain run, one thread, median of three. Models
   are tiny here: `docs/benchmarks.md` has the honest sizes.
+
+Rows that `--again` repeated may be newer than the others.
 """
 
 
@@ -51,6 +53,12 @@ def _summary(ran: list[Finding]) -> str:
         )
         ratio = statistics.median([found.ratio for found in chosen if found.ratio] or [0])
         lines.append(f"| {cells[0]} | " + " | ".join(f"{cell:,}" for cell in cells[1:]) + f" | {ratio:.2f} |")
+    asked, crossed = sum(found.questions for found in ran), sum(found.crossings for found in ran)
+    lines += [
+        "",
+        f"Not counted as below: {asked:,} that only answer a question (`item`, `5 in tensor`), {crossed:,} by",
+    ]
+    lines += ["which vmap hands its result out (the history shows an alias)."]
     return "\n".join(lines) + "\n"
 
 
