@@ -113,7 +113,9 @@ def test_complex_numbers():
         def forward(self, x):
             return torch.fft.fft(x).abs() + torch.view_as_real(torch.fft.fft(x).conj().resolve_conj()).sum()
 
-    held(tl.log_forward_pass(Waves(), X))
+    history = held(tl.log_forward_pass(Waves(), X))
+    assert history["fftfft_1"].tensor_contents.is_complex()
+    assert torch.equal(history["output_1"].tensor_contents, Waves()(X))
 
 
 def test_work_in_another_thread_is_marked_unseen():
@@ -150,7 +152,8 @@ def test_a_compiled_model_is_recorded_as_the_eager_program(how):
 
 def test_an_exported_program():
     program = torch.export.export(net().eval(), (X,)).module()
-    held(tl.log_forward_pass(program, X))
+    history = held(tl.log_forward_pass(program, X))
+    assert torch.equal(history["output_1"].tensor_contents, program(X))
 
 
 def test_data_parallel():
@@ -224,12 +227,13 @@ def test_autocast_is_replayed(dtype):
 def test_inference_mode():
     with torch.inference_mode():
         history = tl.log_forward_pass(net().eval(), X)
-    held(history)
+    assert held(history)["linear_1"].tensor_contents.is_inference()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_every_float_type(dtype):
-    held(tl.log_forward_pass(net().to(dtype), X.to(dtype)))
+    history = held(tl.log_forward_pass(net().to(dtype), X.to(dtype)))
+    assert history["relu_1"].record.outputs[0].dtype == str(dtype)
 
 
 def test_random_operations_replay_and_capturing_reseeds_nothing():

@@ -194,3 +194,14 @@ def test_an_edit_of_a_module_that_only_passes_a_value_on_leaves_its_maker_alone(
     history = tl.log_forward_pass(model, X, edits={"identity": tl.edits.zero()})
     assert torch.equal(history["output_1"].tensor_contents, model.linear(X))
     assert not history["linear_1"].edited and history.validate()
+
+
+def test_gradients_flow_through_the_edit_of_an_operation_in_place():
+    class AddsInPlace(nn.Module):
+        def forward(self, x):
+            return (x * 2).add_(1) * 3
+
+    x = X.clone().requires_grad_()
+    history = tl.log_forward_pass(AddsInPlace(), x, edits={"add_1": tl.edits.scale(10)}, save_gradients=True)
+    history.backward()
+    assert torch.equal(x.grad, torch.full_like(X, 60.0))

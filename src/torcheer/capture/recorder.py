@@ -22,10 +22,10 @@ from torcheer.capture.calls import CALLS, Call, learn, written_tensors
 from torcheer.capture.memory import Memory, bare, is_empty, is_freed, is_wrapped
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import DIRECT, caller_of
-from torcheer.capture.state import autocast_settings, random_state, version_of
-from torcheer.capture.trees import ATOMS, ATOMS_AND_TENSORS, argument_tensors, leaves, snapshot, swap
+from torcheer.capture.state import Unseen, autocast_settings, random_state, version_of
+from torcheer.capture.trees import ATOMS, ATOMS_AND_TENSORS, argument_tensors, leaves, snapshot
 from torcheer.capture.twins import FUSED_MODULES
-from torcheer.errors import BadArgument, ValueUnavailable
+from torcheer.errors import ValueUnavailable
 
 
 class Row(NamedTuple):
@@ -381,7 +381,12 @@ class Recorder(TorchFunctionMode):
 
     def unseen(self) -> AbstractContextManager[Any]:
         """For work of our own: no subclass, no other recorder and no dispatch mode of ours takes it for the model's."""
-        return torch._C.DisableTorchFunction() if not self.careful else _Unseen(self)
+        return torch._C.DisableTorchFunction() if not self.careful else Unseen(self)
+
+    def was_read(self, ref: int) -> bool:
+        """Whether a later row took this value."""
+        following = (ref >> SLOT_BITS) + 1
+        return following < self.count and ref in self.refs[self.rows[following * WIDTH + REFS] :]
 
     def row(self, node: int) -> Row:
         """One row, to be read."""
@@ -450,36 +455,6 @@ class Recorder(TorchFunctionMode):
             )
         return tensor
 
-    def edit(self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str, apart: bool = False) -> Tensor:
-        """Put an edited tensor in the place of a value that was just made; the tensor the model goes on with."""
-        node, start = ref >> SLOT_BITS, (ref >> SLOT_BITS) * WIDTH
-        state = random_state((), {})
-        new = apply(old)
-        if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
-            got = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
-            name = self.row(node).call.name
-            raise BadArgument(
-                f"the edit of {name} (operation {node}) returned {got}; its output is {tuple(old.shape)} {old.dtype}"
-            )
-        if apart or (node + 1 < self.count and ref in self.refs[self.rows[start + WIDTH + REFS] :]):
-            made = self.add("edit", new, [ref], (apply, state))  # others have read the value as it was
-            self.edited[made >> SLOT_BITS] = text
-            return new
-        self.edited[node] = f"{self.edited[node]}, then {text}" if node in self.edited else text
-        self.edit_functions.setdefault(node, []).append((ref & SLOT_MASK, apply, state))
-        if node in self.wrote and any(
-            old is tensor for tensor in leaves((self.rows[start + ARGS], self.rows[start + KWARGS]))
-        ):
-            with torch.no_grad():
-                old.copy_(new)  # the model may go on with the tensor it passed in
-            self.know(old, ref)
-            return old
-        self.rows[start + OUT] = swap(self.rows[start + OUT], old, new)
-        if self.saved is not None and ref in self.saved:
-            self.saved[ref] = (new, version_of(new))
-        self.know(new, ref)
-        return new
-
     # -- modules, called by `modules` --------------------------------------------------------------------------------
 
     def entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
@@ -495,19 +470,3 @@ class Recorder(TorchFunctionMode):
         """An exception is passing through a module call: remember the innermost."""
         if self.failed_scope < 0:
             self.failed_scope = scope
-
-
-class _Unseen:
-    """As `DisableTorchFunction`, and our dispatch mode looks away too."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._disabled = torch._C.DisableTorchFunction()
-
-    def __enter__(self) -> None:
-        self._outer, self._recorder.resting = self._recorder.resting, True
-        self._disabled.__enter__()
-
-    def __exit__(self, *problem: Any) -> None:
-        self._disabled.__exit__(*problem)
-        self._recorder.resting = self._outer

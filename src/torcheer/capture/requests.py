@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torcheer.capture import edits as edits_module
 from torcheer.capture.gradients import GradientLog
-from torcheer.capture.recorder import Recorder
-from torcheer.capture.refs import SLOT_BITS
+from torcheer.capture.recorder import OUT, WIDTH, Recorder
+from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.saving import Keeper, Save, StopEarly
 from torcheer.capture.selection import Running, RunningNames, Selector, parse
+from torcheer.capture.state import random_state, version_of
 from torcheer.capture.trace import LiveTrace, plain_address
 from torcheer.capture.trees import leaves, swap
 from torcheer.errors import BadArgument, UnknownLayer
@@ -163,8 +165,33 @@ class Requests:
         text = getattr(edit, "__name__", "edited")
         text = "edited by a function" if text == "<lambda>" else text
         apart = scope is not None and not self._ran_in(ref >> SLOT_BITS, scope)  # the module only passed it on
-        new = self.recorder.edit(ref, tensors[number], apply, text, apart)
+        new = self._exchange(ref, tensors[number], apply, text, apart)
         return swap(out, tensors[number], new)
+
+    def _exchange(self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str, apart: bool) -> Tensor:
+        """Put an edited tensor in the place of a value that was just made; the tensor the model goes on with."""
+        recorder, node = self.recorder, ref >> SLOT_BITS
+        row, state = recorder.row(node), random_state((), {})
+        new = apply(old)
+        if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
+            got = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
+            what = f"{row.call.name} (operation {node})"
+            raise BadArgument(f"the edit of {what} returned {got}; its output is {tuple(old.shape)} {old.dtype}")
+        if apart or recorder.was_read(ref):
+            made = recorder.add("edit", new, [ref], (apply, state))  # others have read the value as it was
+            recorder.edited[made >> SLOT_BITS] = text
+            return new
+        recorder.edited[node] = f"{recorder.edited[node]}, then {text}" if node in recorder.edited else text
+        recorder.edit_functions.setdefault(node, []).append((ref & SLOT_MASK, apply, state))
+        if node in recorder.wrote and any(old is tensor for tensor in leaves((row.args, row.kwargs))):
+            old.copy_(new)  # in place: the model may go on with the tensor it passed in
+            recorder.know(old, ref)
+            return old
+        recorder.rows[node * WIDTH + OUT] = swap(row.out, old, new)
+        if recorder.saved is not None and ref in recorder.saved:
+            recorder.saved[ref] = (new, version_of(new))
+        recorder.know(new, ref)
+        return new
 
     def _ran_in(self, node: int, scope: int) -> bool:
         inner = self.recorder.row(node).scope

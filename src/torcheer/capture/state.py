@@ -63,3 +63,19 @@ def random_kept() -> Iterator[None]:
         torch.set_rng_state(before)
         for number, state in enumerate(devices):
             torch.cuda.set_rng_state(state, number)
+
+
+class Unseen:
+    """As `DisableTorchFunction`, and our dispatch mode looks away too."""
+
+    def __init__(self, recorder: Any) -> None:
+        self._recorder = recorder
+        self._disabled = torch._C.DisableTorchFunction()
+
+    def __enter__(self) -> None:
+        self._outer, self._recorder.resting = self._recorder.resting, True
+        self._disabled.__enter__()
+
+    def __exit__(self, *problem: Any) -> None:
+        self._disabled.__exit__(*problem)
+        self._recorder.resting = self._outer
