@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
 
 ROWS = 200
-CELL = "padding:1px 10px 1px 0;text-align:left;background:none;color:inherit"
+CELL = "padding:2px 14px 2px 0;background:none;color:inherit;border-bottom:1px solid rgba(128,128,128,.25)"
 HEADS = ("", "layer", "shape", "size", "params", "module", "time")
+NUMBERS = {"", "size", "params", "time"}  # columns whose digits should stand under each other
 
 
 def describe(history: ModelHistory) -> str:
     """The head of `print(history)`, then one row per layer."""
-    head, _, _ = history.text().partition("\n\tModule Hierarchy:")
+    head = history.text().partition("\n\tModule Hierarchy:")[0].expandtabs(2)
     layers = history.facts.layers.all
     rows = [_row(_cells(history, position), "td") for position in range(min(len(layers), ROWS))]
     if len(layers) > ROWS:
@@ -33,18 +34,23 @@ def describe(history: ModelHistory) -> str:
 def _cells(history: ModelHistory, position: int) -> tuple[str, ...]:
     layer = history.facts.layers.all[position]
     op = history.facts.ops[layer.ops[0]]
+    edits = dict.fromkeys(history.facts.ops[index].edited for index in layer.ops if history.facts.ops[index].edited)
     parameters = sum(stored.count for stored in op.stored if stored.kind == "parameter")
     return (
         str(op.index),
-        layer.label + (f" ×{len(layer.ops)}" if len(layer.ops) > 1 else ""),
+        layer.label + (f" ×{len(layer.ops)}" if len(layer.ops) > 1 else "") + "".join(f" ({edit})" for edit in edits),
         ", ".join(str(meta.shape) for meta in op.outputs),
         human_bytes(sum(meta.bytes for meta in op.outputs)),
         f"{parameters:,}" if parameters else "",
         op.modules[-1].address if op.modules else "",
-        f"{op.elapsed_secs * 1e6:,.0f} µs",
+        f"{op.elapsed_secs * 1e6:,.0f} µs" if op.elapsed_secs else "",
     )
 
 
 def _row(cells: tuple[str, ...], tag: str) -> str:
-    inner = "".join(f'<{tag} style="{CELL}">{escape(cell)}</{tag}>' for cell in cells)
+    sides = ["right" if head in NUMBERS else "left" for head in HEADS]
+    inner = "".join(
+        f'<{tag} style="{CELL};text-align:{side}">{escape(cell)}</{tag}>'
+        for cell, side in zip(cells, sides, strict=False)
+    )
     return f"<tr>{inner}</tr>"
