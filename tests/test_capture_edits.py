@@ -205,3 +205,15 @@ def test_gradients_flow_through_the_edit_of_an_operation_in_place():
     history = tl.log_forward_pass(AddsInPlace(), x, edits={"add_1": tl.edits.scale(10)}, save_gradients=True)
     history.backward()
     assert torch.equal(x.grad, torch.full_like(X, 60.0))
+
+
+@pytest.mark.parametrize("key", ["relu_1", "1", 2])
+def test_gradients_flow_through_the_edit_of_a_module_that_works_in_place(key):
+    found = []
+    for inplace in (False, True):
+        model = net(inplace)
+        history = tl.log_forward_pass(model, X, edits={key: tl.edits.scale(3)}, save_gradients=True)
+        assert history.validate()
+        history.backward()
+        found.append(model[0].weight.grad)
+    assert torch.allclose(found[0], found[1])

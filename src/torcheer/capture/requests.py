@@ -15,6 +15,7 @@ from torcheer.capture.recorder import OUT, WIDTH, Recorder
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.saving import Keeper, Save, StopEarly
 from torcheer.capture.selection import Running, RunningNames, Selector, parse
+from torcheer.capture.source import is_users
 from torcheer.capture.state import random_state, version_of
 from torcheer.capture.trace import LiveTrace, plain_address
 from torcheer.capture.trees import leaves, swap
@@ -184,9 +185,13 @@ class Requests:
         recorder.edited[node] = f"{recorder.edited[node]}, then {text}" if node in recorder.edited else text
         recorder.edit_functions.setdefault(node, []).append((ref & SLOT_MASK, apply, state))
         if node in recorder.wrote and any(old is tensor for tensor in leaves((row.args, row.kwargs))):
-            old.copy_(new)  # in place: the model may go on with the tensor it passed in
-            recorder.know(old, ref)
-            return old
+            # In place: the model may go on with the tensor it passed in. But writing to it would spoil what autograd
+            # kept of it, and around a module of torch's own it is the returned tensor that counts.
+            if not (old.requires_grad and torch.is_grad_enabled() and row.code is not None and not is_users(row.code)):
+                old.copy_(new)
+                recorder.know(old, ref)
+                return old
+            recorder.known.pop(id(old), None)
         recorder.rows[node * WIDTH + OUT] = swap(row.out, old, new)
         if recorder.saved is not None and ref in recorder.saved:
             recorder.saved[ref] = (new, version_of(new))
