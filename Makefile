@@ -8,6 +8,9 @@ python := .venv/bin/python
 stamp := .stamp-$(shell { pwd; cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
 # The peers' environment holds all that .venv holds, and the peers.
 bench_python = $(if $(wildcard .venv-peers/$(stamp)),.venv-peers/bin/python,$(python))
+# Node and npm, wherever .ci/node finds them; asked when a recipe needs them.
+with_node = node=$$(.ci/node) && PATH="$${node%/*}:$$PATH"
+node_modules := web/node_modules/.package-lock.json
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
@@ -17,19 +20,29 @@ setup: .venv/$(stamp) ## make .venv; a second time does nothing
 demo: setup ## capture an AlexNet, print it, write its table
 	@$(python) examples/demo.py
 
-test: setup ## the fast tests
+test: setup $(node_modules) ## the fast tests
+	@$(with_node) node web/test.mjs
+	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
 	@$(python) -m pytest -q -n $(WORKERS)
 
-check: setup ## formatting, lint, types, import map
+check: setup $(node_modules) ## formatting, lint, types, import map, the bundled pages
 	@$(python) -m ruff format --check .
 	@$(python) -m ruff check .
 	@$(python) -m mypy
 	@$(python) -m pytest -q tests/test_house.py -k import_map
+	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
+	@$(with_node) node web/build.mjs --check
 
-bench: bench-capture ## every benchmark
+web: setup $(node_modules) ## bundle the pages' TypeScript into src/torcheer
+	@$(with_node) node web/build.mjs
+
+bench: bench-capture bench-drawing ## every benchmark
 
 bench-capture: setup ## what capture costs; with the peers beside it after `make setup-peers`
 	@$(bench_python) benchmarks/capture.py
+
+bench-drawing: setup ## what a drawing costs; the peers also need Graphviz's `dot`
+	@$(bench_python) benchmarks/drawing.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
@@ -45,7 +58,12 @@ clean: ## remove what tools and the demo left; the environments stay
 	@rm -f .venv/.stamp-* && touch $@
 
 .venv-peers/$(stamp):
-	@.ci/environment .venv-peers torchlens==2.36.1 nnsight
+	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz
 	@rm -f .venv-peers/.stamp-* && touch $@
 
-.PHONY: help setup demo test check bench bench-capture setup-peers zoo clean
+$(node_modules): web/package-lock.json | setup
+	@echo "web: installing what bundles the pages"
+	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+.PHONY: help setup demo test check web bench bench-capture bench-drawing setup-peers zoo clean

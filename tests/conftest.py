@@ -1,5 +1,6 @@
-"""Options of the test suite."""
+"""Options of the test suite, and fixtures that more than one file uses."""
 
+from browser import browser, browser_page  # noqa: F401
 from hypothesis import settings
 
 settings.register_profile("torcheer", deadline=None)  # a loaded machine is no failure

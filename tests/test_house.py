@@ -33,13 +33,13 @@ ROOMS = {
 ALL = {"numpy", "torch", "api", *ROOMS}
 ROOMS |= {"api": ALL, "__init__": {"api", "(computed)"}}  # it looks its names up in a table
 # Packages of an extra, never loaded before the function that needs them is called.
-LATE = {"history": {"pandas", "pyarrow", "rich"}}
+LATE = {"history": {"pandas", "pyarrow", "rich"}, "drawing": {"reportlab", "resvg_py"}}
 # The map's only exception: one-line late imports of other rooms.
 DOORS = PACKAGE / "history" / "doors.py"
 
 WITHOUT_TORCH = ("records", "errors", "history", "drawing", "archive")
 VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
-VERBS_TODAY = {"log_forward_pass", "recording", "validate"}
+VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,22 @@ from torcheer.capture.replay import Validation, validate_history
 from torcheer.capture.run import log_forward_pass as _log_forward_pass
 from torcheer.capture.run import recording
 from torcheer.capture.saving import Save
+from torcheer.drawing import Drawing, Style, draw_history
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 
-__all__ = ["ModelHistory", "Save", "Validation", "edits", "log_forward_pass", "recording", "validate"]
+__all__ = [
+    "Drawing",
+    "ModelHistory",
+    "Save",
+    "Style",
+    "Validation",
+    "draw",
+    "edits",
+    "log_forward_pass",
+    "recording",
+    "validate",
+]
 
 
 def log_forward_pass(
@@ -26,6 +39,7 @@ def log_forward_pass(
     input_kwargs: Mapping[str, Any] | None = None,
     layers_to_save: Any = "all",
     vis_opt: str = "none",
+    vis_path: str | os.PathLike[str] | None = None,
     save_gradients: bool = False,
     edits: Mapping[Any, Any] | None = None,
     seed: int | None = None,
@@ -40,20 +54,55 @@ def log_forward_pass(
     """
     if vis_opt not in ("none", "rolled", "unrolled"):
         raise BadArgument(f"vis_opt={vis_opt!r}: use 'none', 'rolled' (loops as one node) or 'unrolled'")
-    history = _log_forward_pass(
-        model,
-        inputs,
-        input_kwargs=input_kwargs,
-        layers_to_save=layers_to_save,
-        save_gradients=save_gradients,
-        edits=edits,
-        seed=seed,
-        fused=fused,
-        level=level,
-    )
+    try:
+        history = _log_forward_pass(
+            model,
+            inputs,
+            input_kwargs=input_kwargs,
+            layers_to_save=layers_to_save,
+            save_gradients=save_gradients,
+            edits=edits,
+            seed=seed,
+            fused=fused,
+            level=level,
+        )
+    except Exception as error:
+        if vis_opt != "none" and (partial := getattr(error, "history", None)):
+            _write_drawing(partial, vis_path, rolled=vis_opt == "rolled")
+        raise
     if vis_opt != "none":
-        _write_drawing(history, rolled=vis_opt == "rolled")
+        _write_drawing(history, vis_path, rolled=vis_opt == "rolled")
     return history
+
+
+def draw(
+    what: ModelHistory | torch.nn.Module,
+    inputs: Any = None,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    rolled: bool = False,
+    depth: int | str | None = None,
+    direction: str = "auto",
+    colour_by: str = "kind",
+    style: Any = None,
+) -> Drawing:
+    """Draw a history, or a model with `inputs`, which is run once.
+
+    >>> drawing = draw(torch.nn.Linear(2, 3), torch.ones(1, 2))
+    >>> drawing.boxes
+    3
+    """
+    if isinstance(what, torch.nn.Module):
+        if inputs is None:
+            raise BadArgument(
+                f"draw({type(what).__name__}): a model is drawn from a run, so give it inputs: draw(model, x)"
+            )
+        what = _log_forward_pass(what, inputs, layers_to_save="none")
+    elif not isinstance(what, ModelHistory):
+        raise BadArgument(f"draw needs a history or a model with inputs, got {type(what).__name__}")
+    elif inputs is not None:
+        raise BadArgument("draw: a history has run already; inputs go with a model")
+    return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
 
 
 def validate(model: torch.nn.Module, inputs: Any = (), *, input_kwargs: Mapping[str, Any] | None = None) -> Validation:
@@ -61,9 +110,7 @@ def validate(model: torch.nn.Module, inputs: Any = (), *, input_kwargs: Mapping[
     return validate_history(_log_forward_pass(model, inputs, input_kwargs=input_kwargs))
 
 
-def _write_drawing(history: ModelHistory, *, rolled: bool) -> None:
-    from torcheer.drawing.text import draw_text
-
-    path = Path(f"{type(history).__name__ if not history.model_name else history.model_name}.txt")
-    path.write_text(draw_text(history, rolled=rolled), encoding="utf-8")
-    print(f"drawing written to {path}")
+def _write_drawing(history: ModelHistory, path: Any, *, rolled: bool) -> None:
+    """Every operation in one picture, as `vis_opt` promises."""
+    target = Path(path) if path is not None else Path(f"{history.model_name or 'model'}.svg")
+    print(f"drawing written to {draw_history(history, rolled=rolled, depth='all').save(target)}")

@@ -1,7 +1,9 @@
-"""Histories as pictures; for now as text."""
+"""Histories as pictures: one layout, written as SVG, PNG, PDF, HTML, DOT or text."""
 
 from __future__ import annotations
 
+from torcheer.drawing.draw import Drawing, draw_history
+from torcheer.drawing.style import Style
 from torcheer.drawing.text import draw_text
 
-__all__ = ["draw_text"]
+__all__ = ["Drawing", "Style", "draw_history", "draw_text"]

@@ -18,10 +18,15 @@ class Branch:
     parts: list[Branch | int] = field(default_factory=list)  # an int is the index of an op
 
 
-def draw_text(history: ModelHistory, rolled: bool = False) -> str:
-    """One line per operation, or per layer when `rolled`, indented by the modules it ran inside."""
+def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = None) -> str:
+    """One line per operation, or per layer when `rolled`, indented by the modules it ran inside.
+
+    Modules more than `depth` levels deep are one line each.
+    """
     lines = [f"{history.model_name}{' (repeats rolled)' if rolled else ''}"]
-    lines += _draw(_Drawing(history, rolled), _grow(history, rolled), "")
+    lines += _draw(_Drawing(history, rolled), _grow(history, rolled), "", depth or 10**9)
+    if history.info.stopped:
+        lines.append(f"✗ stopped: {history.info.stopped}")
     return "\n".join(lines) + "\n"
 
 
@@ -45,17 +50,30 @@ def _grow(history: ModelHistory, rolled: bool) -> Branch:
     return root
 
 
-def _draw(drawing: _Drawing, branch: Branch, indent: str) -> Iterator[str]:
+def _draw(drawing: _Drawing, branch: Branch, indent: str, depth: int) -> Iterator[str]:
     for position, part in enumerate(branch.parts):
         last = position == len(branch.parts) - 1
         stem, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
         if isinstance(part, Branch) and len(part.parts) == 1 and isinstance(part.parts[0], int):
             yield indent + stem + drawing.op(part.parts[0], inside=part.call)  # a module of one op needs no branch
         elif isinstance(part, Branch):
-            yield indent + stem + drawing.module(part.call)
-            yield from _draw(drawing, part, indent + deeper)
+            ops = list(_ops(part))
+            folded = f"  {len(ops)} operations" if depth == 1 else ""
+            yield indent + stem + drawing.module(part.call) + folded
+            if depth > 1:
+                yield from _draw(drawing, part, indent + deeper, depth - 1)
+            else:
+                drawing.skip_to(ops[-1])
         else:
             yield indent + stem + drawing.op(part)
+
+
+def _ops(branch: Branch) -> Iterator[int]:
+    for part in branch.parts:
+        if isinstance(part, Branch):
+            yield from _ops(part)
+        else:
+            yield part
 
 
 class _Drawing:
@@ -90,6 +108,10 @@ class _Drawing:
         ]
         self._above = index
         return "".join(f" {part}" if part.startswith("×") else part for part in parts)
+
+    def skip_to(self, index: int) -> None:
+        """The line above stood for operations up to this one."""
+        self._above = index
 
     def _needs_arrow(self, index: int) -> bool:
         sources = self._sources(index)

@@ -31,10 +31,11 @@ class Doors:
         return save_history(self, path, **options)
 
     def draw(self, *arguments: Any, **options: Any) -> Any:
-        """Draw the history."""
+        """Draw the history; see `torcheer.draw`."""
         with _door("drawing to a file", "torcheer.drawing"):
-            from torcheer.drawing import draw_history  # type: ignore[attr-defined, unused-ignore]
-        return draw_history(self, *arguments, **options)
+            from torcheer.drawing import draw_history
+        history: Any = self
+        return draw_history(history, *arguments, **options)
 
     def report(self, *arguments: Any, **options: Any) -> Any:
         """Write the history as a page of its own."""
@@ -53,5 +54,5 @@ def _door(verb: str, room: str) -> Iterator[None]:
             raise
         raise TorcheerError(
             f"{verb} is not part of this version of torcheer: {room} does not offer it yet. "
-            f"print(history), history.to_pandas() and torcheer.drawing.text.draw_text(history) work today."
+            f"print(history), history.to_pandas() and history.draw('model.html') work today."
         ) from None

@@ -1,0 +1,434 @@
+"""The rule that turns a layout and the sizes of its children into coordinates.
+
+It is written twice, here and in web/src/graph/compose.ts, specified in docs/layout.md, and both are tested on the same
+vectors. "Along" is the way data flows (down the page, or right), "across" is the other way.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import NamedTuple
+
+from torcheer.drawing.layout import Layout, Route
+
+Point = tuple[float, float]
+
+
+class Metrics(NamedTuple):
+    """Distances in pixels; the page gets them with its data."""
+
+    pad: float = 10  # between the border of a box and what is in it
+    title: float = 22  # the strip at the top of an open box, with one line of text
+    line: float = 14  # each further line of it
+    column: float = 16  # between neighbouring columns
+    lane: float = 12  # between neighbouring lines that run along
+    track: float = 8  # between neighbouring lines that run across
+    gap: float = 8  # between a box and the first line below it
+    arrow: float = 10  # above a box, for the arrow that enters it
+    note: float = 13  # the height of a line of small text at an edge
+    gutter: float = 18  # beside a band, before the first line that leaves it
+    cut: int = 4  # at most so many nets may be cut by a wrap
+    cost: float = 150  # what each net beyond the first costs there
+    worth: float = 0.75  # a wrap that leaves more than this of the length is not made
+    search: int = 8  # how many places on either side of the best are looked at
+
+
+class Title(NamedTuple):
+    """The text at the top left of a box."""
+
+    width: float
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The outside of a child: its size, and where edges may enter and leave, measured across from its start."""
+
+    width: float
+    height: float
+    entries: tuple[float, ...] | int  # places, or how many to spread over the side
+    exits: tuple[float, ...] | int
+    entry_gap: float = 16  # between spread entries
+    exit_gap: float = 16
+    entry_note: float = 0  # width of the widest name at an entry
+    exit_note: float = 0  # width of the widest shape at an exit
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A box with everything inside it in place, measured from its top left corner."""
+
+    box: Box
+    places: tuple[Point, ...]  # of the children
+    paths: tuple[tuple[Point, ...], ...]  # of the routes
+    entries: tuple[tuple[float, ...], ...]  # of each child, across; -1 where it is entered from the side
+    exits: tuple[tuple[float, ...], ...]
+
+
+def compose(
+    layout: Layout, boxes: list[Box], *, title: Title | None, down: bool, limit: float, metrics: Metrics
+) -> Composed:
+    """Put the children in place and draw the edges between them.
+
+    A box without a title has no border either; one longer than `limit` is wrapped into bands side by side.
+    """
+    return _Composition(layout, boxes, down, limit, metrics).finish(title)
+
+
+class _Composition:
+    def __init__(self, layout: Layout, boxes: list[Box], down: bool, limit: float, metrics: Metrics) -> None:
+        self.layout, self.down, self.m = layout, down, metrics
+        port = Box(0, 0, (0.0,), (0.0,))
+        self.boxes = [port] * layout.entries + boxes + [port] * layout.exits
+        self.along = [box.height if down else box.width for box in self.boxes]
+        self.across = [box.width if down else box.height for box in self.boxes]
+        self.sides = {(route.target, route.entry): route.side for route in layout.routes if route.side}
+        self.entries = [self._entries(node) for node in range(len(self.boxes))]
+        self.exits = [self._exits(node) for node in range(len(self.boxes))]
+        self.anchors = [self._anchor(node) for node in range(len(self.boxes))]
+        self.rows = [0.0] * layout.row_count  # how long each is
+        self.notes = [[0.0, 0.0] for _ in range(layout.row_count)]  # room for text above and below each row
+        for node, row in enumerate(layout.rows):
+            if layout.spans[node] == row:
+                self.rows[row] = max(self.rows[row], self.along[node])
+            for end, width in enumerate((self.boxes[node].entry_note, self.boxes[node].exit_note)):
+                if width:
+                    self.notes[row][end] = max(self.notes[row][end], metrics.note if down else width + 6)
+        self.band_of = self._bands(limit)
+        self.bands = self.band_of[-1] + 1
+        self.last = [0] * self.bands  # the last row of each band
+        for row, band in enumerate(self.band_of):
+            self.last[band] = row
+        self._columns()
+        self._runs()
+        self._tracks()
+        self._place_rows()
+
+    # Ports
+
+    def _entries(self, node: int) -> list[float]:
+        entries = self.boxes[node].entries
+        if not isinstance(entries, int):
+            return list(entries)
+        top = [entry for entry in range(entries) if (node, entry) not in self.sides]
+        places = dict(zip(top, _spread(top, self.layout.anchors[node], self.across[node], self.boxes[node].entry_gap)))
+        return [places.get(entry, -1.0) for entry in range(entries)]
+
+    def _exits(self, node: int) -> list[float]:
+        exits = self.boxes[node].exits
+        if not isinstance(exits, int):
+            return list(exits)
+        return _spread(list(range(exits)), self.layout.leads[node], self.across[node], self.boxes[node].exit_gap)
+
+    def _anchor(self, node: int) -> float:
+        entry, exit = self.layout.anchors[node], max(0, self.layout.leads[node])
+        if entry >= 0 and self.entries[node][entry] >= 0:
+            return self.entries[node][entry]
+        return self.exits[node][exit] if self.exits[node] else self.across[node] / 2
+
+    # Bands: a long box is cut into pieces that stand side by side
+
+    def _bands(self, limit: float) -> list[int]:
+        layout, m = self.layout, self.m
+        reach, total = [], 0.0
+        for row, length in enumerate(self.rows):
+            total += length + m.gap + m.arrow + self.notes[row][0] + self.notes[row][1]
+            reach.append(total)
+        wanted = ceil(total / limit)
+        allowed = [row for row in range(1, layout.row_count - 2) if 0 <= layout.cuts[row] <= m.cut]
+        reaches = [reach[row] for row in allowed]
+        cuts: set[int] = set()
+        for number in range(1, wanted if allowed else 1):
+            goal = total * number / wanted
+            place = bisect_left(reaches, goal)
+            near = range(max(0, place - m.search), min(len(allowed), place + m.search))
+            costs = [abs(reaches[n] - goal) + (layout.cuts[allowed[n]] - 1) * m.cost for n in near]
+            cuts.add(allowed[near[costs.index(min(costs))]])
+        ends = [0.0, *(reach[row] for row in sorted(cuts)), total]
+        if max(end - start for start, end in pairwise(ends)) > m.worth * total:
+            cuts = set()  # it would stay nearly as long, and become wider
+        band_of, band = [], 0
+        for row in range(layout.row_count):
+            band_of.append(band)
+            band += row in cuts
+        return band_of
+
+    def _columns(self) -> None:
+        """Across: in each band a column is as wide as the widest box in it."""
+        layout, m = self.layout, self.m
+        before = [[0.0] * layout.column_count for _ in range(self.bands)]
+        after = [[0.0] * layout.column_count for _ in range(self.bands)]
+        for node, column in enumerate(layout.columns):
+            band = self.band_of[layout.rows[node]]
+            inside = layout.entries <= node < layout.entries + layout.children
+            pad = m.column / 2 if inside else m.lane / 2
+            anchor, box = self.anchors[node], self.boxes[node]
+            room = self.across[node] - anchor
+            if self.down and box.exit_note:
+                room = max(room, max(self.exits[node], default=0) - anchor + 5 + box.exit_note)
+            before[band][column] = max(before[band][column], anchor + pad)
+            after[band][column] = max(after[band][column], room + pad)
+        for route in layout.routes:
+            if route.lane >= 0:
+                first, last = sorted((layout.rows[route.source], layout.rows[route.target]))
+                for band in range(self.band_of[first], self.band_of[last] + 1):
+                    before[band][route.lane] = max(before[band][route.lane], m.lane / 2)
+                    after[band][route.lane] = max(after[band][route.lane], m.lane / 2)
+        leaving: list[dict[int, None]] = [{} for _ in range(self.bands)]
+        for route in layout.routes:
+            band = self.band_of[layout.rows[route.source]]
+            if not route.back and self.band_of[layout.rows[route.target]] > band:
+                leaving[band][route.net] = None
+        self.middle: list[list[float]] = []
+        self.gutters: list[dict[int, float]] = []
+        across = 0.0
+        for band in range(self.bands):
+            middles = []
+            for column in range(layout.column_count):
+                middles.append(across + before[band][column])
+                across += before[band][column] + after[band][column]
+            self.middle.append(middles)
+            gutter = {}
+            if leaving[band]:
+                across += m.gutter
+                for net in leaving[band]:
+                    gutter[net] = across
+                    across += m.lane
+                across += m.gutter - m.lane
+            self.gutters.append(gutter)
+        self.total_across = across
+
+    # Edges: each is a list of runs across, in the channels between rows
+
+    def _x(self, node: int, place: float) -> float:
+        row, column = self.layout.rows[node], self.layout.columns[node]
+        return self.middle[self.band_of[row]][column] - self.anchors[node] + place
+
+    def _runs(self) -> None:
+        """Which channel each edge crosses over in, and from where to where. The channel below row r is r; the one above
+        all bands but the first is the number of rows."""
+        self.runs = [self._runs_of(route) for route in self.layout.routes]
+
+    def _runs_of(self, route: Route) -> list[tuple[int, float, float]]:
+        rows, top = self.layout.rows, self.layout.row_count
+        first, last = rows[route.source], rows[route.target]
+        start, end = self._x(route.source, self.exits[route.source][route.exit]), self._target_x(route)
+        band, target_band = self.band_of[first], self.band_of[last]
+        if route.back:
+            lane = self.middle[band][route.lane]
+            return [(first, start, lane), (last - 1, lane, end)]
+        own = route.lane == self.layout.columns[route.source]
+        if band == target_band:
+            if route.lane < 0:
+                return [(first, start, end)]
+            lane = start if own else self.middle[band][route.lane]
+            if route.side:
+                return [(first, start, lane)]
+            return [(first, start, lane), (last - 1, lane, end)]
+        gutter, bottom = self.gutters[band][route.net], self.last[band]
+        runs = []
+        lane = start
+        if first < bottom and not own:
+            lane = self.middle[band][route.lane]
+            runs.append((first, start, lane))
+        runs.append((bottom, lane, gutter))
+        if self.band_of[last - 1] < target_band and not route.side:
+            return [*runs, (top, gutter, end)]
+        lane = self.middle[target_band][route.lane]
+        runs.append((top, gutter, lane))
+        return runs if route.side else [*runs, (last - 1, lane, end)]
+
+    def _target_x(self, route: Route) -> float:
+        if route.side == "left":
+            return self._x(route.target, 0.0)
+        if route.side == "right":
+            return self._x(route.target, self.across[route.target])
+        return self._x(route.target, self.entries[route.target][route.entry])
+
+    def _tracks(self) -> None:
+        """Along: in a channel, runs that would touch lie on different tracks."""
+        spans: list[dict[int, list[float]]] = [{} for _ in range(self.layout.row_count + 1)]
+        above: list[dict[float, int]] = [{} for _ in spans]
+        below: list[dict[float, list[int]]] = [{} for _ in spans]
+        for route, runs in zip(self.layout.routes, self.runs):
+            for channel, start, end in runs:
+                if start != end:
+                    span = spans[channel].setdefault(route.net, [start, start])
+                    span[0], span[1] = min(span[0], start, end), max(span[1], start, end)
+                    above[channel][start] = route.net
+                    below[channel].setdefault(end, []).append(route.net)
+        self.track_of: list[dict[int, int]] = []
+        self.track_count: list[int] = []
+        for channel, nets in enumerate(spans):
+            order = _settle(nets, above[channel], below[channel])
+            tracks, count = _assign(order, nets, self.m.lane / 2)
+            self.track_of.append(tracks)
+            self.track_count.append(count)
+
+    def _channel(self, row: int) -> float:
+        """How long the channel below a row is."""
+        m = self.m
+        below = self.notes[row + 1][0] if row + 1 < self.layout.row_count else 0.0
+        tracks = self.track_count[row] * m.track
+        if row == 0 and not tracks:
+            return below
+        if row == self.layout.row_count - 2:
+            return m.gap + self.notes[row][1] + tracks
+        return m.gap + self.notes[row][1] + tracks + below + m.arrow
+
+    def _place_rows(self) -> None:
+        layout, m = self.layout, self.m
+        reaching: dict[int, list[int]] = {}  # row -> tall nodes that must end in it at the latest
+        for node, span in enumerate(layout.spans):
+            if span > layout.rows[node]:
+                reaching.setdefault(min(span, self.last[self.band_of[layout.rows[node]]]), []).append(node)
+        self.row_start: list[float] = []
+        length = 0.0
+        along = 0.0
+        head = self.track_count[layout.row_count] * m.track + m.arrow + m.gap
+        for row in range(layout.row_count):
+            if row and self.band_of[row] != self.band_of[row - 1]:
+                along = head + self.notes[row][0]
+            self.row_start.append(along)
+            for node in reaching.get(row, ()):
+                start = self.row_start[layout.rows[node]]
+                self.rows[row] = max(self.rows[row], start + self.along[node] - along)
+            along += self.rows[row]
+            length = max(length, along)
+            if row < layout.row_count - 1:
+                along += self._channel(row)
+                length = max(length, along)
+        self.total_along = length
+
+    # Coordinates
+
+    def finish(self, title: Title | None) -> Composed:
+        """Add the border and turn along and across into x and y."""
+        layout, m, down = self.layout, self.m, self.down
+        nodes = range(len(self.boxes))
+        across_before = along_before = across_after = along_after = 0.0
+        if title:
+            strip = m.title + (title.lines - 1) * m.line
+            across_before, across_after = (m.pad, m.pad) if down else (strip, m.pad)
+            along_before, along_after = (strip, m.pad) if down else (m.pad, m.pad)
+        if title and down:
+            ports = [self._x(node, 0.0) for node in range(layout.entries)]
+            across_before = max([across_before, *(title.width + 2 * m.pad - port for port in ports)])
+        across = across_before + self.total_across + across_after
+        along = along_before + self.total_along + along_after
+        if title and down:
+            across = max(across, title.width + 2 * m.pad)
+        elif title:
+            along = max(along, title.width + 2 * m.pad)
+        lefts = [self._x(node, 0.0) + across_before for node in nodes]
+        tops = []
+        for node in nodes:
+            row = layout.rows[node]
+            slack = self.rows[row] - self.along[node] if layout.spans[node] == row else 0.0
+            tops.append(along_before + self.row_start[row] + max(0.0, slack) / 2)
+        for node in range(layout.entries):
+            tops[node] = 0.0
+        for node in range(layout.entries + layout.children, len(self.boxes)):
+            tops[node] = along
+        paths = [
+            _points(self._path(route, runs, tops, across_before, along_before), down)
+            for route, runs in zip(layout.routes, self.runs)
+        ]
+        inside = range(layout.entries, layout.entries + layout.children)
+        box = Box(
+            across if down else along,
+            along if down else across,
+            tuple(lefts[: layout.entries]),
+            tuple(lefts[layout.entries + layout.children :]),
+        )
+        return Composed(
+            box,
+            tuple((lefts[node], tops[node]) if down else (tops[node], lefts[node]) for node in inside),
+            tuple(paths),
+            tuple(tuple(self.entries[node]) for node in inside),
+            tuple(tuple(self.exits[node]) for node in inside),
+        )
+
+    def _path(
+        self, route: Route, runs: list[tuple[int, float, float]], tops: list[float], across: float, along: float
+    ) -> list[Point]:
+        source, target = route.source, route.target
+        points = [(self._x(source, self.exits[source][route.exit]) + across, tops[source] + self.along[source])]
+        for channel, start, end in runs:
+            if start != end:
+                at = along + self._track_at(channel, route.net)
+                points += [(start + across, at), (end + across, at)]
+        end = self._target_x(route) + across
+        if route.side:
+            middle = tops[target] + self.along[target] / 2
+            points += [(points[-1][0], middle), (end, middle)]
+        else:
+            points.append((end, tops[target]))
+        return points
+
+    def _track_at(self, channel: int, net: int) -> float:
+        m, track = self.m, self.track_of[channel][net]
+        if channel == self.layout.row_count:
+            return m.gap + track * m.track
+        return self.row_start[channel] + self.rows[channel] + self.notes[channel][1] + m.gap + track * m.track
+
+
+def _spread(which: list[int], main: int, across: float, gap: float) -> list[float]:
+    """Places for ports along a side: the main one in the middle, or all around it where none is."""
+    count = len(which)
+    middle = which.index(main) if main in which else (count - 1) / 2
+    step = min(gap, (across / 2 - 4) / max(middle, count - 1 - middle, 0.5))
+    return [across / 2 + (n - middle) * step for n in range(count)]
+
+
+def _settle(nets: dict[int, list[float]], above: dict[float, int], below: dict[float, list[int]]) -> list[int]:
+    """An order in which a net that comes down at some place lies above those that go on down from there."""
+    first: dict[int, list[int]] = {}
+    for at, net in above.items():
+        for other in below.get(at, ()):
+            if other != net:
+                first.setdefault(other, []).append(net)
+    order: dict[int, None] = {}
+    for net in sorted(nets, key=lambda net: (nets[net][0], net)):
+        stack = [net]
+        waiting: set[int] = set()
+        while stack:
+            top = stack[-1]
+            open_ones = [n for n in first.get(top, ()) if n not in order and n not in waiting]
+            waiting.add(top)
+            if open_ones:
+                stack.append(open_ones[0])
+            else:
+                order.setdefault(stack.pop())
+    return list(order)
+
+
+def _assign(order: list[int], nets: dict[int, list[float]], apart: float) -> tuple[dict[int, int], int]:
+    """Nets in order onto the first track below which nothing of them is in the way."""
+    tracks: list[list[tuple[float, float]]] = []
+    found: dict[int, int] = {}
+    for net in order:
+        low, high = nets[net]
+        track = len(tracks)
+        while track > 0 and all(end + apart <= low or high + apart <= start for start, end in tracks[track - 1]):
+            track -= 1
+        if track == len(tracks):
+            tracks.append([])
+        tracks[track].append((low, high))
+        found[net] = track
+    return found, len(tracks)
+
+
+def _points(path: list[Point], down: bool) -> tuple[Point, ...]:
+    """Without repeats and points on a straight line, as (x, y)."""
+    kept: list[Point] = []
+    for point in path:
+        if kept and kept[-1] == point:
+            continue
+        while len(kept) > 1 and (kept[-2][0] == kept[-1][0] == point[0] or kept[-2][1] == kept[-1][1] == point[1]):
+            kept.pop()
+        kept.append(point)
+    return tuple(kept if down else ((y, x) for x, y in kept))

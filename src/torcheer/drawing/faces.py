@@ -1,0 +1,118 @@
+"""How a face is drawn: its lines of text, its size, its outline. One home for paper and page."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil
+from typing import NamedTuple
+
+from torcheer.drawing.compose import Box
+from torcheer.drawing.fonts import text_width
+from torcheer.drawing.scene import Face
+
+TITLE, BODY, NOTE = 11.5, 10.0, 10.0  # font sizes
+
+
+class Shape(NamedTuple):
+    """The form of a look."""
+
+    height: float  # of one line
+    radius: float
+    inset: float  # between the border and the text
+    font: float
+    bar: bool  # a strip of its family's colour at the left
+    lines: bool  # the body stands below the title, not beside it
+
+
+SHAPES = {
+    "module": Shape(24, 4, 10, TITLE, True, True),
+    "op": Shape(21, 5, 9, 11, False, False),
+    "pill": Shape(18, 9, 9, 10, False, False),
+    "merge": Shape(20, 10, 10, 11, False, False),
+    "input": Shape(24, 12, 14, TITLE, False, False),
+    "output": Shape(24, 12, 14, TITLE, False, False),
+    "parameter": Shape(18, 2, 8, 10, False, False),
+    "buffer": Shape(18, 2, 8, 10, False, False),
+    "stop": Shape(24, 4, 10, TITLE, False, True),
+}
+BODY_LINE = 14.0
+SHEETS = 6.0  # how far the sheets of a stack show below the first
+
+
+class Run(NamedTuple):
+    """A piece of text in a box."""
+
+    x: float
+    y: float  # of its base line
+    text: str
+    size: float
+    tone: str  # "strong", "plain", "soft"
+
+
+class Drawn(NamedTuple):
+    """A face laid out."""
+
+    box: Box
+    runs: tuple[Run, ...]
+    badge: str
+
+
+@lru_cache(maxsize=100_000)
+def draw_face(name: str, face: Face) -> Drawn:
+    """Lines of text and the room they take."""
+    shape = SHAPES[face.look]
+    runs: list[Run] = []
+    x = shape.inset
+    base = shape.height / 2 + shape.font * 0.36
+    for text, tone in _title(name, face):
+        runs.append(Run(x, base, text, shape.font, tone))
+        x += text_width(text, shape.font, tone == "strong") + shape.font * 0.45
+    x -= shape.font * 0.45
+    width, height = x + shape.inset, shape.height
+    if face.body and shape.lines:
+        runs.append(Run(shape.inset, shape.height + BODY_LINE - 6.5, face.body, BODY, "soft"))
+        width = max(width, text_width(face.body, BODY) + 2 * shape.inset)
+        height += BODY_LINE
+    elif face.body:
+        runs.append(Run(x + 6, base, face.body, BODY, "soft"))
+        width = x + 6 + text_width(face.body, BODY) + shape.inset
+    if face.folded:
+        width += 12  # for the cross that says it opens
+    if face.badge:
+        width += 18 + 4 * len(face.badge)
+    entry_gap, entry_note = _notes(face.entries, 18.0)
+    exit_gap, exit_note = _notes(face.exits, 22.0)
+    width = max(width, 34.0, 12 + entry_gap * len(face.entries) * bool(entry_note))
+    if len(face.exits) > 1:
+        width = max(width, exit_gap * len(face.exits))
+    sheets = SHEETS if face.folded and face.times > 1 else 0.0
+    box = Box(
+        2.0 * ceil((width + sheets) / 2),
+        height + sheets,
+        len(face.entries),
+        len(face.exits),
+        entry_gap,
+        exit_gap,
+        entry_note,
+        exit_note,
+    )
+    return Drawn(box, tuple(runs), face.badge)
+
+
+def _title(name: str, face: Face) -> list[tuple[str, str]]:
+    words = []
+    if name:
+        words.append((name, "strong"))
+    if face.kind:
+        words.append((face.kind, "soft" if name else "plain"))
+    if face.look in ("input", "output"):
+        words = [(text, "strong") for text, _ in words]
+    if face.times > 1:
+        words.append((f"×{face.times}", "strong"))
+    return words or [("?", "plain")]
+
+
+def _notes(texts: tuple[str, ...], least: float) -> tuple[float, float]:
+    """How far apart ports stand, and how wide the widest of their notes is."""
+    widest = max((text_width(text, NOTE) for text in texts if text), default=0.0)
+    return (max(least, 2.0 * ceil((widest + 12) / 2)) if widest and len(texts) > 1 else least), 2.0 * ceil(widest / 2)

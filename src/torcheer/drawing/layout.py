@@ -1,0 +1,324 @@
+"""Where things stand relative to each other: rows, columns and lanes for the inside of one box.
+
+Nothing here knows sizes. A plan is made once for each distinct module and serves every fold of it: `compose` turns it
+into coordinates whenever the sizes of its children change (docs/layout.md says how, for readers in any language).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+Edge = tuple[int, int, int, int]  # from node, its exit, to node, its entry
+
+
+@dataclass(slots=True)
+class Route:
+    """How one edge runs."""
+
+    source: int
+    exit: int  # which of the source's exits
+    target: int
+    entry: int  # which of the target's entries
+    net: int  # edges of one net carry the same tensor and may share their way
+    lane: int = -1  # the column it runs along between its rows; -1 between neighbouring rows
+    side: str = ""  # "left" or "right" where it enters its target from the side
+    back: bool = False  # it runs against the flow: a loop
+
+
+@dataclass(slots=True)
+class Layout:
+    """The inside of a box: entries first, then children, then exits, each in a row and a column."""
+
+    entries: int
+    children: int
+    exits: int
+    rows: list[int]  # of each node
+    columns: list[int]
+    anchors: list[int]  # the entry by which a node hangs on the one above it in its column; -1 none
+    leads: list[int]  # the exit that goes on in its column; -1 none
+    spans: list[int]  # the last row a node may reach down to, where nothing is in the way
+    row_count: int
+    column_count: int
+    routes: list[Route]
+    cuts: list[int] = field(default_factory=list)  # nets that pass from row r to r + 1; -1 where none may be cut
+
+
+def arrange(entries: int, children: int, exits: int, edges: list[Edge], merges: set[int]) -> Layout:
+    """Give every node a row and a column, every long edge a lane.
+
+    Nodes are numbered entries, children in order of running, exits. `merges` are children that may be entered from the
+    side. An edge to the same or an earlier node is a loop.
+    """
+    count = entries + children + exits
+    forward = [edge for edge in edges if edge[0] < edge[2]]
+    rows, row_count = _rows(entries, children, exits, forward)
+    chains, chain_of, next_of = _chains(entries, count, forward, rows)
+    anchors, leads = _hang(count, forward, next_of)
+    columns, ends = _columns(count, forward, rows, chains, chain_of, next_of, anchors, merges)
+    routes, column_count, columns = _routes(edges, rows, columns, next_of, ends, merges)
+    return Layout(
+        entries, children, exits, rows, columns, anchors, leads, _spans(rows, columns, routes), row_count, column_count,
+        routes, _cuts(rows, routes, row_count),
+    )  # fmt: skip
+
+
+def _rows(entries: int, children: int, exits: int, forward: list[Edge]) -> tuple[list[int], int]:
+    """Each node one below the lowest of its parents; one without parents just above its first child."""
+    count = entries + children + exits
+    rows = [0] * entries + [1] * (children + exits)
+    parents: list[list[int]] = [[] for _ in range(count)]
+    for source, _, target, _ in forward:
+        parents[target].append(source)
+    for node in range(entries, count):
+        for parent in parents[node]:
+            if rows[parent] >= rows[node]:
+                rows[node] = rows[parent] + 1
+    first_child = [count + 1] * count
+    for node in range(entries + children - 1, entries - 1, -1):
+        if not parents[node] and first_child[node] <= count:
+            rows[node] = max(1, first_child[node] - 1)
+        for parent in parents[node]:
+            first_child[parent] = min(first_child[parent], rows[node])
+    last = max(rows[: entries + children], default=0) + 1
+    rows[entries + children :] = [last] * exits
+    return rows, last + 1
+
+
+def _chains(
+    entries: int, count: int, forward: list[Edge], rows: list[int]
+) -> tuple[list[list[int]], list[int], list[int]]:
+    """Paths that should be straight lines: each node goes on to the child with the longest way before it."""
+    children: list[list[int]] = [[] for _ in range(count)]
+    for source, _, target, _ in forward:
+        children[source].append(target)
+    height = [0] * count
+    favourite = [-1] * count
+    for node in range(count - 1, -1, -1):
+        if children[node]:
+            height[node] = max(height[child] for child in children[node]) + 1
+            longest = sorted({child for child in children[node] if height[child] + 1 == height[node]})
+            favourite[node] = longest[(len(longest) - 1) // 2]  # of branches alike, the one in the middle
+    length = [2 if node < entries else 1 for node in range(count)]  # what comes in goes before what starts here
+    before = [-1] * count
+    for node in range(count):  # parents come before children
+        child = favourite[node]
+        if child >= 0 and (
+            before[child] < 0 or (length[node], rows[node]) > (length[before[child]], rows[before[child]])
+        ):
+            before[child] = node
+            length[child] = length[node] + 1
+    chain_of = [-1] * count
+    chains: list[list[int]] = []
+    for node in range(count):
+        if before[node] >= 0:
+            chain_of[node] = chain_of[before[node]]
+            chains[chain_of[node]].append(node)
+        else:
+            chain_of[node] = len(chains)
+            chains.append([node])
+    next_of = [-1] * count
+    for chain in chains:
+        for node, child in pairwise(chain):
+            next_of[node] = child
+    return chains, chain_of, [child if child >= 0 else -2 - favourite[node] for node, child in enumerate(next_of)]
+
+
+class _Track:
+    """Stretches of one column or lane that are taken."""
+
+    __slots__ = ("ends", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+
+    def take(self, start: int, end: int) -> bool:
+        """Take a stretch if it is free."""
+        place = bisect_left(self.ends, start)  # the first that ends at or after start
+        if place < len(self.starts) and self.starts[place] <= end:
+            return False
+        self.starts.insert(place, start)
+        self.ends.insert(place, end)
+        return True
+
+
+def _columns(
+    count: int,
+    forward: list[Edge],
+    rows: list[int],
+    chains: list[list[int]],
+    chain_of: list[int],
+    next_of: list[int],
+    anchors: list[int],
+    merges: set[int],
+) -> tuple[list[int], list[int]]:
+    """A column for each chain, the longest in the middle, others beside what they leave or join.
+
+    A chain keeps its column until its last edge ends, so that edge runs straight down. `ends` says how far.
+    """
+    ends = [rows[chain[-1]] for chain in chains]
+    for number, chain in enumerate(chains):
+        joined = -2 - next_of[chain[-1]]  # what the last node leads to, in another chain
+        if joined >= 0:
+            ends[number] = rows[joined] if joined in merges else max(rows[chain[-1]], rows[joined] - 1)
+    near = [-1] * len(chains)  # the chain this one leaves or joins
+    off = [0] * len(chains)  # how far right of the other's entry this one enters where it joins
+    for source, _, target, entry in forward:
+        start, end = chain_of[source], chain_of[target]
+        if start != end:
+            if target == chains[end][0] and near[end] < 0:
+                near[end] = start
+            if source == chains[start][-1]:
+                near[start] = end if near[start] < 0 else near[start]
+                if target == -2 - next_of[source] and anchors[target] >= 0:
+                    off[start] = entry - anchors[target]
+    order = sorted(range(len(chains)), key=lambda n: (rows[chains[n][0]], abs(off[n]), n))
+    if chains:
+        main = max(order, key=lambda n: len(chains[n]))
+        order.remove(main)
+        order.insert(0, main)
+    taken: dict[int, _Track] = {}
+    place: dict[int, int] = {}
+    for number in order:
+        start, end, middle = rows[chains[number][0]], ends[number], place.get(near[number], 0)
+        side = -1 if off[number] < 0 else 1
+        column, step = middle, 0
+        while not taken.setdefault(column, _Track()).take(start, end):
+            step += 1
+            column = middle + (step + 1) // 2 * (side if step % 2 else -side)  # next to it, then on the other side, …
+        place[number] = column
+    return [place[chain_of[node]] for node in range(count)], [ends[chain_of[node]] for node in range(count)]
+
+
+def _routes(
+    edges: list[Edge], rows: list[int], columns: list[int], next_of: list[int], ends: list[int], merges: set[int]
+) -> tuple[list[Route], int, list[int]]:
+    """A lane for each net that needs one, in the gutter beside the column it leads to; then columns counted from 0."""
+    nets: dict[tuple[int, int], list[Edge]] = {}
+    for edge in edges:
+        nets.setdefault((edge[0], edge[1]), []).append(edge)
+    gutters: dict[tuple[int, str], list[tuple[int, int, int]]] = {}  # column, side -> (first row, last row, request)
+    routes: list[Route] = []
+    requests: list[list[Route]] = []
+    for net, members in enumerate(nets.values()):
+        far: dict[bool, list[Route]] = {}
+        for source, exit, target, entry in members:
+            route = Route(source, exit, target, entry, net, back=target <= source)
+            routes.append(route)
+            if not route.back and rows[target] == rows[source] + 1:
+                continue
+            if not route.back and next_of[source] < 0 and rows[target] <= ends[source] + 1:
+                route.lane = -2  # down its own column, which is kept free for it
+                beside = abs(columns[target] - columns[source]) == 1
+                if target in merges and beside and rows[target] <= ends[source]:
+                    route.side = "left" if columns[source] < columns[target] else "right"
+            elif not route.back and next_of[source] == target:
+                route.lane = -2
+            else:
+                far.setdefault(route.back, []).append(route)
+        for back, group in far.items():
+            last = max(group, key=lambda route: rows[route.target])
+            column = columns[last.target]
+            side = "left" if back or columns[last.source] < column else "right"
+            low = min(rows[route.target] for route in group) if back else rows[last.source]
+            high = rows[last.source] if back else rows[last.target]
+            gutters.setdefault((column, side), []).append((low, high, len(requests)))
+            requests.append(group)
+    lanes: dict[int, int] = {}
+    widths: dict[tuple[int, str], int] = {}
+    for gutter, wanted in gutters.items():
+        tracks: list[_Track] = []
+        for low, high, request in sorted(wanted, key=lambda stretch: (stretch[1] - stretch[0], stretch)):
+            lane = next((n for n, track in enumerate(tracks) if track.take(low, high)), len(tracks))
+            if lane == len(tracks):
+                tracks.append(_Track())
+                tracks[lane].take(low, high)
+            lanes[request] = lane
+        widths[gutter] = len(tracks)
+    position: dict[int, int] = {}
+    start = 0
+    for column in sorted(set(columns)):
+        position[column] = start + widths.get((column, "left"), 0)
+        start = position[column] + 1 + widths.get((column, "right"), 0)
+    for (column, side), wanted in gutters.items():
+        for _, _, request in wanted:
+            offset = lanes[request] + 1
+            for route in requests[request]:
+                route.lane = position[column] + (offset if side == "right" else -offset)
+                if not route.back and route.target in merges and columns[route.target] == column:
+                    route.side = side
+    _one_per_side(routes)
+    placed = [position[column] for column in columns]
+    for route in routes:
+        if route.lane == -2:
+            route.lane = placed[route.source]
+    return routes, start, placed
+
+
+def _one_per_side(routes: list[Route]) -> None:
+    """Two edges do not enter through one side."""
+    seen: dict[tuple[int, str], tuple[int, int]] = {}
+    for route in routes:
+        if route.side and seen.setdefault((route.target, route.side), (route.net, route.entry)) != (
+            route.net,
+            route.entry,
+        ):
+            route.side = ""
+
+
+def _hang(count: int, forward: list[Edge], next_of: list[int]) -> tuple[list[int], list[int]]:
+    """Where the line of a column enters each of its nodes, and where it leaves."""
+    anchors, leads = [-1] * count, [-1] * count
+    for source, exit, target, entry in forward:
+        if next_of[source] == target:
+            anchors[target], leads[source] = entry, exit
+    return anchors, leads
+
+
+def _spans(rows: list[int], columns: list[int], routes: list[Route]) -> list[int]:
+    """How far down a tall box may reach beside shorter ones: while its own edge runs down the column it stands in, and
+    no other edge crosses that column."""
+    spans = list(rows)
+    reach: dict[int, int] = {}
+    crossing: dict[int, list[tuple[int, int]]] = {}
+    for route in routes:
+        first, last, start, end = rows[route.source], rows[route.target], columns[route.source], columns[route.target]
+        lane = route.lane if route.lane >= 0 else end
+        crossing.setdefault(first, []).append((min(start, lane), max(start, lane)))
+        crossing.setdefault(last - 1, []).append((min(end, lane), max(end, lane)))
+        free = -1 if route.back or route.lane != start else last - 1
+        reach[route.source] = min(reach.get(route.source, free), free)
+    for node, last in reach.items():
+        row, column = rows[node], columns[node]
+        while spans[node] < last and all(
+            not low <= column <= high or low == high for low, high in crossing.get(row, ())
+        ):
+            row += 1
+            spans[node] = row
+    return spans
+
+
+def _cuts(rows: list[int], routes: list[Route], row_count: int) -> list[int]:
+    """How many nets pass between a row and the next; -1 where a loop does."""
+    change = [0] * (row_count + 1)
+    loops = [0] * (row_count + 1)
+    reach: dict[int, list[int]] = {}
+    for route in routes:
+        low, high = sorted((rows[route.source], rows[route.target]))
+        if route.back:
+            loops[max(0, low - 1)] += 1
+            loops[high + 1] -= 1
+        else:
+            span = reach.setdefault(route.net, [low, high])
+            span[1] = max(span[1], high)
+    for low, high in reach.values():
+        change[low] += 1
+        change[high] -= 1
+    cuts, open_nets, open_loops = [], 0, 0
+    for row in range(row_count - 1):
+        open_nets += change[row]
+        open_loops += loops[row]
+        cuts.append(-1 if open_loops else open_nets)
+    return cuts

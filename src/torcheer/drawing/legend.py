@@ -1,0 +1,59 @@
+"""What the colours and marks of a drawing mean: only those that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from torcheer.drawing.colours import FAMILIES, Theme, family_colours
+from torcheer.drawing.families import NAMES
+from torcheer.drawing.overlay import Colouring
+
+LINES = {
+    "edge": "gradients flow",
+    "still": "no gradients",
+    "loop": "runs again (loop)",
+}
+
+
+def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None) -> list[tuple[str, str]]:
+    """A small picture, 16 by 12 pixels, and words, for each thing to explain."""
+    found = [(colour.swatch(), colour.words)] if colour else []
+    for family in FAMILIES:
+        if family in seen:
+            fill, line = family_colours(family, theme)
+            found.append((_box(f"f-{family}", fill, line), NAMES[family]))
+    colours = {"edge": theme.line, "still": theme.faint, "loop": theme.loop}
+    for kind, words in LINES.items():
+        if kind in seen and (kind != "edge" or "still" in seen):
+            dashes = ' stroke-dasharray="4 3"' if kind == "still" else ""
+            path = f'<path class="{kind}" d="M0 6h16" fill="none" stroke="{colours[kind]}" stroke-width="1.4"{dashes}/>'
+            found.append((path, words))
+    marks = {
+        "parameter": (_box("card look-parameter", theme.card, family_colours("linear", theme)[1]), "parameter"),
+        "buffer": (_box("card look-buffer", theme.card, theme.soft, ' stroke-dasharray="3 2"'), "buffer"),
+        "frozen": (
+            f'<rect class="card look-buffer" x="5" y="0.5" width="4" height="11" rx="1.5" fill="{theme.card}" '
+            f'stroke="{theme.soft}"/>',
+            "frozen parameters",
+        ),
+        "stack": (
+            "".join(
+                f'<rect class="sheet" x="{x}" y="{x}" width="12" height="8" rx="2" fill="{theme.card}" '
+                f'stroke="{theme.frame}"/>'
+                for x in (3, 0.5)
+            ),
+            "×n identical modules",
+        ),
+        "shared": (
+            f'<rect class="badge" y="0.5" width="14" height="11" rx="5.5" fill="none" stroke="{theme.soft}"/>',
+            "same letter: shared weights",
+        ),
+        "edited": (_box("", theme.card, theme.loop), "edited"),
+        "stop": (_box("card look-stop", theme.card, theme.alarm), "stopped here"),
+    }
+    return found + [entry for mark, entry in marks.items() if mark in seen]
+
+
+def _box(kind: str, fill: str, line: str, more: str = "") -> str:
+    named = f'class="{kind}" ' if kind else ""
+    return f'<rect {named}y="0.5" width="15" height="11" rx="2.5" fill="{fill}" stroke="{line}"{more}/>'

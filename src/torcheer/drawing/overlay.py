@@ -1,0 +1,123 @@
+"""Colour by a number instead of by kind: time, memory, flops or gradient."""
+
+from __future__ import annotations
+
+from math import log10
+from typing import Any
+
+from torcheer.drawing.colours import ramp
+from torcheer.drawing.picture import View
+from torcheer.drawing.scene import Item
+from torcheer.drawing.words import count_text
+from torcheer.errors import BadArgument
+from torcheer.history import ModelHistory
+from torcheer.history.sizes import human_bytes
+
+WAYS = ("kind", "time", "memory", "flops", "gradient")
+
+
+class Colouring:
+    """A colour for every box from the sum of what is in it; gradients by their mean size instead."""
+
+    def __init__(self, way: str, values: list[float | None]) -> None:
+        self.way, self.values = way, values
+        self.sums = [0.0]
+        self.known = [0]
+        for value in values:
+            self.sums.append(self.sums[-1] + (value or 0.0))
+            self.known.append(self.known[-1] + (value is not None))
+        self.range = (0.0, 1.0)
+        self.words = way
+
+    def value(self, view: View, first: int) -> float | None:
+        """What a box stands for, None where nothing is known."""
+        end = first + (view.plan.size if view.plan else 1)
+        count = self.known[end] - self.known[first]
+        if not count:
+            return None
+        total = self.sums[end] - self.sums[first]
+        return total / count if self.way == "gradient" else total
+
+    def fit(self, values: list[float]) -> None:
+        """Spread the colours over the values that are shown, by powers of ten."""
+        positive = sorted(value for value in values if value > 0)
+        if positive:
+            high = log10(positive[-1])
+            low = max(log10(positive[0]), high - 4)
+            self.range = (low, high if high > low else low + 1)
+            shown = [self._tell(10**end) for end in self.range]
+            self.words = f"{NAMES[self.way]}: {shown[0]} – {shown[1]}"
+
+    def of(self, view: View, first: int) -> tuple[str, str] | None:
+        """Fill and ink."""
+        value = self.value(view, first)
+        if value is None or view.face.look in ("input", "output", "parameter", "buffer", "stop"):
+            return None
+        low, high = self.range
+        return ramp((log10(value) - low) / (high - low) if value > 0 else 0.0)
+
+    def tell(self, view: View, first: int) -> str:
+        """The value in words, "" where nothing is known."""
+        value = self.value(view, first)
+        return "" if value is None else f"{NAMES[self.way]}: {self._tell(value)}"
+
+    def swatch(self) -> str:
+        """A strip of the colours for the legend."""
+        return "".join(f'<rect x="{n * 2}" y="0.5" width="2.2" height="11" fill="{ramp(n / 8)[0]}"/>' for n in range(9))
+
+    def _tell(self, value: float) -> str:
+        if self.way == "time":
+            return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"
+        if self.way == "memory":
+            return human_bytes(round(value))
+        return count_text(round(value)) if self.way == "flops" else f"{value:.2g}"
+
+
+NAMES = {
+    "time": "time", "memory": "size of results", "flops": "floating point operations", "gradient": "mean |gradient|",
+}  # fmt: skip
+
+
+def colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
+    """The colours asked for, None for the families'."""
+    if way not in WAYS:
+        raise BadArgument(f"colour_by={way!r}: use one of {', '.join(WAYS)}")
+    if way == "kind":
+        return None
+    values = [_value(history, item, way) for item in items]
+    if way == "gradient" and all(value is None for value in values):
+        raise BadArgument(
+            "colour_by='gradient': this history holds no gradients. Capture with save_gradients=True, then call "
+            "history.backward(loss) before drawing."
+        )
+    return Colouring(way, values)
+
+
+def _value(history: ModelHistory, item: Item, way: str) -> float | None:
+    if not item.ops:
+        return None
+    ops, facts = history.facts.ops, history.facts
+    if way == "time":
+        return sum(ops[index].elapsed_secs for index in item.ops)
+    if way == "memory":
+        return float(sum(meta.bytes for index in item.ops for meta in ops[index].outputs))
+    if way == "flops":
+        known = [flops for index in item.ops if (flops := facts.flops[index]) is not None]
+        return float(sum(known)) if known else None
+    sizes = [size for index in item.ops for size in _gradient_sizes(history, index)]
+    return sum(sizes) / len(sizes) if sizes else None
+
+
+def _gradient_sizes(history: ModelHistory, index: int) -> list[float]:
+    found: list[float] = []
+    for output in range(len(history.facts.ops[index].outputs)):
+        for gradient in history.trace.gradients(index, output)[-1:]:
+            if gradient is not None:
+                found.append(float(_mean_size(gradient)))
+    return found
+
+
+def _mean_size(gradient: Any) -> float:
+    size: Any = abs(gradient)
+    size = size.float() if hasattr(size, "float") else size
+    return float(size.mean())

@@ -1,0 +1,244 @@
+"""A drawing as one HTML file: every plan, the rule that composes them, and what is known of each item."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64encode
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from torcheer.drawing.colours import DARK, LIGHT
+from torcheer.drawing.compose import Box
+from torcheer.drawing.faces import TITLE, draw_face
+from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
+from torcheer.drawing.glyphs import dark_rules, leaf_svg
+from torcheer.drawing.layout import Layout
+from torcheer.drawing.legend import legend_entries
+from torcheer.drawing.overlay import WAYS, Colouring, colouring
+from torcheer.drawing.picture import METRICS, Picture, title_lines, title_of
+from torcheer.drawing.plans import Plan
+from torcheer.drawing.scene import Face, Item
+from torcheer.history import ModelHistory
+from torcheer.history.sizes import human_bytes
+
+SCRIPT = Path(__file__).with_name("page") / "graph.js"
+
+
+def write_html(history: ModelHistory, picture: Picture, *, header: list[str], theme: str, colour_by: str) -> str:
+    """The whole page; nothing in it is loaded from elsewhere."""
+    data = page_data(history, picture, header=header, theme=theme, colour_by=colour_by)
+    packed = b64encode(zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)).decode()
+    title = escape(header[0] if header else "model")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<style>{font_face_css()}body{{font-family:{FAMILY}}}</style></head>\n"
+        f'<body><div id="torcheer"></div><script type="application/octet-stream" id="data">{packed}</script>\n'
+        f"<script>{SCRIPT.read_text(encoding='utf-8')}</script></body></html>\n"
+    )
+
+
+def page_data(
+    history: ModelHistory, picture: Picture, *, header: list[str], theme: str, colour_by: str
+) -> dict[str, Any]:
+    """Everything the page knows, as plain JSON (docs/layout.md says what each field means)."""
+    scene = picture.scene
+    tables = _Tables()
+    plans = [tables.plan(plan) for plan in scene.plans]
+    marks = dict.fromkeys((*FAMILY_MARKS, *OTHER_MARKS))
+    return {
+        "version": 1,
+        "header": header,
+        "theme": theme,
+        "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict(), "dark_rules": dark_rules(".dark")},
+        "metrics": METRICS._asdict(),
+        "flowing": scene.flowing,
+        "root": scene.root.number,
+        "plans": plans,
+        "leaves": tables.leaves,
+        "titles": tables.titles,
+        "view": {"down": picture.down, "limit": picture.limit if picture.limit < 1e9 else None, "open": _open(picture)},
+        "items": [_item(history, item) for item in scene.items],
+        "overlays": _overlays(history, scene.items),
+        "colour_by": colour_by,
+        "legend": {
+            mark: legend_entries({mark, "still"} if mark == "edge" else {mark}, LIGHT, None)[:1] for mark in marks
+        },
+    }
+
+
+FAMILY_MARKS = ("conv", "linear", "norm", "activation", "pool", "attention", "reshape", "arithmetic")
+OTHER_MARKS = ("edge", "still", "loop", "parameter", "buffer", "frozen", "stack", "shared", "edited", "stop")
+
+
+class _Tables:
+    """Leaves and titles, each distinct one once."""
+
+    def __init__(self) -> None:
+        self.leaves: list[dict[str, Any]] = []
+        self.titles: list[dict[str, Any]] = []
+        self.known: dict[object, int] = {}
+
+    def plan(self, plan: Plan) -> dict[str, Any]:
+        parts = []
+        for name, part in zip(plan.names, plan.parts):
+            if isinstance(part, Plan):
+                entry = [
+                    self._leaf(name, part.face),
+                    part.number,
+                    self._title(name, part, True),
+                    self._title(name, part, False),
+                ]
+            else:
+                entry = [self._leaf(name, part)]
+            parts.append(entry)
+        return {
+            "sort": plan.sort,
+            "kind": plan.face.kind,
+            "times": plan.face.times,
+            "names": plan.names,
+            "parts": parts,
+            "first": plan.first,
+            "size": plan.size,
+            "layout": layout_data(plan.layout),
+            "flows": plan.flows,
+        }
+
+    def _leaf(self, name: str, face: Face) -> int:
+        key = (name, face)
+        if key not in self.known:
+            self.known[key] = len(self.leaves)
+            box = draw_face(name, face).box
+            marks = [
+                face.family,
+                face.look,
+                face.mark,
+                "shared" if face.badge else "",
+                "stack" if face.folded and face.times > 1 else "",
+            ]
+            self.leaves.append(
+                {
+                    "box": box_data(box),
+                    "svg": leaf_svg(name, face, LIGHT),
+                    "kind": face.kind,
+                    "body": face.body,
+                    "look": face.look,
+                    "badge": face.badge,
+                    "entries": face.entries,
+                    "exits": face.exits,
+                    "marks": [mark for mark in marks if mark],
+                }
+            )
+        return self.known[key]
+
+    def _title(self, name: str, plan: Plan, down: bool) -> int:
+        key = (name, plan.number, down)
+        if key not in self.known:
+            self.known[key] = len(self.titles)
+            size = title_of(name, plan, down)
+            lines = []
+            for words in title_lines(name, plan, down):
+                at, line = 9.0, []
+                for text, tone in words:
+                    line.append([round(at, 1), text, tone])
+                    at += text_width(text, TITLE, tone == "strong") + 5
+                lines.append(line)
+            self.titles.append({"width": size.width if size else 0, "lines": lines})
+        return self.known[key]
+
+
+def layout_data(layout: Layout) -> dict[str, Any]:
+    """A layout as JSON."""
+    routes = [
+        [route.source, route.exit, route.target, route.entry, route.net, route.lane, route.side, int(route.back)]
+        for route in layout.routes
+    ]
+    fields = (
+        "entries",
+        "children",
+        "exits",
+        "rows",
+        "columns",
+        "anchors",
+        "leads",
+        "spans",
+        "row_count",
+        "column_count",
+        "cuts",
+    )
+    return {field: getattr(layout, field) for field in fields} | {"routes": routes}
+
+
+def box_data(box: Box) -> list[Any]:
+    """A box as JSON: width, height, entries, exits, gaps, notes."""
+    return [box.width, box.height, box.entries, box.exits, box.entry_gap, box.exit_gap, box.entry_note, box.exit_note]
+
+
+def _open(picture: Picture) -> list[str]:
+    """The boxes that are open at first, by the positions that lead there: "3", "3/0/1"; "3*" a stack with one shown."""
+    found: list[str] = []
+    stack = [(picture.root, "")]
+    while stack:
+        view, path = stack.pop()
+        for number, inner in enumerate(view.inside):
+            if inner.open:
+                here = f"{path}/{number}" if path else str(number)
+                found.append(here + ("*" if inner.stack else ""))
+                if inner.stack:
+                    here += f"/{len(inner.stack.parts) - 1}"
+                stack.append((inner, here))
+    return sorted(found)
+
+
+def _item(history: ModelHistory, item: Item) -> list[Any]:
+    """Label, address, details to show beside the drawing."""
+    facts = history.facts
+    details: list[tuple[str, str]] = []
+    if item.ops:
+        op = facts.ops[item.ops[0]]
+        details += [("function", op.function or op.name)] if op.kind == "op" else []
+        details += [
+            ("result", f"{meta.shape} {meta.dtype.removeprefix('torch.')} on {meta.device}, {human_bytes(meta.bytes)}")
+            for meta in op.outputs[:6]
+        ]
+        details += [("passes", str(len(item.ops)))] if len(item.ops) > 1 else []
+        details += (
+            [("time", f"{sum(facts.ops[n].elapsed_secs for n in item.ops) * 1e6:,.0f} µs")] if op.kind == "op" else []
+        )
+        flops = facts.flops[op.index]
+        details += [("flops", f"{flops * len(item.ops):,}")] if flops else []
+        details += [("gradient", op.grad_fn)] if op.grad_fn else []
+        details += (
+            [("arguments", ", ".join(f"{'.'.join(map(str, where))}={value}" for where, value in op.settings)[:300])]
+            if op.settings
+            else []
+        )
+        details += [("source", f"{op.source.file}:{op.source.line} in {op.source.function}")] if op.source else []
+        details += [("edited", op.edited)] if op.edited else []
+        details += [("note", op.note)] if op.note else []
+    for one in item.stored[:12]:
+        state = ("" if one.trainable else ", frozen") if one.kind == "parameter" else ""
+        details.append((one.kind, f"{one.name} {one.shape}{state}"))
+    around = item.path[-1].address if item.path else ""
+    return [item.label or item.name, around, [list(pair) for pair in details]]
+
+
+def _overlays(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
+    """For each way to colour that there is something to say about: a value per item, or null."""
+    found: dict[str, Any] = {}
+    for way in WAYS[1:]:
+        colour = _try_colouring(history, items, way)
+        if colour:
+            found[way] = {"values": [None if value is None else float(f"{value:.4g}") for value in colour.values]}
+    return found
+
+
+def _try_colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
+    from torcheer.errors import BadArgument
+
+    try:
+        return colouring(history, items, way)
+    except BadArgument:
+        return None

@@ -1,0 +1,219 @@
+"""What is written in a box: how an operation differs from the defaults, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torcheer.records import Op, Stored
+
+PARAMETRISED = ("conv", "linear", "norm")  # families that hold their parameters inside the box
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """ "1×64×55×55"."""
+    return "×".join(map(str, shape)) or "scalar"
+
+
+def count_text(count: int) -> str:
+    """ "18.4k", "37.8M"."""
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            number = count / size
+            return (f"{number:.1f}" if number < 99.95 else f"{number:.0f}").removesuffix(".0") + unit
+    return str(count)
+
+
+def body_text(op: Op) -> str:
+    """What differs from the defaults: "3×3 /2 pad 1"."""
+    settings = dict(op.settings)
+    writer = _WRITERS.get(op.name.rstrip("_"))
+    return writer(op, settings) if writer else _plain(op.name, settings)
+
+
+def parameter_text(stored: Sequence[Stored], whole: int = 0) -> str:
+    """ "18.4k params", and whether they are frozen."""
+    parameters = {one.name: one for one in stored if one.kind == "parameter"}.values()
+    count = sum(one.count for one in parameters)
+    if not parameters:
+        return ""
+    frozen = [one for one in parameters if not one.trainable]
+    state = "" if not frozen else " frozen" if len(frozen) == len(parameters) else " partly frozen"
+    return f"{count_text(count)} params{state}"
+
+
+def argument_names(op: Op) -> dict[tuple[int | str, ...], str]:
+    """Names for the places where tensors enter, where their order matters."""
+    tensors = [edge.where for edge in op.parents]
+    name = op.name.rstrip("_").strip("_")
+    if len(set(tensors)) < 2 or name in _COMMUTE:
+        return {}
+    known = _ARGUMENTS.get(name, ())
+    names = {}
+    for where in tensors:
+        first, rest = where[0], where[1:]
+        if isinstance(first, int):
+            first = known[first] if first < len(known) else "" if rest else str(first)
+        names[where] = ".".join(str(part) for part in (first, *rest) if part != "")
+    return names
+
+
+_COMMUTE = frozenset(
+    "add mul eq ne maximum minimum logical_and logical_or bitwise_and bitwise_or radd rmul iadd".split()
+)
+_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "scaled_dot_product_attention": ("query", "key", "value", "mask"),
+    "sub": ("a", "b"), "div": ("a", "b"), "pow": ("base", "exp"), "where": ("if", "then", "else"),
+    "matmul": ("left", "right"), "bmm": ("left", "right"), "mm": ("left", "right"),
+    "cat": ("",), "stack": ("",), "concat": ("",), "linear": ("input", "weight", "bias"),
+    "masked_fill": ("input", "mask", "value"), "gather": ("input", "dim", "index"),
+    "embedding": ("index", "weight"), "lstm": ("input", "state"), "gru": ("input", "state"), "getitem": ("input", "at"),
+    "cross_entropy": ("input", "target"), "mse_loss": ("input", "target"), "lerp": ("start", "end", "weight"),
+    "einsum": ("", ""), "baddbmm": ("input", "left", "right"), "addmm": ("input", "left", "right"),
+    "grid_sample": ("input", "grid"), "expand_as": ("input", "like"), "copy": ("to", "from"),
+    "setitem": ("into", "at", "value"),
+}  # fmt: skip
+
+
+def _conv(op: Op, settings: dict[Any, Any]) -> str:
+    weight = next((one for one in op.stored if one.where in ((1,), ("weight",))), None)
+    parts = [shape_text(weight.shape[2:])] if weight and len(weight.shape) > 2 else []
+    transposed = "transpose" in op.name
+    for place, key, word, default in (
+        (3, "stride", "/", 1),
+        (4, "padding", "pad ", 0),
+        (7 if transposed else 5, "dilation", "dilated ", 1),
+        (6, "groups", "groups ", 1),
+    ):
+        value = _argument(settings, place, key)
+        if value is not None and any(one != default for one in _listed(value)):
+            parts.append(word + _square(value))
+    if weight and len(weight.shape) > 1:
+        into, out = (weight.shape[0], weight.shape[1]) if transposed else (weight.shape[1], weight.shape[0])
+        groups = _argument(settings, 6, "groups")
+        parts.insert(0, f"{into * groups if isinstance(groups, int) and not transposed else into}→{out}")
+    return " ".join(parts)
+
+
+def _linear(op: Op, settings: dict[Any, Any]) -> str:
+    weight = next((one for one in op.stored if one.where in ((1,), ("weight",))), None)
+    if weight is None or len(weight.shape) != 2:
+        return ""
+    bias = any(one.where in ((2,), ("bias",)) for one in op.stored)
+    return f"{weight.shape[1]}→{weight.shape[0]}" + ("" if bias else " no bias")
+
+
+def _recurrent(op: Op, settings: dict[Any, Any]) -> str:
+    weights = [one for one in op.stored if len(one.shape) == 2]
+    if len(weights) < 2:
+        return ""
+    layers = _argument(settings, 4, "num_layers")
+    return f"{weights[0].shape[1]}→{weights[1].shape[1]} · {layers} layer{'' if layers == 1 else 's'}"
+
+
+def _embedding(op: Op, settings: dict[Any, Any]) -> str:
+    weight = next((one for one in op.stored if one.where in ((1,), ("weight",))), None)
+    return shape_text(weight.shape) if weight else ""
+
+
+def _norm(op: Op, settings: dict[Any, Any]) -> str:
+    weight = next((one for one in op.stored if one.name.endswith("weight")), None)
+    if op.name == "group_norm":
+        return f"{_argument(settings, 1, 'num_groups')} groups"
+    return shape_text(weight.shape) if weight else ""
+
+
+def _pool(op: Op, settings: dict[Any, Any]) -> str:
+    kernel, dims = _argument(settings, 1, "kernel_size"), int(op.name.rstrip("_")[-2])
+    if op.name.startswith("adaptive"):
+        size = _argument(settings, 1, "output_size")
+        return f"to {_cube(size, dims)}" if size is not None else ""
+    if kernel is None:
+        return ""
+    parts = [_cube(kernel, dims)]
+    for place, key, word, default in ((2, "stride", "/", 1), (3, "padding", "pad ", 0)):
+        value = _argument(settings, place, key)
+        if value is not None and any(one != default for one in _listed(value)):
+            parts.append(word + _square(value))
+    return " ".join(parts)
+
+
+def _dropout(op: Op, settings: dict[Any, Any]) -> str:
+    chance = _argument(settings, 1, "p")
+    resting = _argument(settings, 2, "training") is False
+    return "off" if resting else f"p {chance:g}" if isinstance(chance, float | int) else ""
+
+
+def _index(op: Op, settings: dict[Any, Any]) -> str:
+    places = {where[1:]: value for where, value in op.settings if where and where[0] == 1}
+    return "[" + ", ".join(_word(value) for value in places.values()) + "]" if places else ""
+
+
+def _nothing(op: Op, settings: dict[Any, Any]) -> str:
+    return ""
+
+
+_WRITERS = (
+    dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv)
+    | dict.fromkeys(("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm"), _norm)
+    | dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"), _pool)
+    | dict.fromkeys((f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)), _pool)
+    | dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"), _dropout)
+    | dict.fromkeys(("view", "reshape", "expand", "flatten", "view_as", "expand_as"), _nothing)
+    | dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent)
+    | {"scaled_dot_product_attention": _nothing, "linear": _linear, "embedding": _embedding, "__getitem": _index}
+)  # fmt: skip
+
+
+# Arguments that are better said by name.
+_NAMED = {name: {1: "dim"} for name in "cat concat stack softmax log_softmax sum mean squeeze unsqueeze argmax".split()}
+_NAMED |= {"chunk": {2: "dim"}, "split": {2: "dim"}}
+
+
+def _plain(name: str, settings: dict[Any, Any]) -> str:
+    """The arguments as they were given, where they are few and short."""
+    words = []
+    for where, value in settings.items():
+        if value is None or value is False or len(where) > 2:
+            continue
+        word = _word(value)
+        key = _NAMED.get(name, {}).get(where[0], "") if isinstance(where[0], int) else where[0]
+        words.append(f"{key} {word}" if key else word)
+    text = ", ".join(words)
+    return text if len(text) <= 22 else ""
+
+
+def _argument(settings: dict[Any, Any], place: int, key: str) -> Any:
+    """An argument given by place or by name, lists put together again."""
+    for first in (place, key):
+        if (first,) in settings:
+            return settings[(first,)]
+        parts = [value for where, value in settings.items() if len(where) == 2 and where[0] == first]
+        if parts:
+            return tuple(parts)
+    return None
+
+
+def _listed(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def _square(value: Any) -> str:
+    """(3, 3) as "3×3", (2, 2) of a stride as "2"."""
+    values = _listed(value)
+    return str(values[0]) if len(set(values)) == 1 else "×".join(map(str, values))
+
+
+def _cube(value: Any, dims: int) -> str:
+    """3 in two dimensions as "3×3"."""
+    values = _listed(value)
+    return "×".join(map(str, values * dims if len(values) == 1 else values))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, slice):
+        ends = ["" if end is None else str(end) for end in (value.start, value.stop)]
+        return ":".join(ends) + (f":{value.step}" if value.step is not None else "")
+    if value is Ellipsis:
+        return "…"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

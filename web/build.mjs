@@ -1,0 +1,46 @@
+// Bundle the pages into src/torcheer. The bundles are committed: who installs torcheer needs no Node.
+//
+//   node web/build.mjs            write what changed
+//   node web/build.mjs --check    write nothing; fail where a bundle is not what the source gives
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { dirname, relative, resolve } from "node:path";
+
+import { bundle, here } from "./bundle.mjs";
+
+const root = resolve(here, "..");
+const pages = [{ source: "src/graph/main.ts", bundled: "src/torcheer/drawing/page/graph.js" }];
+
+const unknown = process.argv.slice(2).filter((argument) => argument !== "--check");
+if (unknown.length) {
+  console.error(`build.mjs knows only --check, not ${unknown.join(" ")}`);
+  process.exit(2);
+}
+const check = process.argv.includes("--check");
+
+for (const { source, bundled } of pages) {
+  const file = resolve(root, bundled);
+  const [made, found] = [await make(source), await read(file)];
+  if (made === found) continue;
+  if (check) {
+    const what = found === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
+    console.error(`${bundled} ${what}: run \`make web\` and commit it`);
+    process.exitCode = 1;
+  } else {
+    await mkdir(dirname(file), { recursive: true });
+    await writeFile(file, made);
+    console.log(`${bundled}: ${(Buffer.byteLength(made) / 1024).toFixed(1)} KiB`);
+  }
+}
+
+async function make(source) {
+  const options = { format: "iife", target: "es2020", minify: true, write: false };
+  const done = await bundle({ ...options, entryPoints: [source] });
+  return done.outputFiles[0].text;
+}
+
+async function read(file) {
+  return readFile(file, "utf8").catch((error) => {
+    if (error.code === "ENOENT") return null;
+    throw error;
+  });
+}

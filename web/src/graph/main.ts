@@ -1,0 +1,2 @@
+// The drawing's page: not here yet.
+document.documentElement.dataset.torcheer = "graph";
