@@ -9,6 +9,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 from fake_trace import FakeTrace
 
@@ -36,26 +37,12 @@ def _swin_v2_t() -> tuple[Any, tuple[Any, ...]]:
     return load().models.swin_v2_t(weights=None), (torch.randn(1, 3, 256, 256),)
 
 
-def _translator(layers: int = 19, width: int = 32, words: int = 100) -> tuple[Any, tuple[Any, ...]]:
+def _translator() -> tuple[Any, tuple[Any, ...]]:
     """nn.Transformer between embeddings and a head: 1,932 operations, inputs and outputs included."""
     import torch
-    from torch import nn
+    from gallery import Translator
 
-    class Translator(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.source, self.target = nn.Embedding(words, width), nn.Embedding(words, width)
-            self.source_places = nn.Parameter(torch.randn(8, width))
-            self.target_places = nn.Parameter(torch.randn(6, width))
-            self.transformer = nn.Transformer(width, 4, layers, layers, 2 * width, batch_first=True)
-            self.head = nn.Linear(width, words)
-
-        def forward(self, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            read = self.source(source) * width**0.5 + self.source_places
-            said = self.target(target) * width**0.5 + self.target_places
-            return torch.log_softmax(self.head(self.transformer(read, said)), -1)
-
-    return Translator(), (torch.randint(0, words, (1, 8)), torch.randint(0, words, (1, 6)))
+    return Translator(), (torch.randint(0, 100, (1, 8)), torch.randint(0, 100, (1, 6)))
 
 
 # -- histories without a model ---------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from drawing_checks import faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,10 +20,13 @@ LOOKS = ("op", "op", "pill", "merge", "module")
 
 @st.composite
 def graphs(draw: st.DrawFn, size: int = 40) -> list[Item]:
+    """Random items, as hypothesis wants to choose them."""
+    count, chance, loops = draw(st.integers(1, size)), draw(st.sampled_from((0.2, 0.5, 0.8))), draw(st.integers(0, 2))
+    return random_items(draw(st.randoms(use_true_random=False)), count, chance, loops)
+
+
+def random_items(random: Random, count: int, chance: float, loops: int) -> list[Item]:
     """Items in nested modules, each with parents before it; some loops, several results, long and short names."""
-    count = draw(st.integers(1, size))
-    chance = draw(st.sampled_from((0.2, 0.5, 0.8)))
-    random = draw(st.randoms(use_true_random=False))
     items: list[Item] = []
     path: tuple[ModuleCall, ...] = ()
     for number in range(count):
@@ -45,7 +50,7 @@ def graphs(draw: st.DrawFn, size: int = 40) -> list[Item]:
                 nets[parent.number, random.randrange(len(parent.shapes))] = random.choice(("", "query"))
         item.parents = list(nets.items())
         items.append(item)
-    for _ in range(draw(st.integers(0, 2))):
+    for _ in range(loops):
         one, other = sorted((random.randrange(count), random.randrange(count)))
         if (other, 0) not in dict(items[one].parents):
             items[one].parents.append(((other, 0), ""))

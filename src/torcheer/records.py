@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,7 @@ class Edge:
     where: tuple[int | str, ...]  # (0,) first argument, (0, 2) third of a list there, ("weight",) keyword
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleCall:
+class ModuleCall(NamedTuple):  # looked up by the hundred thousand: tuples hash quickly
     """One call of one module."""
 
     address: str  # "features.6"

@@ -85,4 +85,4 @@ def ramp(share: float) -> tuple[str, str]:
     """The colour of a value between 0 and 1, and the ink to write on it."""
     place = max(0.0, min(1.0, share)) * (len(RAMP) - 1)
     low = min(int(place), len(RAMP) - 2)
-    return mix(RAMP[low], RAMP[low + 1], place - low), "#ffffff" if share < 0.55 else "#1c2127"
+    return mix(RAMP[low], RAMP[low + 1], place - low), "#ffffff" if share < 0.45 else "#1c2127"

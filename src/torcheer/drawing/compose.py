@@ -32,6 +32,7 @@ class Metrics(NamedTuple):
     gutter: float = 18  # beside a band, before the first line that leaves it
     cut: int = 4  # at most so many nets may be cut by a wrap
     cost: float = 150  # what each net beyond the first costs there
+    least: float = 0.35  # a band shorter than this part of the ideal is not made
     worth: float = 0.75  # a wrap that leaves more than this of the length is not made
     search: int = 8  # how many places on either side of the best are looked at
 
@@ -66,6 +67,7 @@ class Composed:
     paths: tuple[tuple[Point, ...], ...]  # of the routes
     entries: tuple[tuple[float, ...], ...]  # of each child, across; -1 where it is entered from the side
     exits: tuple[tuple[float, ...], ...]
+    bands: int = 1  # pieces that it was cut into
 
 
 def compose(
@@ -86,8 +88,9 @@ class _Composition:
         self.along = [box.height if down else box.width for box in self.boxes]
         self.across = [box.width if down else box.height for box in self.boxes]
         self.sides = {(route.target, route.entry): route.side for route in layout.routes if route.side}
-        self.entries = [self._entries(node) for node in range(len(self.boxes))]
-        self.exits = [self._exits(node) for node in range(len(self.boxes))]
+        ports = [self._ports(node) for node in range(len(self.boxes))]
+        self.entries = [entries for entries, _ in ports]
+        self.exits = [exits for _, exits in ports]
         self.anchors = [self._anchor(node) for node in range(len(self.boxes))]
         self.rows = [0.0] * layout.row_count  # how long each is
         self.notes = [[0.0, 0.0] for _ in range(layout.row_count)]  # room for text above and below each row
@@ -102,6 +105,11 @@ class _Composition:
         self.last = [0] * self.bands  # the last row of each band
         for row, band in enumerate(self.band_of):
             self.last[band] = row
+        self.leaving: list[dict[int, None]] = [{} for _ in range(self.bands)]  # the nets that go on in a later band
+        for route in layout.routes:
+            band = self.band_of[layout.rows[route.source]]
+            if not route.back and self.band_of[layout.rows[route.target]] > band:
+                self.leaving[band][route.net] = None
         self._columns()
         self._runs()
         self._tracks()
@@ -109,19 +117,24 @@ class _Composition:
 
     # Ports
 
-    def _entries(self, node: int) -> list[float]:
-        entries = self.boxes[node].entries
-        if not isinstance(entries, int):
-            return list(entries)
-        top = [entry for entry in range(entries) if (node, entry) not in self.sides]
-        places = dict(zip(top, _spread(top, self.layout.anchors[node], self.across[node], self.boxes[node].entry_gap)))
-        return [places.get(entry, -1.0) for entry in range(entries)]
-
-    def _exits(self, node: int) -> list[float]:
-        exits = self.boxes[node].exits
-        if not isinstance(exits, int):
-            return list(exits)
-        return _spread(list(range(exits)), self.layout.leads[node], self.across[node], self.boxes[node].exit_gap)
+    def _ports(self, node: int) -> tuple[list[float], list[float]]:
+        """Where edges enter and leave. A single port stands opposite the main one of the other side, so lines go on."""
+        box, across = self.boxes[node], self.across[node]
+        if not isinstance(box.entries, int) or not isinstance(box.exits, int):
+            assert not isinstance(box.entries, int) and not isinstance(box.exits, int)
+            return list(box.entries), list(box.exits)
+        anchor, lead = self.layout.anchors[node], self.layout.leads[node]
+        top = [entry for entry in range(box.entries) if (node, entry) not in self.sides]
+        places = _spread(len(top), across, box.entry_gap)
+        exits = _spread(box.exits, across, box.exit_gap)
+        if len(top) == 1 and box.exits > 1 and lead >= 0:
+            places = [exits[lead]]
+        entries = [-1.0] * box.entries
+        for entry, place in zip(top, places):
+            entries[entry] = place
+        if box.exits == 1 and anchor >= 0 and entries[anchor] >= 0:
+            exits = [entries[anchor]]
+        return entries, exits
 
     def _anchor(self, node: int) -> float:
         entry, exit = self.layout.anchors[node], max(0, self.layout.leads[node])
@@ -147,8 +160,13 @@ class _Composition:
             near = range(max(0, place - m.search), min(len(allowed), place + m.search))
             costs = [abs(reaches[n] - goal) + (layout.cuts[allowed[n]] - 1) * m.cost for n in near]
             cuts.add(allowed[near[costs.index(min(costs))]])
-        ends = [0.0, *(reach[row] for row in sorted(cuts)), total]
-        if max(end - start for start, end in pairwise(ends)) > m.worth * total:
+        least, kept = m.least * total / max(wanted, 1), [0.0]
+        for row in sorted(cuts):
+            if reach[row] - kept[-1] < least or total - reach[row] < least:
+                cuts.remove(row)  # a scrap
+            else:
+                kept.append(reach[row])
+        if max(end - start for start, end in pairwise([*kept, total])) > m.worth * total:
             cuts = set()  # it would stay nearly as long, and become wider
         band_of, band = [], 0
         for row in range(layout.row_count):
@@ -157,49 +175,72 @@ class _Composition:
         return band_of
 
     def _columns(self) -> None:
-        """Across: in each band a column is as wide as the widest box in it."""
+        """Across: from the main column outwards, each as near as the rows it shares with those before it allow."""
         layout, m = self.layout, self.m
-        before = [[0.0] * layout.column_count for _ in range(self.bands)]
-        after = [[0.0] * layout.column_count for _ in range(self.bands)]
-        for node, column in enumerate(layout.columns):
-            band = self.band_of[layout.rows[node]]
-            inside = layout.entries <= node < layout.entries + layout.children
-            pad = m.column / 2 if inside else m.lane / 2
-            anchor, box = self.anchors[node], self.boxes[node]
-            room = self.across[node] - anchor
-            if self.down and box.exit_note:
-                room = max(room, max(self.exits[node], default=0) - anchor + 5 + box.exit_note)
-            before[band][column] = max(before[band][column], anchor + pad)
-            after[band][column] = max(after[band][column], room + pad)
-        for route in layout.routes:
-            if route.lane >= 0:
-                first, last = sorted((layout.rows[route.source], layout.rows[route.target]))
-                for band in range(self.band_of[first], self.band_of[last] + 1):
-                    before[band][route.lane] = max(before[band][route.lane], m.lane / 2)
-                    after[band][route.lane] = max(after[band][route.lane], m.lane / 2)
-        leaving: list[dict[int, None]] = [{} for _ in range(self.bands)]
-        for route in layout.routes:
-            band = self.band_of[layout.rows[route.source]]
-            if not route.back and self.band_of[layout.rows[route.target]] > band:
-                leaving[band][route.net] = None
-        self.middle: list[list[float]] = []
+        stretches = self._stretches()
+        nodes_in = [0] * layout.column_count
+        for column in layout.columns:
+            nodes_in[column] += 1
+        main = nodes_in.index(max(nodes_in)) if nodes_in else 0
+        self.middle = [[0.0] * layout.column_count for _ in range(self.bands)]
         self.gutters: list[dict[int, float]] = []
         across = 0.0
         for band in range(self.bands):
-            middles = []
+            middle = self.middle[band]
+            right: dict[int, float] = {}
+            left: dict[int, float] = {}  # how far each row reaches from the main column's middle
+            for column in [*range(main, layout.column_count), *range(main - 1, -1, -1)]:
+                outward, behind = (right, 1) if column >= main else (left, 0)
+                place = 0.0
+                if column != main:
+                    for stretch in stretches[band][column]:
+                        for row in range(stretch[0], stretch[1] + 1):
+                            place = max(place, outward.get(row, 0.0) + stretch[3 - behind])
+                for first, last, before, after in stretches[band][column]:
+                    for row in range(first, last + 1):
+                        outward[row] = max(outward.get(row, 0.0), place + (after if behind else before))
+                        if column == main:
+                            left[row] = max(left.get(row, 0.0), before)
+                middle[column] = place if behind else -place
+            start = across + max(left.values(), default=0.0)
             for column in range(layout.column_count):
-                middles.append(across + before[band][column])
-                across += before[band][column] + after[band][column]
-            self.middle.append(middles)
+                middle[column] += start
+            across = start + max(right.values(), default=0.0)
             gutter = {}
-            if leaving[band]:
+            if self.leaving[band]:
                 across += m.gutter
-                for net in leaving[band]:
+                for net in self.leaving[band]:
                     gutter[net] = across
                     across += m.lane
                 across += m.gutter - m.lane
             self.gutters.append(gutter)
         self.total_across = across
+
+    def _stretches(self) -> list[list[list[tuple[int, int, float, float]]]]:
+        """For each band and column, the rows that something takes, how far it reaches before and after the middle."""
+        layout, m = self.layout, self.m
+        found: list[list[list[tuple[int, int, float, float]]]] = [
+            [[] for _ in range(layout.column_count)] for _ in range(self.bands)
+        ]
+        for node, row in enumerate(layout.rows):
+            band, box, anchor = self.band_of[row], self.boxes[node], self.anchors[node]
+            inside = layout.entries <= node < layout.entries + layout.children
+            pad = m.column / 2 if inside else m.lane / 2
+            room = self.across[node] - anchor
+            if self.down and box.exit_note:
+                room = max(room, max(self.exits[node], default=0.0) - anchor + 5 + box.exit_note)
+            last = min(layout.spans[node], self.last[band])
+            found[band][layout.columns[node]].append((row, last, anchor + pad, room + pad))
+        for route in layout.routes:
+            if route.lane >= 0:
+                low, high = sorted((layout.rows[route.source], layout.rows[route.target]))
+                for band in range(self.band_of[low], self.band_of[high] + 1):
+                    first = max(low, self.last[band - 1] + 1 if band else 0)
+                    own = route.lane == layout.columns[route.source] and band == self.band_of[low] and not route.back
+                    off = self.exits[route.source][route.exit] - self.anchors[route.source] if own else 0.0
+                    last = min(high, self.last[band])
+                    found[band][route.lane].append((first, last, m.lane / 2 - off, m.lane / 2 + off))
+        return found
 
     # Edges: each is a list of runs across, in the channels between rows
 
@@ -350,6 +391,7 @@ class _Composition:
             tuple(paths),
             tuple(tuple(self.entries[node]) for node in inside),
             tuple(tuple(self.exits[node]) for node in inside),
+            self.bands,
         )
 
     def _path(
@@ -376,12 +418,10 @@ class _Composition:
         return self.row_start[channel] + self.rows[channel] + self.notes[channel][1] + m.gap + track * m.track
 
 
-def _spread(which: list[int], main: int, across: float, gap: float) -> list[float]:
-    """Places for ports along a side: the main one in the middle, or all around it where none is."""
-    count = len(which)
-    middle = which.index(main) if main in which else (count - 1) / 2
-    step = min(gap, (across / 2 - 4) / max(middle, count - 1 - middle, 0.5))
-    return [across / 2 + (n - middle) * step for n in range(count)]
+def _spread(count: int, across: float, gap: float) -> list[float]:
+    """Places for ports, around the middle of a side."""
+    step = min(gap, (across - 8) / max(count - 1, 1))
+    return [across / 2 + (n - (count - 1) / 2) * step for n in range(count)]
 
 
 def _settle(nets: dict[int, list[float]], above: dict[float, int], below: dict[float, list[int]]) -> list[int]:

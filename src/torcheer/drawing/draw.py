@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from torcheer.drawing.page import write_html
 from torcheer.drawing.paper import svg_to_pdf, svg_to_png
 from torcheer.drawing.picture import Picture, picture, walk
 from torcheer.drawing.plans import plan_scene
-from torcheer.drawing.scene import items_of
+from torcheer.drawing.scene import Item, items_of, label_of
 from torcheer.drawing.style import Style, style_of
 from torcheer.drawing.svg import write_svg
 from torcheer.drawing.text import draw_text
@@ -22,6 +24,7 @@ from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes, plural
 
+MANY = 20_000  # operations
 DIRECTIONS = ("auto", "down", "right")
 
 
@@ -49,14 +52,28 @@ def draw_history(
     if path is not None:
         _form(path)  # a wrong ending is told before any work
     wanted = style_of(style)
-    items = items_of(history, rolled=rolled, style=wanted)
-    several = {} if rolled else {address: calls > 1 for address, calls in history.facts.module_calls.items()}
-    scene = plan_scene(items, several)
-    found = picture(scene, depth=depth, direction=direction, style=wanted)
+    with _uncollected():
+        items = items_of(history, rolled=rolled, style=wanted)
+        several = {} if rolled else {address: calls > 1 for address, calls in history.facts.module_calls.items()}
+        several[""] = len({op.root_call for op in history.facts.ops if op.root_call}) > 1
+        scene = plan_scene(items, several)
+        found = picture(scene, depth=depth, direction=direction, style=wanted)
     drawing = Drawing(history, found, rolled, colour_by, wanted)
     if path is not None:
         drawing.save(path)
     return drawing
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Many small objects and no cycles: the garbage collector would only look at them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class Drawing:
@@ -80,7 +97,14 @@ class Drawing:
             theme=theme or self._style.theme,
             legend=self._style.legend,
             colour=self._colour,
+            label=self._label,
         )
+
+    def _label(self, item: Item) -> str:
+        """The name in the history; in a very long one the place, as naming all would take longer than drawing."""
+        if len(self.history.facts.ops) > MANY and item.ops:
+            return f"operation {item.ops[0]}"
+        return label_of(self.history, item)
 
     def png(self, *, scale: float = 2.0) -> bytes:
         """A PNG image; light unless the style says dark."""

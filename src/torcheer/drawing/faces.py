@@ -58,8 +58,8 @@ class Drawn(NamedTuple):
 
 
 @lru_cache(maxsize=100_000)
-def draw_face(name: str, face: Face) -> Drawn:
-    """Lines of text and the room they take."""
+def draw_face(name: str, face: Face, down: bool = True) -> Drawn:
+    """Lines of text and the room they take; where data flows right, ports stand at the sides and need height."""
     shape = SHAPES[face.look]
     runs: list[Run] = []
     x = shape.inset
@@ -80,11 +80,20 @@ def draw_face(name: str, face: Face) -> Drawn:
         width += 12  # for the cross that says it opens
     if face.badge:
         width += 18 + 4 * len(face.badge)
-    entry_gap, entry_note = _notes(face.entries, 18.0)
-    exit_gap, exit_note = _notes(face.exits, 22.0)
-    width = max(width, 34.0, 12 + entry_gap * len(face.entries) * bool(entry_note))
-    if len(face.exits) > 1:
-        width = max(width, exit_gap * len(face.exits))
+    entry_gap, entry_note = _notes(face.entries, 18.0, down)
+    exit_gap, exit_note = _notes(face.exits, 22.0, down)
+    if not down:
+        ports = max((len(face.entries) - 1) * entry_gap, (len(face.exits) - 1) * exit_gap)
+        taller = max(0.0, 2.0 * ceil((ports + 14 - height) / 2))
+        height += taller
+        runs = [run._replace(y=run.y + taller / 2) for run in runs]
+        entry_room = exit_room = 0.0
+    else:
+        entry_room = 12 + entry_gap * len(face.entries) if entry_note else 0.0
+        exit_room = exit_gap * len(face.exits) if len(face.exits) > 1 else 0.0
+    natural, width = width, max(width, 34.0, entry_room, exit_room)
+    if not shape.bar:
+        runs = [run._replace(x=run.x + (width - natural) / 2) for run in runs]
     sheets = SHEETS if face.folded and face.times > 1 else 0.0
     box = Box(
         2.0 * ceil((width + sheets) / 2),
@@ -112,7 +121,9 @@ def _title(name: str, face: Face) -> list[tuple[str, str]]:
     return words or [("?", "plain")]
 
 
-def _notes(texts: tuple[str, ...], least: float) -> tuple[float, float]:
+def _notes(texts: tuple[str, ...], least: float, down: bool) -> tuple[float, float]:
     """How far apart ports stand, and how wide the widest of their notes is."""
     widest = max((text_width(text, NOTE) for text in texts if text), default=0.0)
+    if not down:
+        return 15.0 if widest else 9.0, 2.0 * ceil(widest / 2)
     return (max(least, 2.0 * ceil((widest + 12) / 2)) if widest and len(texts) > 1 else least), 2.0 * ceil(widest / 2)

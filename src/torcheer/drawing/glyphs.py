@@ -44,9 +44,9 @@ def clean(text: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
-def leaf_svg(name: str, face: Face, theme: Theme, fill: str = "", ink: str = "") -> str:
+def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str = "", ink: str = "") -> str:
     """A box without an inside, from its top left corner; `fill` and `ink` are an overlay's."""
-    drawn, shape = draw_face(name, face), SHAPES[face.look]
+    drawn, shape = draw_face(name, face, down), SHAPES[face.look]
     sheets = SHEETS if face.folded and face.times > 1 else 0.0
     wide, high = drawn.box.width - sheets, drawn.box.height - sheets
     size = f'width="{number(wide)}" height="{number(high)}" rx="{number(shape.radius)}"'

@@ -56,7 +56,7 @@ def arrange(entries: int, children: int, exits: int, edges: list[Edge], merges: 
     rows, row_count = _rows(entries, children, exits, forward)
     chains, chain_of, next_of = _chains(entries, count, forward, rows)
     anchors, leads = _hang(count, forward, next_of)
-    columns, ends = _columns(count, forward, rows, chains, chain_of, next_of, anchors, merges)
+    columns, ends = _columns(count, forward, rows, chains, chain_of, next_of, anchors, leads, merges)
     routes, column_count, columns = _routes(edges, rows, columns, next_of, ends, merges)
     return Layout(
         entries, children, exits, rows, columns, anchors, leads, _spans(rows, columns, routes), row_count, column_count,
@@ -152,6 +152,7 @@ def _columns(
     chain_of: list[int],
     next_of: list[int],
     anchors: list[int],
+    leads: list[int],
     merges: set[int],
 ) -> tuple[list[int], list[int]]:
     """A column for each chain, the longest in the middle, others beside what they leave or join.
@@ -164,12 +165,14 @@ def _columns(
         if joined >= 0:
             ends[number] = rows[joined] if joined in merges else max(rows[chain[-1]], rows[joined] - 1)
     near = [-1] * len(chains)  # the chain this one leaves or joins
-    off = [0] * len(chains)  # how far right of the other's entry this one enters where it joins
-    for source, _, target, entry in forward:
+    off = [0] * len(chains)  # how far right of the other's port this one enters where it joins, or else leaves
+    for source, exit, target, entry in forward:
         start, end = chain_of[source], chain_of[target]
         if start != end:
             if target == chains[end][0] and near[end] < 0:
                 near[end] = start
+                if leads[source] >= 0:
+                    off[end] = off[end] or exit - leads[source]
             if source == chains[start][-1]:
                 near[start] = end if near[start] < 0 else near[start]
                 if target == -2 - next_of[source] and anchors[target] >= 0:
@@ -183,11 +186,12 @@ def _columns(
     place: dict[int, int] = {}
     for number in order:
         start, end, middle = rows[chains[number][0]], ends[number], place.get(near[number], 0)
-        side = -1 if off[number] < 0 else 1
+        side, loyal = (-1 if off[number] < 0 else 1), 3 if off[number] else 0
         column, step = middle, 0
         while not taken.setdefault(column, _Track()).take(start, end):
-            step += 1
-            column = middle + (step + 1) // 2 * (side if step % 2 else -side)  # next to it, then on the other side, …
+            step += 1  # next to it, further on that side where it belongs there, then on either side
+            away = step - loyal
+            column = middle + side * (step if away <= 0 else loyal + (away + 1) // 2 if away % 2 else -(away // 2))
         place[number] = column
     return [place[chain_of[node]] for node in range(count)], [ends[chain_of[node]] for node in range(count)]
 

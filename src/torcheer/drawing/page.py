@@ -9,50 +9,60 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from torcheer.drawing.colours import DARK, LIGHT
+from torcheer.drawing.colours import DARK, FAMILIES, LIGHT, RAMP
 from torcheer.drawing.compose import Box
 from torcheer.drawing.faces import TITLE, draw_face
 from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
 from torcheer.drawing.glyphs import dark_rules, leaf_svg
 from torcheer.drawing.layout import Layout
 from torcheer.drawing.legend import legend_entries
-from torcheer.drawing.overlay import WAYS, Colouring, colouring
+from torcheer.drawing.overlay import NAMES, WAYS, Colouring, colouring
 from torcheer.drawing.picture import METRICS, Picture, title_lines, title_of
 from torcheer.drawing.plans import Plan
-from torcheer.drawing.scene import Face, Item
+from torcheer.drawing.scene import Face, Item, label_of
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes
 
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:"
+)
 SCRIPT = Path(__file__).with_name("page") / "graph.js"
 
 
 def write_html(history: ModelHistory, picture: Picture, *, header: list[str], theme: str, colour_by: str) -> str:
-    """The whole page; nothing in it is loaded from elsewhere."""
+    """The whole page; nothing in it is loaded from elsewhere, and its policy forbids that too."""
     data = page_data(history, picture, header=header, theme=theme, colour_by=colour_by)
-    packed = b64encode(zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 6)).decode()
     title = escape(header[0] if header else "model")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<style>{font_face_css()}body{{font-family:{FAMILY}}}</style></head>\n"
-        f'<body><div id="torcheer"></div><script type="application/octet-stream" id="data">{packed}</script>\n'
+        f'<style id="font">{font_face_css()}</style><style>body{{font-family:{FAMILY}}}</style></head>\n'
+        '<body><div id="torcheer"><p role="status">Opening the drawing …</p>'
+        "<noscript>This drawing folds and unfolds with JavaScript, which is off here.</noscript></div>\n"
+        f"{_packed('data', json.dumps(data, separators=(',', ':')))}\n"
+        f"{_packed('details', _details(history, picture))}\n"
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script></body></html>\n"
     )
+
+
+def _packed(name: str, text: str) -> str:
+    packed = b64encode(zlib.compress(text.encode(), 6)).decode()
+    return f'<script type="application/octet-stream" id="{name}">{packed}</script>'
 
 
 def page_data(
     history: ModelHistory, picture: Picture, *, header: list[str], theme: str, colour_by: str
 ) -> dict[str, Any]:
-    """Everything the page knows, as plain JSON (docs/layout.md says what each field means)."""
+    """All that the page needs to show itself, as plain JSON; web/src/graph/data.ts says what each field means."""
     scene = picture.scene
     tables = _Tables()
     plans = [tables.plan(plan) for plan in scene.plans]
-    marks = dict.fromkeys((*FAMILY_MARKS, *OTHER_MARKS))
     return {
         "version": 1,
         "header": header,
         "theme": theme,
-        "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict(), "dark_rules": dark_rules(".dark")},
+        "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict(), "dark_rules": dark_rules(".dark"), "ramp": RAMP},
         "metrics": METRICS._asdict(),
         "flowing": scene.flowing,
         "root": scene.root.number,
@@ -60,16 +70,22 @@ def page_data(
         "leaves": tables.leaves,
         "titles": tables.titles,
         "view": {"down": picture.down, "limit": picture.limit if picture.limit < 1e9 else None, "open": _open(picture)},
-        "items": [_item(history, item) for item in scene.items],
-        "overlays": _overlays(history, scene.items),
         "colour_by": colour_by,
+        "colour_names": NAMES,
         "legend": {
-            mark: legend_entries({mark, "still"} if mark == "edge" else {mark}, LIGHT, None)[:1] for mark in marks
+            mark: legend_entries({mark, "still"} if mark == "edge" else {mark}, LIGHT, None)[:1]
+            for mark in (*FAMILIES, *OTHER_MARKS)
         },
     }
 
 
-FAMILY_MARKS = ("conv", "linear", "norm", "activation", "pool", "attention", "reshape", "arithmetic")
+def _details(history: ModelHistory, picture: Picture) -> str:
+    """What the page reads after it has shown itself: the overlays on one line, then a line for each item."""
+    items = picture.scene.items
+    lines = [_overlays(history, items), *(_item(history, item) for item in items)]
+    return "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+
+
 OTHER_MARKS = ("edge", "still", "loop", "parameter", "buffer", "frozen", "stack", "shared", "edited", "stop")
 
 
@@ -110,7 +126,6 @@ class _Tables:
         key = (name, face)
         if key not in self.known:
             self.known[key] = len(self.leaves)
-            box = draw_face(name, face).box
             marks = [
                 face.family,
                 face.look,
@@ -120,11 +135,12 @@ class _Tables:
             ]
             self.leaves.append(
                 {
-                    "box": box_data(box),
-                    "svg": leaf_svg(name, face, LIGHT),
+                    "boxes": [box_data(draw_face(name, face, down).box) for down in (True, False)],
+                    "svg": list(dict.fromkeys(leaf_svg(name, face, LIGHT, down) for down in (True, False))),
                     "kind": face.kind,
                     "body": face.body,
                     "look": face.look,
+                    "family": face.family,
                     "badge": face.badge,
                     "entries": face.entries,
                     "exits": face.exits,
@@ -222,7 +238,7 @@ def _item(history: ModelHistory, item: Item) -> list[Any]:
         state = ("" if one.trainable else ", frozen") if one.kind == "parameter" else ""
         details.append((one.kind, f"{one.name} {one.shape}{state}"))
     around = item.path[-1].address if item.path else ""
-    return [item.label or item.name, around, [list(pair) for pair in details]]
+    return [label_of(history, item) or item.name, around, [list(pair) for pair in details]]
 
 
 def _overlays(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
@@ -231,7 +247,7 @@ def _overlays(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
     for way in WAYS[1:]:
         colour = _try_colouring(history, items, way)
         if colour:
-            found[way] = {"values": [None if value is None else float(f"{value:.4g}") for value in colour.values]}
+            found[way] = [None if value is None else float(f"{value:.4g}") for value in colour.values]
     return found
 
 

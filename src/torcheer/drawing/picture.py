@@ -38,6 +38,7 @@ class View:
     composed: Composed | None
     box: Box
     boxes: int  # visible leaves in it
+    wraps: int  # places in it where a long box was cut
 
     def __repr__(self) -> str:
         return f"<View {self.name} {self.face.kind}{' open' if self.open else ''}>"
@@ -72,9 +73,8 @@ def picture(scene: Scene, *, depth: int | str | None, direction: str, style: Sty
 def _fold_to_fit(scene: Scene, direction: str, style: Style) -> Picture:
     """The most open of some levels that is readable; the most folded one where none is."""
     levels = range(min(_depth(scene.root), 12), 0, -1)
-    tries = [(EVERYTHING, False), (EVERYTHING, True), *((level, True) for level in levels)]
-    for level, once in tries:
-        opener = _Opener(scene, level, once=once, style=style)
+    for level in (EVERYTHING, *levels):
+        opener = _Opener(scene, level, once=True, style=style)
         if opener.count(scene.root, "", 0) <= MANY:
             found = _fit(scene, opener, direction, None if level == EVERYTHING else level)
             if _scale(found.root.box) >= SMALLEST:
@@ -114,18 +114,18 @@ def _fit(scene: Scene, opener: _Opener, direction: str, level: int | None) -> Pi
         limits = [float("inf")] * (count <= 3000) + [max(240.0, 20 * round(ideal * factor / 20)) for factor in factors]
         for limit in dict.fromkeys(limits):
             root = natural if limit == float("inf") else opener.view(scene.root, down, limit)
-            worth = _worth(root.box) + (0.04 if down else 0.0)
+            worth = _worth(root) + (0.04 if down else 0.0)
             if best is None or worth > best[0] + 1e-9:
                 best = worth, Picture(scene, root, down, limit, level)
     assert best is not None
     return best[1]
 
 
-def _worth(box: Box) -> float:
-    """How large it can be shown, and how far it is from the form of a page."""
-    form = max(box.width, 1.0) / max(box.height, 1.0)
+def _worth(view: View) -> float:
+    """Whether it is large enough to read, less for a form unlike a page's and for places where the eye must jump."""
+    form = max(view.box.width, 1.0) / max(view.box.height, 1.0)
     off = max(form / 1.78, 1.2 / form, 1.0)
-    return _scale(box) - 0.08 * (off - 1)
+    return min(_scale(view.box) / SMALLEST, 1.0) - 0.06 * (off - 1) - 0.02 * view.wraps
 
 
 class _Opener:
@@ -170,8 +170,11 @@ class _Opener:
     def _shown(self, plan: Plan) -> Plan:
         """What is drawn for an open box: for a stack one module, unless all are wanted. The last: gradients may not
         flow into the first."""
+        if plan.sort != "stack" or not self.once:
+            return plan
         last = plan.parts[-1]
-        return last if plan.sort == "stack" and self.once and isinstance(last, Plan) else plan
+        assert isinstance(last, Plan)
+        return last
 
     def view(self, plan: Plan, down: bool, limit: float) -> View:
         """The box and everything in it, in place."""
@@ -186,7 +189,7 @@ class _Opener:
         if self.is_open(plan, address, depth):
             found = self._open(plan, name, address, depth, down, limit)
         else:
-            found = _leaf(name, plan.face, plan)
+            found = _leaf(name, plan.face, plan, down)
         self.views[key] = found
         return found
 
@@ -198,7 +201,7 @@ class _Opener:
                 where = _join(address, step_of(part, part_name))
                 inside.append(self._view(part, part_name, where, _deeper(plan, part, depth), down, limit))
             else:
-                inside.append(self._item(part_name, part))
+                inside.append(self._item(part_name, part, down))
         if plan.sort == "stack":
             name = ""  # all its modules are shown: no frame around them
         key = (whole.number, tuple(map(id, inside)), name)
@@ -211,13 +214,14 @@ class _Opener:
             self.known[key] = View(
                 name, whole.face, plan, True, plan.layout, tuple(inside), plan.first, step_of(whole, name),
                 whole if whole is not plan else None, composed, composed.box, boxes,
+                sum(view.wraps for view in inside) + composed.bands - 1,
             )  # fmt: skip
         return self.known[key]
 
-    def _item(self, name: str, face: Face) -> View:
+    def _item(self, name: str, face: Face, down: bool) -> View:
         key = (name, face)
         if key not in self.known:
-            self.known[key] = _leaf(name, face, None)
+            self.known[key] = _leaf(name, face, None, down)
         return self.known[key]
 
 
@@ -246,9 +250,9 @@ def title_of(name: str, plan: Plan, down: bool) -> Title | None:
     return Title(2.0 * ceil(max(map(words_width, lines)) / 2), len(lines))
 
 
-def _leaf(name: str, face: Face, plan: Plan | None) -> View:
+def _leaf(name: str, face: Face, plan: Plan | None, down: bool) -> View:
     step = step_of(plan, name) if plan else name
-    return View(name, face, plan, False, None, (), (), step, None, None, draw_face(name, face).box, 1)
+    return View(name, face, plan, False, None, (), (), step, None, None, draw_face(name, face, down).box, 1, 0)
 
 
 def step_of(part: Face | Plan, name: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from torcheer.drawing.families import family_of_class
 from torcheer.drawing.layout import Edge, Layout, arrange
 from torcheer.drawing.scene import Face, Item, Net, call_name, face_of
 from torcheer.drawing.words import count_text, shape_text
-from torcheer.records import ModuleCall
+from torcheer.records import ModuleCall, Stored
 
 INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: where it comes in, where it goes out
 
@@ -27,7 +28,7 @@ class Plan:
     size: int  # items in it at any depth
     layout: Layout
     flows: tuple[int, ...]  # for each route: 1 where gradients flow, 0 where not
-    alike: int  # the same number for boxes that differ only in whether gradients flow into them
+    alike: int  # the same number for boxes that differ only in where gradients flow
 
 
 @dataclass(slots=True)
@@ -53,6 +54,10 @@ class _Group:
     exits: dict[Net, None] = field(default_factory=dict)
     place: dict[int, int] = field(default_factory=dict)  # id of a member -> its position
     plan: Plan | None = None
+    operations: int = 0  # in it at any depth
+    parameters: int = 0  # numbers in them; shared ones are counted when it is drawn
+    shared: dict[str, Stored] = field(default_factory=dict)
+    states: set[bool] = field(default_factory=set)  # whether its parameters are trained
 
     def add(self, member: Item | _Group) -> None:
         self.place[id(member)] = len(self.members)
@@ -60,13 +65,13 @@ class _Group:
 
 
 _Member = Item | _Group
+_Ports = dict[Net, int] | None  # the number of each; None where there is only one
 
 
 def plan_scene(items: list[Item], several_calls: dict[str, bool]) -> Scene:
     """Sort the items into boxes, join them, and make one plan of each distinct box."""
     root, around = _boxes(items, several_calls)
-    _join(items, around)
-    planner = _Planner(items)
+    planner = _Planner(items, _join(items, around))
     plan = planner.plan(root)
     return Scene(plan, planner.plans, _in_order(root), any(any(item.grad) for item in items))
 
@@ -93,12 +98,18 @@ def _boxes(items: list[Item], several_calls: dict[str, bool]) -> tuple[_Group, l
     return root, around
 
 
-def _join(items: list[Item], around: list[list[_Group]]) -> None:
-    """Cut each edge into pieces, one for each box it runs through."""
+def _join(items: list[Item], around: list[list[_Group]]) -> dict[int, int]:
+    """Cut each edge into pieces, one for each box it runs through; count the readers of each item in its own box."""
+    near: dict[int, int] = {}
     for item in items:
         target = around[item.number]
         for net, _ in item.parents:
             source = around[net[0]]
+            if source is target:
+                group, place = target[-1], target[-1].place
+                group.edges[place[id(items[net[0]])], net, place[id(item)]] = None
+                near[net[0]] = near.get(net[0], 0) + 1
+                continue
             shared = 0
             while shared < min(len(source), len(target)) and source[shared] is target[shared]:
                 shared += 1
@@ -114,25 +125,25 @@ def _join(items: list[Item], around: list[list[_Group]]) -> None:
                 end = group
             common = source[shared - 1]
             common.edges[common.place[id(start)], net, common.place[id(end)]] = None
+    return near
 
 
 class _Planner:
-    def __init__(self, items: list[Item]) -> None:
+    def __init__(self, items: list[Item], near_readers: dict[int, int]) -> None:
         self.items = items
         self.plans: list[Plan] = []
         self.known: dict[object, Plan] = {}
         self.alike: dict[object, int] = {}
-        self.readers: dict[Net, int] = {}
-        self.near_readers: dict[int, int] = {}  # those in the same box
-        for item in items:
-            for net, _ in item.parents:
-                self.readers[net] = self.readers.get(net, 0) + 1
-                if items[net[0]].path == item.path:
-                    self.near_readers[net[0]] = self.near_readers.get(net[0], 0) + 1
+        self.near_readers = near_readers  # how many in the same box
+        read = {net for item in items for net, _ in item.parents}
+        self.used: dict[int, list[int]] = {}  # the results of each item that are read
+        for number, output in sorted(read):
+            self.used.setdefault(number, []).append(output)
+        self.grad = {(item.number, n) for item in items for n, flows in enumerate(item.grad) if flows}
 
     def plan(self, group: _Group) -> Plan:
         for member in group.members:
-            if isinstance(member, _Group):
+            if isinstance(member, _Group) and member.plan is None:
                 self.plan(member)
         group.exits = dict.fromkeys(sorted(group.exits))
         self._wrap(group, [(run, _Group("", f"reshape ×{len(run)}", "pill")) for run in _pills(group)])
@@ -148,39 +159,32 @@ class _Planner:
 
     def _plan(self, group: _Group) -> Plan:
         parts: list[Face | Plan] = []
-        entries: list[dict[Net, int]] = []
-        exits: list[dict[Net, int]] = []
+        names: list[str] = []
+        inner: list[object] = []
+        entries: list[_Ports] = []
+        exits: list[_Ports] = []
         for member in group.members:
+            names.append(member.name)
             if isinstance(member, _Group):
                 assert member.plan is not None
                 parts.append(member.plan)
-                entries.append({net: n for n, net in enumerate(member.entries)})
-                exits.append({net: n for n, net in enumerate(member.exits)})
+                inner.append(member.plan.number)
+                entries.append(_numbered(member.entries))
+                exits.append(_numbered(member.exits))
             else:
-                used = sorted(net[1] for net in self._used(member))
-                entries.append({net: n for n, (net, _) in enumerate(member.parents)})
-                exits.append({(member.number, output): n for n, output in enumerate(used)})
-                names = tuple(name for _, name in member.parents)
-                parts.append(
-                    face_of(member, names if any(names) else ("",) * len(names), tuple(used), self._told(member))
-                )
-        names = tuple(member.name for member in group.members)
-        edges, nets = self._edges(group, entries, exits)
-        flows = tuple(int(self._flows(net)) for net in nets)
-        face = self._face(group, parts)
-        key = (
-            group.sort,
-            face,
-            names,
-            tuple(p.number if isinstance(p, Plan) else p for p in parts),
-            tuple(edges),
-            flows,
-        )
+                used = self.used.get(member.number, [])
+                parts.append(face_of(member, used, self._told(member)))
+                inner.append(parts[-1])
+                parents = member.parents
+                entries.append(_numbered([net for net, _ in parents]) if len(parents) > 1 else None)
+                exits.append(_numbered([(member.number, output) for output in used]) if len(used) > 1 else None)
+        edges, flows = self._edges(group, entries, exits)
+        face = self._face(group)
+        key = (group.sort, face, *names, *inner, *edges, *flows)
         if key not in self.known:
-            inner = tuple(p.alike if isinstance(p, Plan) else p for p in parts)
-            later = tuple(flow for flow, edge in zip(flows, edges) if edge[0] >= len(group.entries))
-            alike = self.alike.setdefault((group.sort, face, names, inner, tuple(edges), later), len(self.alike))
-            self.known[key] = self._new(group, face, names, parts, edges, flows, alike)
+            alike_inner = tuple(part.alike if isinstance(part, Plan) else part for part in parts)
+            alike = self.alike.setdefault((group.sort, face, *names, *alike_inner, *edges), len(self.alike))
+            self.known[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
         return self.known[key]
 
     def _new(
@@ -188,7 +192,11 @@ class _Planner:
         flows: tuple[int, ...], alike: int,
     ) -> Plan:  # fmt: skip
         count_in, count, count_out = len(group.entries), len(parts), len(group.exits)
-        merges = {count_in + n for n, part in enumerate(parts) if isinstance(part, Face) and part.look == "merge"}
+        merges = {
+            count_in + n
+            for n, part in enumerate(parts)
+            if isinstance(part, Face) and part.look == "merge" and not any(part.entries)
+        }
         layout = arrange(count_in, count, count_out, edges, merges)
         flow_of = dict(zip(edges, flows))
         first, size = [], 0
@@ -202,56 +210,62 @@ class _Planner:
         self.plans.append(plan)
         return plan
 
-    def _edges(
-        self, group: _Group, entries: list[dict[Net, int]], exits: list[dict[Net, int]]
-    ) -> tuple[list[Edge], list[Net]]:
-        """The pieces inside a group, with members and ports counted as `arrange` wants them."""
-        ins = {net: n for n, net in enumerate(group.entries)}
-        outs = {net: n for n, net in enumerate(group.exits)}
+    def _edges(self, group: _Group, entries: list[_Ports], exits: list[_Ports]) -> tuple[list[Edge], tuple[int, ...]]:
+        """The pieces inside a group, counted as `arrange` wants them, and whether gradients flow in each."""
+        ins, outs = _numbered(group.entries), _numbered(group.exits)
         shift, end = len(ins), len(ins) + len(group.members)
-        edges, nets = [], []
-        for source, net, target in sorted(group.edges, key=lambda edge: (edge[2] % (1 << 60), edge[0], edge[1])):
-            start = (ins[net], 0) if source == INSIDE else (shift + source, exits[source][net])
-            stop = (end + outs[net], 0) if target == OUTSIDE else (shift + target, entries[target][net])
-            edges.append((*start, *stop))
-            nets.append(net)
-        return edges, nets
-
-    def _used(self, item: Item) -> list[Net]:
-        return [
-            (item.number, output)
-            for output in range(max(1, len(item.shapes)))
-            if self.readers.get((item.number, output))
-        ]
+        found = []
+        for source, net, target in group.edges:
+            if source == INSIDE:
+                start = (ins[net], 0)
+            else:
+                ports = exits[source]
+                start = (shift + source, ports[net] if ports else 0)
+            if target == OUTSIDE:
+                stop = (end + outs[net], 0)
+            else:
+                ports = entries[target]
+                stop = (shift + target, ports[net] if ports else 0)
+            found.append((stop, start, net))
+        found.sort()
+        grad = self.grad
+        return [start + stop for stop, start, _ in found], tuple([int(net in grad) for _, _, net in found])
 
     def _told(self, item: Item) -> bool:
         """Whether the shape is worth saying: it is new, or the result goes several ways."""
         if item.look == "output" or not item.shapes:
             return False
-        if item.look in ("input", "parameter", "buffer"):
+        if item.look in ("input", "parameter", "buffer") or self.near_readers.get(item.number, 0) > 1:
             return True
-        before = {self.items[net[0]].shapes[net[1] : net[1] + 1] for net, _ in item.parents}
-        branches = self.near_readers.get(item.number, 0) > 1
-        return branches or any((shape,) not in before for shape in item.shapes) or len(before) > 1
+        shape = item.shapes[0]
+        for (parent, output), _ in item.parents:
+            before = self.items[parent].shapes
+            if output >= len(before) or before[output] != shape:
+                return True
+        return len(item.shapes) > 1 or not item.parents
 
-    def _flows(self, net: Net) -> bool:
-        grad = self.items[net[0]].grad
-        return net[1] < len(grad) and grad[net[1]]
-
-    def _face(self, group: _Group, parts: list[Face | Plan]) -> Face:
-        items = list(_items_in(group))
-        stored = {one.name: one for item in items for one in item.stored if one.kind == "parameter"}
-        states = {one.trainable for one in stored.values()}
-        operations = sum(1 for item in items if item.ops)
-        words = [f"{operations} ops"] if group.sort == "module" else []
-        if stored:
-            words.append(f"{count_text(sum(one.count for one in stored.values()))} params")
-        exits = tuple(
-            shape_text(self.items[net[0]].shapes[net[1]]) if net[1] < len(self.items[net[0]].shapes) else ""
-            for net in group.exits
-        )
-        if group.sort == "pill":
-            exits = tuple(exits if self._told(items[-1]) or items[0].parents else ())
+    def _face(self, group: _Group) -> Face:
+        for member in group.members:
+            if isinstance(member, _Group):
+                group.operations += member.operations
+                group.parameters += member.parameters
+                group.shared.update(member.shared)
+                group.states |= member.states
+                continue
+            group.operations += bool(member.ops)
+            for one in member.stored:
+                if one.kind == "parameter":
+                    group.states.add(one.trainable)
+                    if member.badge:
+                        group.shared[one.name] = one
+                    else:
+                        group.parameters += one.count
+        states = group.states
+        words = [f"{group.operations} ops"] if group.sort == "module" else []
+        if states:
+            total = group.parameters + sum(one.count for one in group.shared.values())
+            words.append(f"{count_text(total)} params")
+        exits = tuple(self._shape(net) for net in group.exits)
         return Face(
             "pill" if group.sort == "pill" else "module",
             group.kind,
@@ -263,6 +277,14 @@ class _Planner:
             mark="" if states <= {True} else "frozen" if states == {False} else "partly frozen",
             folded=group.sort != "pill",
         )
+
+    def _shape(self, net: Net) -> str:
+        shapes = self.items[net[0]].shapes
+        return shape_text(shapes[net[1]]) if net[1] < len(shapes) else ""
+
+
+def _numbered(nets: Iterable[Net]) -> dict[Net, int]:
+    return {net: number for number, net in enumerate(nets)}
 
 
 def _items_in(group: _Group) -> Iterable[Item]:
@@ -279,7 +301,9 @@ def _in_order(group: _Group) -> list[Item]:
 
 def _pills(group: _Group) -> list[list[_Member]]:
     """Chains of at least two plain reshapes, each read only by the next."""
-    if group.sort in ("pill", "stack"):
+    if group.sort in ("pill", "stack") or not any(
+        isinstance(member, Item) and member.plain for member in group.members
+    ):
         return []
     into: dict[int, list[int]] = {}
     out: dict[int, list[int]] = {}
@@ -305,7 +329,8 @@ def _pills(group: _Group) -> list[list[_Member]]:
 
 def _stacks(group: _Group) -> list[list[_Member]]:
     """Runs of modules with the same plan, each fed by the one before it and read by nobody else."""
-    if group.sort in ("pill", "stack"):
+    plans = [member.plan.alike if isinstance(member, _Group) and member.plan else -1 for member in group.members]
+    if group.sort in ("pill", "stack") or not any(one == two >= 0 for one, two in pairwise(plans)):
         return []
     readers: dict[tuple[int, Net], list[int]] = {}
     feeders: dict[tuple[int, Net], int] = {}

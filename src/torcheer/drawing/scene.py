@@ -58,7 +58,7 @@ class Item:
     mark: str = ""
     fill: str = ""
     stroke: str = ""
-    label: str = ""  # its name in the history, "conv2d_3_7"
+    label: str = ""  # what is known of it besides, where it stands for no operation
 
     @property
     def plain(self) -> bool:
@@ -87,33 +87,46 @@ def items_of(history: ModelHistory, *, rolled: bool, style: Style) -> list[Item]
     return _restyled(history, items, style) if style.node else items
 
 
+class _Place(NamedTuple):
+    """Where operations with the same module stack are drawn."""
+
+    path: tuple[ModuleCall, ...]
+    leaf: bool  # the only operation of its module is drawn as that module
+    name: str  # of that module
+    kind: str
+
+
 class _Maker:
     def __init__(self, history: ModelHistory, rolled: bool) -> None:
         self.facts = history.facts
         self.info = history.info
         self.rolled = rolled
         ops = self.facts.ops
-        calls = {op.root_call for op in ops if op.kind == "op"}
-        self.boxed_root = len(calls) > 1
-        self.upkeep = {index for index, op in enumerate(ops) if _is_upkeep(op) and not self.facts.children[index]}
+        self.boxed_root = len({op.root_call for op in ops if op.kind == "op"}) > 1
+        counters = [index for index, op in enumerate(ops) if not op.parents and _is_upkeep(op)]
+        self.upkeep = {index for index in counters if not self.facts.children[index]}
         self.leaf_modules = _leaf_modules(ops, self.upkeep)
         self.found: list[Item] = []
         self.item_of: list[int] = [-1] * len(ops)
         self.bare: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
+        self.places: dict[tuple[tuple[ModuleCall, ...], int], _Place] = {}
+        self.bodies: dict[object, str] = {}
 
     def items(self) -> list[Item]:
         ops = self.facts.ops
         groups = [layer.ops for layer in self.facts.layers.all] if self.rolled else [[n] for n in range(len(ops))]
         for members in groups:
-            if members[0] in self.upkeep and ops[members[0]].modules[-1] in self.leaf_modules:
+            op = ops[members[0]]
+            if members[0] in self.upkeep and op.modules[-1] in self.leaf_modules:
                 continue  # told in the box of the module it belongs to
-            bare = self._bare_of(ops[members[0]])
-            item = self._item(ops[members[0]], tuple(members))
+            place = self._place(op)
+            bare = self._bare_of(op, place) if op.stored else []
+            item = self._item(op, place, tuple(members))
+            item.number = len(self.found)
             self.found.append(item)
-            item.number = len(self.found) - 1
             for member in members:
                 self.item_of[member] = item.number
-            item.parents = [((number, 0), name) for number, name in bare]
+            item.parents = [((number, 0), "") for number in bare]
         for item in self.found:
             if item.ops:
                 item.parents = self._parents(item) + item.parents
@@ -121,89 +134,94 @@ class _Maker:
             self._stop()
         return self.found
 
-    def _item(self, op: Op, members: tuple[int, ...]) -> Item:
-        look, name, kind, path = self._who(op)
-        family = "" if look in ("input", "output") else family_of(op.name)
-        held = tuple(one for one in op.stored if look == "module" or family in PARAMETRISED)
-        body = body_text(op) if op.kind == "op" else ""
-        if (params := parameter_text(held)) and look not in ("pill", "merge"):
-            body = f"{body} · {params}" if body else params
-        states = {one.trainable for one in held if one.kind == "parameter"}
-        mark = "" if states <= {True} else "frozen" if states == {False} else "partly frozen"
-        layers = self.facts.layers
-        return Item(
-            -1, name, members, path, look, kind, body, family, held,
-            shapes=tuple(meta.shape for meta in op.outputs),
-            grad=tuple(meta.requires_grad for meta in op.outputs),
-            mark="edited" if op.edited else "unseen" if op.kind == "unseen" else mark,
-            label=layers.all[layers.of[op.index]].label if self.rolled else layers.label(op.index),
-        )  # fmt: skip
-
-    def _who(self, op: Op) -> tuple[str, str, str, tuple[ModuleCall, ...]]:
-        """Look, name, kind and the boxes around: a module of one operation is drawn as that operation."""
-        path = self._path(op)
+    def _item(self, op: Op, place: _Place, members: tuple[int, ...]) -> Item:
         if op.kind in ("input", "output"):
-            return op.kind, "", op.name, ()
-        if op.modules and op.modules[-1] in self.leaf_modules:
-            call = op.modules[-1]
-            inert = op.name == "dropout" and body_text(op) in ("off", "p 0")
-            return (
-                "pill" if inert else "module",
-                self._name(call, path[-2] if len(path) > 1 else None),
-                call.type,
-                path[:-1],
-            )
+            item = Item(-1, "", members, (), op.kind, op.name)
+        else:
+            family = family_of(op.name)
+            body = self._body(op)
+            look, kind = self._look(op, place, family, body)
+            held = op.stored if place.leaf or family in PARAMETRISED else ()
+            item = Item(-1, place.name, members, place.path, look, kind, body, family, held)
+            if held:
+                self._tell_parameters(item)
+        item.shapes = tuple([meta.shape for meta in op.outputs])
+        item.grad = tuple([meta.requires_grad for meta in op.outputs])
+        if op.edited or op.kind == "unseen":
+            item.mark = "edited" if op.edited else "unseen"
+        return item
+
+    def _tell_parameters(self, item: Item) -> None:
+        if (words := parameter_text(item.stored)) and item.look not in ("pill", "merge"):
+            item.body = f"{item.body} · {words}" if item.body else words
+        states = {one.trainable for one in item.stored if one.kind == "parameter"}
+        item.mark = "" if states <= {True} else "frozen" if states == {False} else "partly frozen"
+
+    def _body(self, op: Op) -> str:
+        key = (op.name, op.settings, tuple([one.shape for one in op.stored]))
+        try:
+            if key not in self.bodies:
+                self.bodies[key] = body_text(op) if op.kind == "op" else ""
+            return self.bodies[key]
+        except TypeError:  # a slice among the arguments
+            return body_text(op)
+
+    def _look(self, op: Op, place: _Place, family: str, body: str) -> tuple[str, str]:
+        """How it is drawn, and the class or function that is written in it."""
+        if place.leaf:
+            return "pill" if op.name == "dropout" and body in ("off", "p 0") else "module", place.kind
         name = op.name.strip("_") if op.name.startswith("__") else op.name
-        family = family_of(op.name)
-        if family == "reshape" and len(op.parents) + len(op.stored) < 2:
-            return "pill", "", name, path
-        if len(op.parents) + len(op.stored) > 1 and family in ("arithmetic", "reshape"):
-            return "merge", "", name, path
-        return "op", "", name, path
+        several = len(op.parents) + len(op.stored) > 1
+        if family == "reshape" and not several:
+            return "pill", name
+        return "merge" if several and family in ("arithmetic", "reshape") else "op", name
 
-    def _path(self, op: Op) -> tuple[ModuleCall, ...]:
-        path = op.modules
-        if self.boxed_root and op.root_call and op.kind == "op":
-            path = (ModuleCall("", op.root_call, self.info.model), *path)
-        if self.rolled:
-            path = tuple(ModuleCall(call.address, 1, call.type) for call in path)
-        return path
+    def _place(self, op: Op) -> _Place:
+        """The boxes around it; a module of one operation is drawn as that operation."""
+        key = (op.modules, op.root_call)
+        if key not in self.places:
+            path = op.modules
+            if self.boxed_root and op.root_call and op.kind == "op":
+                path = (ModuleCall("", op.root_call, self.info.model), *path)
+            if self.rolled:
+                path = tuple(ModuleCall(call.address, 1, call.type) for call in path)
+            place = _Place(path, False, "", "")
+            if op.modules and op.modules[-1] in self.leaf_modules:
+                call, around = path[-1], path[-2] if len(path) > 1 else None
+                several = not self.rolled and self.facts.module_calls.get(call.address, 1) > 1
+                place = _Place(path[:-1], True, call_name(call, around, several), call.type)
+            self.places[key] = place
+        return self.places[key]
 
-    def _name(self, call: ModuleCall, around: ModuleCall | None) -> str:
-        return call_name(call, around, not self.rolled and self.facts.module_calls.get(call.address, 1) > 1)
-
-    def _bare_of(self, op: Op) -> list[tuple[int, str]]:
+    def _bare_of(self, op: Op, place: _Place) -> list[int]:
         """Small items for parameters and buffers that enter a plain function."""
-        path = self._path(op)
-        if (
-            op.kind != "op"
-            or (op.modules and op.modules[-1] in self.leaf_modules)
-            or family_of(op.name) in PARAMETRISED
-        ):
+        if op.kind != "op" or place.leaf or family_of(op.name) in PARAMETRISED:
             return []
         entering = []
         for one in op.stored:
-            key = (one.name, path)
+            key = (one.name, place.path)
             if key not in self.bare:
-                inside = f"{path[-1].address}." if path else ""
-                words = parameter_text((one,))
-                self.bare[key] = len(self.found)
-                frozen = one.kind == "parameter" and not one.trainable
-                item = Item(len(self.found), one.name.removeprefix(inside), (), path, one.kind, "", words)
-                item.stored, item.shapes, item.grad = (one,), (one.shape,), (one.trainable,)
-                item.mark = "frozen" if frozen else ""
+                inside = f"{place.path[-1].address}." if place.path else ""
+                name, words = one.name.removeprefix(inside), parameter_text((one,))
+                item = Item(len(self.found), name, (), place.path, one.kind, "", words, "", (one,))
+                item.shapes, item.grad = (one.shape,), (one.trainable,)
+                item.mark = "frozen" if one.kind == "parameter" and not one.trainable else ""
+                self.bare[key] = item.number
                 self.found.append(item)
-            entering.append((self.bare[key], ""))
+            entering.append(self.bare[key])
         return entering
 
     def _parents(self, item: Item) -> list[tuple[Net, str]]:
+        ops, item_of = self.facts.ops, self.item_of
+        if len(item.ops) == 1 and len(ops[item.ops[0]].parents) == 1:
+            edge = ops[item.ops[0]].parents[0]
+            return [((item_of[edge.parent], edge.output), "")]
         found: dict[Net, list[str]] = {}
         for index in item.ops:
-            op = self.facts.ops[index]
+            op = ops[index]
             names = argument_names(op) if item.look not in ("input", "output") else {}
             for edge in op.parents:
-                net = (self.item_of[edge.parent], edge.output)
-                labels = found.setdefault(net, [])
+                labels = found.setdefault((item_of[edge.parent], edge.output), [])
                 label = names.get(edge.where, "")
                 if label and label not in labels and len(labels) < 3:
                     labels.append(label)
@@ -221,7 +239,9 @@ class _Maker:
 def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str:
     """A module's name as seen from the box around it, with its call where it was called several times."""
     inside = f"{around.address}." if around and around.address else ""
-    return (call.address.removeprefix(inside) or call.type) + (f":{call.call}" if several else "")
+    if not call.address:  # the model itself
+        return f"call {call.call}" if several else ""
+    return (call.address.removeprefix(inside)) + (f":{call.call}" if several else "")
 
 
 def _is_upkeep(op: Op) -> bool:
@@ -231,15 +251,12 @@ def _is_upkeep(op: Op) -> bool:
 
 def _leaf_modules(ops: list[Op], upkeep: set[int]) -> set[ModuleCall]:
     """Module calls in which exactly one operation ran, directly; upkeep of buffers aside."""
-    count: dict[ModuleCall, int] = {}
-    inner: set[ModuleCall] = set()
+    count: dict[tuple[ModuleCall, ...], int] = {}
     for index, op in enumerate(ops):
-        if index in upkeep:
-            continue
-        for call in op.modules:
-            count[call] = count.get(call, 0) + 1
-        inner.update(op.modules[:-1])
-    return {call for call, number in count.items() if number == 1 and call not in inner}
+        if op.modules and index not in upkeep:
+            count[op.modules] = count.get(op.modules, 0) + 1
+    inner = {call for modules in count for call in modules[:-1]}
+    return {modules[-1] for modules, number in count.items() if number == 1 and modules[-1] not in inner}
 
 
 def _share(items: list[Item]) -> None:
@@ -265,6 +282,14 @@ def _letters(number: int) -> str:
         number, rest = divmod(number - 1, 26)
         text = chr(65 + rest) + text
     return text
+
+
+def label_of(history: ModelHistory, item: Item) -> str:
+    """Its name in the history, "conv2d_3_7"."""
+    if not item.ops:
+        return item.label
+    layers = history.facts.layers
+    return layers.all[layers.of[item.ops[0]]].label if len(item.ops) > 1 else layers.label(item.ops[0])
 
 
 def node_of(history: ModelHistory, item: Item) -> Node:
@@ -312,26 +337,17 @@ def _behind(items: list[Item], net: Net, skipped: set[int], seen: set[int]) -> I
             stack.extend(parent for parent, _ in reversed(items[net[0]].parents))
 
 
-def face_of(item: Item, entries: tuple[str, ...], exits: tuple[int, ...], changed: bool) -> Face:
-    """What is seen of an item; `exits` are the results that somebody reads."""
-    several = len(item.shapes) > 1 and len(exits) > 1
-    notes = tuple(
-        (f"{output}: " if several else "") + shape_text(item.shapes[output])
-        if changed and output < len(item.shapes)
-        else ""
-        for output in exits
-    )
-    times = len(item.ops) if len(item.ops) > 1 else 1
+def face_of(item: Item, exits: list[int], told: bool) -> Face:
+    """What is seen of an item; `exits` are the results that are read, `told` says that their shapes matter."""
+    shapes = item.shapes
+    if not told or not exits:
+        notes: tuple[str, ...] = ("",) * len(exits)
+    elif len(exits) == 1:
+        notes = (shape_text(shapes[exits[0]]) if exits[0] < len(shapes) else "",)
+    else:
+        notes = tuple(f"{n}: {shape_text(shapes[n])}" if n < len(shapes) else "" for n in exits)
+    names = tuple([name for _, name in item.parents])
     return Face(
-        item.look,
-        item.kind,
-        item.body,
-        item.family,
-        times,
-        entries,
-        notes,
-        item.badge,
-        item.mark,
-        item.fill,
-        item.stroke,
-    )
+        item.look, item.kind, item.body, item.family, len(item.ops) or 1, names, notes, item.badge, item.mark,
+        item.fill, item.stroke,
+    )  # fmt: skip

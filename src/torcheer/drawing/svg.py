@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
+
 from torcheer.drawing.colours import DARK, LIGHT, Theme
 from torcheer.drawing.faces import NOTE
 from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
@@ -9,6 +12,7 @@ from torcheer.drawing.glyphs import arrow_path, clean, dark_rules, frame_svg, le
 from torcheer.drawing.legend import legend_entries
 from torcheer.drawing.overlay import Colouring
 from torcheer.drawing.picture import Picture, View, title_lines, walk
+from torcheer.drawing.scene import Item
 
 MARGIN = 20.0
 HEADER = 46.0
@@ -16,15 +20,21 @@ BELOW = 26.0  # between the drawing and the legend
 
 
 def write_svg(
-    picture: Picture, *, header: list[str], theme: str, legend: bool = True, colour: Colouring | None = None
+    picture: Picture,
+    *,
+    header: list[str],
+    theme: str,
+    legend: bool = True,
+    colour: Colouring | None = None,
+    label: Callable[[Item], str] = attrgetter("label"),
 ) -> str:
-    """The whole drawing; `header` is a title and facts that stand below it."""
-    return _Writer(picture, DARK if theme == "dark" else LIGHT, colour).write(header, legend, theme == "auto")
+    """The whole drawing; `header` is a title and facts that stand below it, `label` says more of an item on hover."""
+    return _Writer(picture, DARK if theme == "dark" else LIGHT, colour, label).write(header, legend, theme == "auto")
 
 
 class _Writer:
-    def __init__(self, picture: Picture, theme: Theme, colour: Colouring | None) -> None:
-        self.picture, self.theme, self.colour = picture, theme, colour
+    def __init__(self, picture: Picture, theme: Theme, colour: Colouring | None, label: Callable[[Item], str]) -> None:
+        self.picture, self.theme, self.colour, self.label = picture, theme, colour, label
         self.seen: dict[str, None] = {}  # what the legend must explain
 
     def write(self, header: list[str], legend: bool, auto: bool) -> str:
@@ -83,14 +93,16 @@ class _Writer:
             self.seen[face.family] = None
         stacked = "stack" if face.folded and face.times > 1 else ""
         self.seen.update(dict.fromkeys((face.look, "shared" if face.badge else "", face.mark, stacked)))
-        return _placed(x, y, self._hover(view, first, address), leaf_svg(view.name, face, self.theme, fill, ink))
+        return _placed(
+            x, y, self._hover(view, first, address), leaf_svg(view.name, face, self.theme, self.picture.down, fill, ink)
+        )
 
     def _hover(self, view: View, first: int, address: str) -> str:
         item = self.picture.scene.items[first]
         kind = view.face.kind or view.name
         lines = [f"{address} ({kind})" if address else kind, view.face.body]
         if view.plan is None:
-            lines += [item.label, *map(str, item.shapes[:4])]
+            lines += [self.label(item), *map(str, item.shapes[:4])]
         if self.colour and (told := self.colour.tell(view, first)):
             lines.append(told)
         return "\n".join(line for line in lines if line)

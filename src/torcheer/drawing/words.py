@@ -63,7 +63,8 @@ _COMMUTE = frozenset(
 )
 _ARGUMENTS: dict[str, tuple[str, ...]] = {
     "scaled_dot_product_attention": ("query", "key", "value", "mask"),
-    "sub": ("a", "b"), "div": ("a", "b"), "pow": ("base", "exp"), "where": ("if", "then", "else"),
+    "sub": ("input", "other"), "div": ("input", "other"), "pow": ("input", "exponent"),
+    "where": ("condition", "input", "other"),
     "matmul": ("left", "right"), "bmm": ("left", "right"), "mm": ("left", "right"),
     "cat": ("",), "stack": ("",), "concat": ("",), "linear": ("input", "weight", "bias"),
     "masked_fill": ("input", "mask", "value"), "gather": ("input", "dim", "index"),
@@ -112,8 +113,7 @@ def _recurrent(op: Op, settings: dict[Any, Any]) -> str:
 
 
 def _embedding(op: Op, settings: dict[Any, Any]) -> str:
-    weight = next((one for one in op.stored if one.where in ((1,), ("weight",))), None)
-    return shape_text(weight.shape) if weight else ""
+    return shape_text(op.stored[0].shape) if op.stored else ""
 
 
 def _norm(op: Op, settings: dict[Any, Any]) -> str:
@@ -161,6 +161,7 @@ _WRITERS = (
     | dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"), _dropout)
     | dict.fromkeys(("view", "reshape", "expand", "flatten", "view_as", "expand_as"), _nothing)
     | dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent)
+    | dict.fromkeys((f"{kind}_loss" for kind in ("cross_entropy", "mse", "l1", "nll", "huber", "smooth_l1")), _nothing)
     | {"scaled_dot_product_attention": _nothing, "linear": _linear, "embedding": _embedding, "__getitem": _index}
 )  # fmt: skip
 
@@ -174,7 +175,7 @@ def _plain(name: str, settings: dict[Any, Any]) -> str:
     """The arguments as they were given, where they are few and short."""
     words = []
     for where, value in settings.items():
-        if value is None or value is False or len(where) > 2:
+        if value is None or value is False or value == "none" or len(where) > 2:
             continue
         word = _word(value)
         key = _NAMED.get(name, {}).get(where[0], "") if isinstance(where[0], int) else where[0]

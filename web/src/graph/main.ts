@@ -1,2 +1,92 @@
-// The drawing's page: not here yet.
-document.documentElement.dataset.torcheer = "graph";
+// The drawing's page: unpack the data, put the parts together, show the model.
+import { App } from "./app";
+import { crumbs } from "./crumbs";
+import { Details, readData, unpack, type Data } from "./data";
+import { h } from "./dom";
+import { Finder } from "./finder";
+import { listen } from "./gestures";
+import { halos } from "./halos";
+import { keys } from "./keys";
+import { legend } from "./legend";
+import { minimap } from "./minimap";
+import css from "./page.css";
+import { panel } from "./panel";
+import { pointing } from "./pointing";
+import { followTheme, themeRules } from "./theme";
+import { toolbar } from "./toolbar";
+
+const SAID_MS = 6000;
+
+async function start(): Promise<void> {
+  const place = document.getElementById("torcheer")!;
+  const packed = (id: string): Promise<string> => unpack(document.getElementById(id)!.textContent!);
+  try {
+    const data = readData(await packed("data"));
+    const app = build(data, place);
+    await new Promise((resolve) => setTimeout(resolve, 30)); // the drawing is seen before the rest is read
+    app.details = new Details(await packed("details"));
+    app.tell("details");
+    place.dataset.ready = "true";
+  } catch (error) {
+    place.replaceChildren(h("p", { role: "alert" }, `This drawing cannot be opened: ${String(error)}`));
+    throw error;
+  }
+}
+
+function build(data: Data, place: HTMLElement): App {
+  document.head.append(h("style", {}, themeRules(data) + css));
+  const screen = h("div", { class: "screen", tabindex: "0", role: "tree", "aria-label": "The model's boxes" });
+  const app = new App(data, screen);
+  const said = h("p", { class: "said", role: "status", hidden: true });
+  const finder = new Finder(app);
+  const [title, ...facts] = data.header;
+  place.replaceChildren(
+    h(
+      "header",
+      {},
+      h("div", { class: "name" }, h("h1", {}, title ?? "model"), h("p", { class: "soft" }, facts.join("  ·  "))),
+      finder.input,
+      toolbar(app),
+    ),
+    h("main", {}, screen, said),
+    h("aside", {}, finder.results, panel(app), minimap(app)),
+    h("footer", {}, crumbs(app), legend(app)),
+  );
+  tellIn(app, said);
+  halos(app);
+  listen(screen, app.camera, pointing(app));
+  keys(app, finder.input);
+  followTheme(app);
+  app.measure();
+  app.open();
+  keepFitted(app);
+  return app;
+}
+
+function tellIn(app: App, said: HTMLElement): void {
+  let timer = 0;
+  app.say = (words) => {
+    said.textContent = words;
+    said.hidden = false;
+    clearTimeout(timer);
+    timer = window.setTimeout(() => (said.hidden = true), SAID_MS);
+  };
+}
+
+/** While nobody has moved the drawing, it fits the window, whatever size that takes. */
+function keepFitted(app: App): void {
+  const where = (): string => `${app.camera.x} ${app.camera.y} ${app.camera.k}`;
+  let fitted = where();
+  new ResizeObserver(() => {
+    app.measure();
+    if (where() === fitted) {
+      app.open();
+      fitted = where();
+    } else {
+      app.stage.look();
+      app.tell("camera");
+    }
+  }).observe(app.screen);
+}
+
+void start();

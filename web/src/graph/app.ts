@@ -1,0 +1,231 @@
+// What the page knows and can do: what is open, selected, pointed at. Its parts listen, and ask it to act.
+import { Camera } from "./camera";
+import { Colouring } from "./colour";
+import type { Data, Details } from "./data";
+import { place, type Placed } from "./place";
+import { Painter, type Paint } from "./render";
+import { Scene, type Mode } from "./scene";
+import { rectOf, Stage } from "./stage";
+
+export type News = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
+export type ThemeName = "auto" | "light" | "dark";
+export const MANY = 3000; // boxes that are unfolded at once
+const NARROW = 600; // pixels
+
+export class App {
+  readonly scene: Scene;
+  readonly painter: Painter;
+  readonly camera: Camera;
+  readonly stage: Stage;
+  readonly screen: HTMLElement;
+  details: Details | null = null;
+  boxes: Placed[] = []; // all that is drawn, the whole first
+  byPath = new Map<string, Placed>();
+  selected = ""; // paths; "" for none
+  hovered = "";
+  hits: string[] = []; // paths that a search found
+  colouring: Colouring | null = null;
+  theme: ThemeName;
+  say: (words: string) => void = () => {}; // tell the reader
+  private size = { width: 1, height: 1 }; // of the screen; asking it after each change would lay the page out each time
+  private column = false;
+  private settling = false; // boxes and camera are about to change together
+  private listeners: [News, () => void][] = [];
+
+  constructor(
+    readonly data: Data,
+    screen: HTMLElement,
+  ) {
+    this.screen = screen;
+    this.theme = data.theme === "light" || data.theme === "dark" ? data.theme : "auto";
+    this.scene = new Scene(data);
+    this.painter = new Painter(data);
+    this.camera = new Camera(
+      () => {
+        if (this.settling) return;
+        this.stage.look();
+        this.tell("camera");
+      },
+      () => this.size,
+    );
+    this.stage = new Stage(this.painter, this.camera, (box) => this.describe(box));
+    screen.append(this.stage.coarse.canvas, this.stage.svg);
+    this.on("theme", () => {
+      this.stage.coarse.forget();
+      this.stage.look();
+    });
+  }
+
+  on(news: News, listener: () => void): void {
+    this.listeners.push([news, listener]);
+  }
+
+  tell(news: News): void {
+    for (const [wanted, listener] of this.listeners) if (wanted === news) listener();
+  }
+
+  /** The box that details are shown of. */
+  get pointed(): Placed | undefined {
+    return this.byPath.get(this.hovered || this.selected);
+  }
+
+  get root(): Placed {
+    return this.boxes[0];
+  }
+
+  /** Put everything in its place again. `aim` turns the camera; where boxes shall be seen to move, it says how far it
+   * went with them. */
+  private layOut(aim: () => [number, number] | null): void {
+    this.boxes = place(this.scene);
+    this.byPath = new Map(this.boxes.map((box) => [box.path, box]));
+    this.selected = visible(this.byPath, this.selected);
+    this.hovered = "";
+    this.settling = true;
+    const moved = aim();
+    this.settling = false;
+    this.redraw(moved);
+    for (const news of ["layout", "camera", "selection"] as const) this.tell(news);
+  }
+
+  private layOutFitted(): void {
+    this.layOut(() => {
+      this.fit(false);
+      return null;
+    });
+  }
+
+  /** One box stays where it is on the screen. */
+  private layOutAround(path: string): void {
+    const before = this.byPath.get(path);
+    this.layOut(() => {
+      const after = this.byPath.get(path);
+      if (!before || !after) return null;
+      const [right, down] = [after.x - before.x, after.y - before.y];
+      this.camera.pan(-right * this.camera.k, -down * this.camera.k);
+      return [right, down];
+    });
+  }
+
+  redraw(moved: [number, number] | null = null): void {
+    this.colouring?.fit(this.boxes);
+    const { colouring } = this;
+    const painted = colouring ? `${colouring.way} ${colouring.range}` : "";
+    this.stage.show({ boxes: this.boxes, down: this.scene.down, paint: (box) => this.paint(box), painted }, moved);
+  }
+
+  /** The screen has another size. */
+  measure(): void {
+    this.size = { width: Math.max(1, this.screen.clientWidth), height: Math.max(1, this.screen.clientHeight) };
+  }
+
+  /** What is seen first: all of it; on a narrow screen one long column, from its start. */
+  open(): void {
+    const narrow = this.size.width < NARROW;
+    const { down, limit } = this.data.view;
+    if (narrow !== this.column) this.scene.turn(narrow || down, narrow ? Infinity : limit);
+    this.column = narrow;
+    this.layOut(() => {
+      if (narrow) this.camera.fitWidth(rectOf(this.root));
+      else this.fit(false);
+      return null;
+    });
+  }
+
+  fit(moving = true): void {
+    this.camera.fit(rectOf(this.root), moving);
+  }
+
+  // Folding
+
+  /** Open or fold one box. */
+  change(path: string, mode: Mode): void {
+    if (!this.byPath.get(path)?.view.whole || !path) return;
+    this.scene.change(path, mode);
+    this.layOutAround(path);
+  }
+
+  toggle(path: string): void {
+    const view = this.byPath.get(path)?.view;
+    if (!view?.whole) return;
+    this.change(path, view.composed ? "folded" : view.whole.sort === "stack" ? "one" : "open");
+  }
+
+  /** Open everything down to a level, where that is not too much. */
+  unfold(level: number, all = false): void {
+    const count = this.scene.count(level, all);
+    if (count > MANY) {
+      const words = `That would show ${count.toLocaleString("en")} boxes. Up to ${MANY.toLocaleString("en")} are unfolded`;
+      this.say(`${words} at once: open modules one by one, or search.`);
+      return;
+    }
+    this.scene.unfold(level, all);
+    this.layOutFitted();
+  }
+
+  turn(down: boolean): void {
+    if (down === this.scene.down) return;
+    this.scene.down = down;
+    this.scene.fit();
+    this.layOutFitted();
+  }
+
+  // Selecting
+
+  select(path: string): void {
+    if (path && !this.byPath.has(path)) return;
+    this.selected = path;
+    this.tell("selection");
+  }
+
+  hover(path: string): void {
+    if (path === this.hovered) return;
+    this.hovered = path;
+    this.tell("hover");
+  }
+
+  /** Open what hides a box, select it and bring it to the middle. */
+  show(path: string): void {
+    if (!this.byPath.has(path)) {
+      this.scene.reveal(path);
+      this.layOutAround(visible(this.byPath, path));
+    }
+    const box = this.byPath.get(visible(this.byPath, path));
+    if (!box) return;
+    this.select(box.path);
+    this.camera.centre(rectOf(box));
+  }
+
+  // Looks
+
+  colourBy(way: string): void {
+    const values = this.details?.overlays[way];
+    this.colouring = values ? new Colouring(way, values, this.data.colours.ramp) : null;
+    this.redraw();
+    this.tell("layout");
+    this.tell("selection");
+  }
+
+  paint(box: Placed): Paint | null {
+    return this.colouring?.paint(box, this.data.leaves[box.view.part.leaf].look) ?? null;
+  }
+
+  /** A box in words. */
+  describe(box: Placed): string {
+    const { view } = box;
+    const leaf = this.data.leaves[view.part.leaf];
+    const state = view.whole ? (view.composed ? "open" : "folded") : "";
+    const times = view.whole && view.whole.times > 1 ? `${view.whole.times} times` : "";
+    return [view.name, leaf.kind, times, leaf.body, state].filter(Boolean).join(", ");
+  }
+}
+
+/** The innermost box on the way to a path that is drawn. */
+export function visible(byPath: Map<string, Placed>, path: string): string {
+  while (path && !byPath.has(path)) path = around(path);
+  return path;
+}
+
+/** The path of the box around a box. */
+export function around(path: string): string {
+  return path.includes("/") ? path.slice(0, path.lastIndexOf("/")) : "";
+}
