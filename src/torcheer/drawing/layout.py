@@ -7,6 +7,7 @@ into coordinates whenever the sizes of its children change (docs/layout.md says 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -45,18 +46,22 @@ class Layout:
     cuts: list[int] = field(default_factory=list)  # nets that pass from row r to r + 1; -1 where none may be cut
 
 
-def arrange(entries: int, children: int, exits: int, edges: list[Edge], merges: set[int]) -> Layout:
+def arrange(
+    entries: int, children: int, exits: int, edges: list[Edge], merges: set[int], flows: Sequence[int] = ()
+) -> Layout:
     """Give every node a row and a column, every long edge a lane.
 
     Nodes are numbered entries, children in order of running, exits. `merges` are children that may be entered from the
-    side. An edge to the same or an earlier node is a loop.
+    side; `flows` says for each edge whether gradients flow: those make the straight lines. An edge to the same or an
+    earlier node is a loop.
     """
+    flowing = {(edge[0], edge[2]) for edge, flow in zip(edges, flows) if flow}
     count = entries + children + exits
     forward = [edge for edge in edges if edge[0] < edge[2]]
     rows, row_count = _rows(entries, children, exits, forward)
-    chains, chain_of, next_of = _chains(entries, count, forward, rows)
+    chains, chain_of, next_of, lengths = _chains(entries, count, forward, rows, flowing)
     anchors, leads = _hang(count, forward, next_of)
-    columns, ends = _columns(count, forward, rows, chains, chain_of, next_of, anchors, leads, merges)
+    columns, ends = _columns(count, forward, rows, chains, chain_of, lengths, next_of, anchors, leads, merges)
     routes, column_count, columns = _routes(edges, rows, columns, next_of, ends, merges)
     return Layout(
         entries, children, exits, rows, columns, anchors, leads, _spans(rows, columns, routes), row_count, column_count,
@@ -87,9 +92,11 @@ def _rows(entries: int, children: int, exits: int, forward: list[Edge]) -> tuple
 
 
 def _chains(
-    entries: int, count: int, forward: list[Edge], rows: list[int]
-) -> tuple[list[list[int]], list[int], list[int]]:
-    """Paths that should be straight lines: each node goes on to the child with the longest way before it."""
+    entries: int, count: int, forward: list[Edge], rows: list[int], flowing: set[tuple[int, int]]
+) -> tuple[list[list[int]], list[int], list[int], list[int]]:
+    """Paths that should be straight lines: each node goes on to the child with the longest way before it, and the child
+    hangs on the one with the longest way behind, edges where gradients flow before all others. Also how long each is.
+    """
     children: list[list[int]] = [[] for _ in range(count)]
     for source, _, target, _ in forward:
         children[source].append(target)
@@ -104,11 +111,11 @@ def _chains(
     before = [-1] * count
     for node in range(count):  # parents come before children
         child = favourite[node]
-        if child >= 0 and (
-            before[child] < 0 or (length[node], rows[node]) > (length[before[child]], rows[before[child]])
-        ):
-            before[child] = node
-            length[child] = length[node] + 1
+        if child >= 0:
+            reached = length[node] + 1 + (count if (node, child) in flowing else 0)
+            if before[child] < 0 or (reached, rows[node]) > (length[child], rows[before[child]]):
+                before[child] = node
+                length[child] = reached
     chain_of = [-1] * count
     chains: list[list[int]] = []
     for node in range(count):
@@ -122,7 +129,8 @@ def _chains(
     for chain in chains:
         for node, child in pairwise(chain):
             next_of[node] = child
-    return chains, chain_of, [child if child >= 0 else -2 - favourite[node] for node, child in enumerate(next_of)]
+    onward = [child if child >= 0 else -2 - favourite[node] for node, child in enumerate(next_of)]
+    return chains, chain_of, onward, [length[chain[-1]] for chain in chains]
 
 
 class _Track:
@@ -150,6 +158,7 @@ def _columns(
     rows: list[int],
     chains: list[list[int]],
     chain_of: list[int],
+    lengths: list[int],
     next_of: list[int],
     anchors: list[int],
     leads: list[int],
@@ -179,7 +188,7 @@ def _columns(
                     off[start] = entry - anchors[target]
     order = sorted(range(len(chains)), key=lambda n: (rows[chains[n][0]], abs(off[n]), n))
     if chains:
-        main = max(order, key=lambda n: len(chains[n]))
+        main = max(order, key=lambda n: lengths[n])
         order.remove(main)
         order.insert(0, main)
     taken: dict[int, _Track] = {}

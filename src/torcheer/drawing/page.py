@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from base64 import b64encode
 from html import escape
@@ -26,6 +27,7 @@ from torcheer.history.sizes import human_bytes
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:"
 )
+WRITE = json.JSONEncoder(separators=(",", ":")).encode
 SCRIPT = Path(__file__).with_name("page") / "graph.js"
 
 
@@ -40,7 +42,7 @@ def write_html(history: ModelHistory, picture: Picture, *, header: list[str], th
         f'<style id="font">{font_face_css()}</style><style>body{{font-family:{FAMILY}}}</style></head>\n'
         '<body><div id="torcheer"><p role="status">Opening the drawing …</p>'
         "<noscript>This drawing folds and unfolds with JavaScript, which is off here.</noscript></div>\n"
-        f"{_packed('data', json.dumps(data, separators=(',', ':')))}\n"
+        f"{_packed('data', WRITE(data))}\n"
         f"{_packed('details', _details(history, picture))}\n"
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script></body></html>\n"
     )
@@ -60,7 +62,7 @@ def page_data(
     plans = [tables.plan(plan) for plan in scene.plans]
     return {
         "version": 1,
-        "header": header,
+        "header": [line for line in header if not re.fullmatch(r"\d+ levels? shown", line)],  # it changes here
         "theme": theme,
         "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict(), "dark_rules": dark_rules(".dark"), "ramp": RAMP},
         "metrics": METRICS._asdict(),
@@ -82,8 +84,7 @@ def page_data(
 def _details(history: ModelHistory, picture: Picture) -> str:
     """What the page reads after it has shown itself: the overlays on one line, then a line for each item."""
     items = picture.scene.items
-    lines = [_overlays(history, items), *(_item(history, item) for item in items)]
-    return "\n".join(json.dumps(line, separators=(",", ":")) for line in lines)
+    return "\n".join([WRITE(_overlays(history, items)), *(WRITE(_item(history, item)) for item in items)])
 
 
 OTHER_MARKS = ("edge", "still", "loop", "parameter", "buffer", "frozen", "stack", "shared", "edited", "stop")

@@ -17,6 +17,7 @@ from torcheer.drawing.style import Style
 METRICS = Metrics()
 PAGE = (1400.0, 900.0)  # what a drawing is fitted to
 SMALLEST = 0.9  # and how far it may shrink on it: text of 10 pixels stays at 9
+LONGEST = 2.5  # no drawing is longer than this times its other side, if it can be helped
 MANY = 300  # boxes that a drawing folded by itself may show
 EVERYTHING = 10**9
 ONE_LINE = 120.0  # a wider title is broken after the name
@@ -125,7 +126,8 @@ def _worth(view: View) -> float:
     """Whether it is large enough to read, less for a form unlike a page's and for places where the eye must jump."""
     form = max(view.box.width, 1.0) / max(view.box.height, 1.0)
     off = max(form / 1.78, 1.2 / form, 1.0)
-    return min(_scale(view.box) / SMALLEST, 1.0) - 0.06 * (off - 1) - 0.02 * view.wraps
+    worst = 0.3 if not 1 / LONGEST <= form <= LONGEST else 0.0
+    return min(_scale(view.box) / SMALLEST, 1.0) - 0.06 * (off - 1) - 0.02 * view.wraps - worst
 
 
 class _Opener:

@@ -197,7 +197,7 @@ class _Planner:
             for n, part in enumerate(parts)
             if isinstance(part, Face) and part.look == "merge" and not any(part.entries)
         }
-        layout = arrange(count_in, count, count_out, edges, merges)
+        layout = arrange(count_in, count, count_out, edges, merges, flows)
         flow_of = dict(zip(edges, flows))
         first, size = [], 0
         for part in parts:

@@ -163,7 +163,7 @@ class _Maker:
             if key not in self.bodies:
                 self.bodies[key] = body_text(op) if op.kind == "op" else ""
             return self.bodies[key]
-        except TypeError:  # a slice among the arguments
+        except (TypeError, NotImplementedError):  # a slice or a packed weight among the arguments
             return body_text(op)
 
     def _look(self, op: Op, place: _Place, family: str, body: str) -> tuple[str, str]:

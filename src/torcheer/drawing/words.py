@@ -59,11 +59,13 @@ def argument_names(op: Op) -> dict[tuple[int | str, ...], str]:
 
 
 _COMMUTE = frozenset(
-    "add mul eq ne maximum minimum logical_and logical_or bitwise_and bitwise_or radd rmul iadd".split()
+    "add mul eq ne maximum minimum logical_and logical_or bitwise_and bitwise_or and or xor radd rmul iadd imul".split()
 )
-_ARGUMENTS: dict[str, tuple[str, ...]] = {
+_ARGUMENTS: dict[str, tuple[str, ...]] = dict.fromkeys(
+    "sub div le lt ge gt floor_divide remainder fmod mod truediv floordiv isub idiv atan2".split(), ("input", "other")
+) | {
     "scaled_dot_product_attention": ("query", "key", "value", "mask"),
-    "sub": ("input", "other"), "div": ("input", "other"), "pow": ("input", "exponent"),
+    "pow": ("input", "exponent"),
     "where": ("condition", "input", "other"),
     "matmul": ("left", "right"), "bmm": ("left", "right"), "mm": ("left", "right"),
     "cat": ("",), "stack": ("",), "concat": ("",), "linear": ("input", "weight", "bias"),
@@ -175,7 +177,7 @@ def _plain(name: str, settings: dict[Any, Any]) -> str:
     """The arguments as they were given, where they are few and short."""
     words = []
     for where, value in settings.items():
-        if value is None or value is False or value == "none" or len(where) > 2:
+        if value is None or value is False or (isinstance(value, str) and value == "none") or len(where) > 2:
             continue
         word = _word(value)
         key = _NAMED.get(name, {}).get(where[0], "") if isinstance(where[0], int) else where[0]

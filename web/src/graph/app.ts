@@ -2,6 +2,7 @@
 import { Camera } from "./camera";
 import { Colouring } from "./colour";
 import type { Data, Details } from "./data";
+import { grouped, plural } from "./dom";
 import { place, type Placed } from "./place";
 import { Painter, type Paint } from "./render";
 import { Scene, type Mode } from "./scene";
@@ -153,9 +154,9 @@ export class App {
   /** Open everything down to a level, where that is not too much. */
   unfold(level: number, all = false): void {
     const count = this.scene.count(level, all);
-    if (count > MANY) {
-      const words = `That would show ${count.toLocaleString("en")} boxes. Up to ${MANY.toLocaleString("en")} are unfolded`;
-      this.say(`${words} at once: open modules one by one, or search.`);
+    if (count > MANY && count > this.root.view.boxes) {
+      const words = `That would show ${plural(count, "box")}. Up to ${grouped(MANY)} are unfolded at once:`;
+      this.say(`${words} open modules one by one, or search.`);
       return;
     }
     this.scene.unfold(level, all);

@@ -2,6 +2,7 @@
 import type { Camera } from "./camera";
 
 const STILL = 4; // pixels that a hand trembles
+const TWICE_MS = 350; // between two taps that are one
 const LINE = 16; // pixels of a wheel that counts lines
 
 export interface Pointing {
@@ -12,7 +13,8 @@ export interface Pointing {
 
 export function listen(target: HTMLElement, camera: Camera, pointing: Pointing): void {
   const down = new Map<number, [number, number]>();
-  let [moved, repeated] = [0, false];
+  let moved = 0;
+  let [repeated, tapped] = [false, 0]; // the second click of two would hit what the first one opened
   const at = (event: MouseEvent): [number, number] => {
     const { left, top } = target.getBoundingClientRect();
     return [event.clientX - left, event.clientY - top];
@@ -29,10 +31,11 @@ export function listen(target: HTMLElement, camera: Camera, pointing: Pointing):
   target.addEventListener("pointerdown", (event) => {
     if (event.button > 1) return;
     if (!down.size) moved = 0;
-    repeated = event.detail > 1; // the second click of two would hit what the first one opened
+    repeated = event.pointerType === "touch" && event.timeStamp - tapped < TWICE_MS;
     down.set(event.pointerId, at(event));
     target.setPointerCapture(event.pointerId);
   });
+  target.addEventListener("mousedown", (event) => (repeated = event.detail > 1));
   target.addEventListener("pointermove", (event) => {
     const [x, y] = at(event);
     const before = down.get(event.pointerId);
@@ -53,6 +56,7 @@ export function listen(target: HTMLElement, camera: Camera, pointing: Pointing):
   const up = (event: PointerEvent): void => {
     if (!down.delete(event.pointerId)) return;
     target.classList.remove("dragged");
+    tapped = event.timeStamp;
     if (event.type === "pointerup" && moved <= STILL && !down.size && !repeated) pointing.click(...at(event));
   };
   target.addEventListener("pointerup", up);

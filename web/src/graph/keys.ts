@@ -13,15 +13,21 @@ const ARROWS: Record<string, [number, number]> = {
 };
 
 export function keys(app: App, search: HTMLInputElement): void {
+  let leaving = false; // Escape, then Tab: out of the drawing
+  app.screen.addEventListener("focus", () => (leaving = false));
   document.addEventListener("keydown", (event) => {
     const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
     if (typing || event.altKey || event.ctrlKey || event.metaKey) return;
-    if (event.key === "/" ) search.focus();
-    else if (event.key === "Escape") app.select("");
+    if (event.key === "/") search.focus();
+    else if (event.key === "Escape") {
+      app.select("");
+      leaving = true;
+    }
     else if (event.key === "+" || event.key === "=") app.camera.zoom(1.25);
     else if (event.key === "-") app.camera.zoom(0.8);
     else if (event.key === "0") app.fit();
-    else if (document.activeElement !== app.screen || !inDrawing(app, event)) return;
+    else if (document.activeElement !== app.screen || (leaving && event.key === "Tab")) return;
+    else if (!inDrawing(app, event)) return;
     event.preventDefault();
   });
   app.on("selection", () => {

@@ -29,7 +29,7 @@ function overview(): HTMLElement[] {
         ["Tab", "go through the boxes"],
         ["Enter", "open or fold"],
         ["+ − 0", "zoom, fit"],
-        ["Esc", "let go"],
+        ["Esc", "let go; then Tab leaves"],
       ].flatMap(([key, words]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, words)])),
     ),
   ];

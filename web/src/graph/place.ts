@@ -49,25 +49,6 @@ export function place(scene: Scene): Placed[] {
   return found;
 }
 
-/** Where an item stands, by descending from the whole: also where it is hidden. */
-export function pathOfItem(scene: Scene, item: number): string {
-  const steps: number[] = [];
-  let plan = scene.data.plans[scene.data.root];
-  for (;;) {
-    let at = plan.first.length - 1;
-    for (let low = 0, high = at; low <= high; ) {
-      const middle = (low + high) >> 1;
-      if (plan.first[middle] <= item) low = (at = middle) + 1;
-      else high = middle - 1;
-    }
-    steps.push(at);
-    item -= plan.first[at];
-    const inner = plan.parts[at].plan;
-    if (inner < 0) return steps.join("/");
-    plan = scene.data.plans[inner];
-  }
-}
-
 /** The innermost box at a point of the page. */
 export function boxAt(root: Placed, x: number, y: number): Placed | null {
   let found: Placed | null = null;

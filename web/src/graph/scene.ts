@@ -53,20 +53,6 @@ export class Scene {
     if (steps.length > 1) this.root = this.changed(this.root, steps, "folded", true);
   }
 
-  /** Whether the box at a path is drawn as it stands, and how. */
-  modeAt(path: string): Mode | null {
-    let view: View | undefined = this.root;
-    const steps = path.split("/").map(Number);
-    while (steps.length && view) {
-      if (view.mode === "one") {
-        if (steps.shift() !== view.whole!.parts.length - 1) return null;
-        if (!steps.length) return "open";
-      }
-      view = view.inside[steps.shift()!];
-    }
-    return view?.mode ?? null;
-  }
-
   /** Open all boxes down to a level; stacks with one module shown, unless all are wanted. */
   unfold(level: number, all: boolean): void {
     const decide = levelRule(level, all);
@@ -110,6 +96,21 @@ export class Scene {
       return found;
     };
     return depth(this.root);
+  }
+
+  /** The level at which nothing but pills and further modules of stacks is folded. */
+  deepest(): number {
+    const known = new Map<number, number>();
+    const depth = (number: number): number => {
+      let found = known.get(number);
+      if (found === undefined) {
+        const { sort, parts } = this.data.plans[number];
+        const below = parts.reduce((most, part) => (part.plan < 0 ? most : Math.max(most, depth(part.plan))), 0);
+        known.set(number, (found = below + Number(sort === "module" || sort === "root")));
+      }
+      return found;
+    };
+    return depth(this.data.root);
   }
 
   /** The same boxes open, the other way or wrapped elsewhere. */

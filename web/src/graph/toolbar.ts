@@ -28,8 +28,10 @@ function folding(app: App): HTMLElement {
   const level = h("output", { "aria-live": "polite" });
   const less = button("−", "One level less", () => app.unfold(Math.max(1, app.scene.level() - 1)));
   const more = button("+", "One level more", () => app.unfold(app.scene.level() + 1));
+  const deepest = app.scene.deepest();
   app.on("layout", () => {
     const depth = app.scene.level();
+    more.disabled = depth >= deepest;
     level.textContent = plural(depth, "level");
     less.disabled = depth <= 1 && app.root.inside.every(({ view }) => !view.composed);
   });

@@ -1,0 +1,45 @@
+// Colours and numbers in words, as src/torcheer/drawing/overlay.py has them.
+import { deepEqual, equal } from "node:assert/strict";
+import { test } from "node:test";
+
+import { Colouring, rampAt } from "../src/graph/colour";
+import type { Placed } from "../src/graph/place";
+
+const RAMP = ["#00224e", "#7f7f7f", "#fee838"];
+const box = (first: number, size = 0): Placed =>
+  ({ first, view: { whole: size ? { size } : null, composed: null } }) as unknown as Placed;
+
+test("a ramp goes from its first to its last colour", () => {
+  deepEqual(rampAt(RAMP, 0), { fill: "#00224e", ink: "#ffffff" });
+  deepEqual(rampAt(RAMP, 1), { fill: "#fee838", ink: "#1c2127" });
+  equal(rampAt(RAMP, 7).fill, "#fee838");
+  equal(rampAt(RAMP, 0.25).fill, "#405167"); // halves are rounded up, in a channel nobody sees it
+});
+
+test("a folded box stands for the sum of its items, of gradients for the mean", () => {
+  const values = [1, null, 3, 8];
+  equal(new Colouring("flops", values, RAMP).value(box(0, 3)), 4);
+  equal(new Colouring("gradient", values, RAMP).value(box(0, 3)), 2);
+  equal(new Colouring("flops", values, RAMP).value(box(1)), null);
+  equal(new Colouring("flops", values, RAMP).value(box(3)), 8);
+});
+
+test("colours spread over what is shown, by powers of ten, four at most", () => {
+  const colouring = new Colouring("flops", [1, 10, 1e9], RAMP);
+  colouring.fit([box(0), box(1)]);
+  deepEqual(colouring.range, [0, 1]);
+  colouring.fit([box(0), box(1), box(2)]);
+  deepEqual(colouring.range, [5, 9]);
+  equal(colouring.paint(box(2), "op")!.fill, "#fee838");
+  equal(colouring.paint(box(2), "input"), null);
+});
+
+test("values are told in their unit", () => {
+  const tell = (way: string, value: number): string => new Colouring(way, [], RAMP).tell(value);
+  equal(tell("time", 0.0123456), "12.3 ms");
+  equal(tell("time", 2.5e-5), "25 µs");
+  equal(tell("memory", 1536), "1.5 KB");
+  equal(tell("memory", 12), "12 B");
+  equal(tell("flops", 18_400), "18.4k");
+  equal(tell("gradient", 0.000123), "0.00012");
+});
