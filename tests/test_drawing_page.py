@@ -392,6 +392,11 @@ def test_nothing_covers_the_drawing(page: Page) -> None:
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_a_history_in_which_nothing_ran_opens_and_says_so(opened: Callable[..., Page]) -> None:
+    page = opened(FakeTrace("Nothing"))
+    assert "nothing to draw" in page.details()
+
+
 def test_what_a_model_is_named_stays_text(opened: Callable[..., Page]) -> None:
     trace = FakeTrace("</title><script>alert(0)</script>")
     x = trace.input()

@@ -80,9 +80,15 @@ def _boxes(items: list[Item], several_calls: dict[str, bool]) -> tuple[_Group, l
     """A tree of groups, and for each item the groups around it, outermost first."""
     root = _Group("", "", "root")
     groups: dict[tuple[ModuleCall, ...], list[_Group]] = {(): [root]}
-    around = []
+    around: list[list[_Group]] = []
+    last = None
     for item in items:
         path = item.path
+        if path is last:  # mostly
+            around.append(around[-1])
+            around[-1][-1].add(item)
+            continue
+        last = path
         if path not in groups:
             known = len(path)
             while path[:known] not in groups:
@@ -135,11 +141,15 @@ class _Planner:
         self.known: dict[object, Plan] = {}
         self.alike: dict[object, int] = {}
         self.near_readers = near_readers  # how many in the same box
-        read = {net for item in items for net, _ in item.parents}
         self.used: dict[int, list[int]] = {}  # the results of each item that are read
-        for number, output in sorted(read):
-            self.used.setdefault(number, []).append(output)
-        self.grad = {(item.number, n) for item in items for n, flows in enumerate(item.grad) if flows}
+        for item in items:
+            for (number, output), _ in item.parents:
+                known = self.used.get(number)
+                if known is None:
+                    self.used[number] = [output]
+                elif output not in known:
+                    known.append(output)
+                    known.sort()
 
     def plan(self, group: _Group) -> Plan:
         for member in group.members:
@@ -228,8 +238,8 @@ class _Planner:
                 stop = (shift + target, ports[net] if ports else 0)
             found.append((stop, start, net))
         found.sort()
-        grad = self.grad
-        return [start + stop for stop, start, _ in found], tuple([int(net in grad) for _, _, net in found])
+        flows = tuple([int(any(self.items[number].grad[output : output + 1])) for _, _, (number, output) in found])
+        return [start + stop for stop, start, _ in found], flows
 
     def _told(self, item: Item) -> bool:
         """Whether the shape is worth saying: it is new, or the result goes several ways."""
@@ -287,16 +297,17 @@ def _numbered(nets: Iterable[Net]) -> dict[Net, int]:
     return {net: number for number, net in enumerate(nets)}
 
 
-def _items_in(group: _Group) -> Iterable[Item]:
-    for member in group.members:
-        if isinstance(member, _Group):
-            yield from _items_in(member)
-        else:
-            yield member
-
-
 def _in_order(group: _Group) -> list[Item]:
-    return list(_items_in(group))
+    """Every item at any depth, in the order of the plans."""
+    found: list[Item] = []
+    stack: list[_Member] = [group]
+    while stack:
+        member = stack.pop()
+        if isinstance(member, _Group):
+            stack.extend(reversed(member.members))
+        else:
+            found.append(member)
+    return found
 
 
 def _pills(group: _Group) -> list[list[_Member]]:

@@ -54,7 +54,7 @@ export class Camera {
   fit(box: Rect, moving: boolean): void {
     const { width, height } = this.screen();
     const room = Math.min(24, width / 16);
-    const k = Math.min(FITTED, (width - 2 * room) / box.width, (height - 2 * room) / box.height);
+    const k = Math.min(FITTED, (width - 2 * room) / (box.width || 1), (height - 2 * room) / (box.height || 1));
     const scale = Math.max(SMALLEST, k);
     const [x, y] = [width / 2 - (box.x + box.width / 2) * scale, height / 2 - (box.y + box.height / 2) * scale];
     this.go(x, y, scale, moving);
@@ -63,7 +63,7 @@ export class Camera {
   /** Show the start of a tall box as wide as the screen is. */
   fitWidth(box: Rect): void {
     const { width } = this.screen();
-    const k = Math.min(1, (width - 24) / box.width);
+    const k = Math.min(1, (width - 24) / (box.width || 1));
     this.set((width - box.width * k) / 2 - box.x * k, 12 - box.y * k, k);
   }
 

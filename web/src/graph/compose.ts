@@ -242,7 +242,7 @@ class Composition {
     const stretches = this.stretches();
     const nodesIn = Array<number>(layout.columnCount).fill(0);
     for (const column of layout.columns) nodesIn[column]++;
-    const main = nodesIn.indexOf(largest(nodesIn));
+    const main = Math.max(0, nodesIn.indexOf(largest(nodesIn)));
     const order: number[] = [];
     for (let column = main; column < layout.columnCount; column++) order.push(column);
     for (let column = main - 1; column >= 0; column--) order.push(column);

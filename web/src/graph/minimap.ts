@@ -18,6 +18,7 @@ export function minimap(app: App): HTMLElement {
 
   const draw = (): void => {
     const { width, height } = app.root.view.box;
+    if (!width) return;
     scale = Math.min((SIZE[0] - 2 * EDGE) / width, (SIZE[1] - 2 * EDGE) / height);
     [left, top] = [(SIZE[0] - width * scale) / 2, (SIZE[1] - height * scale) / 2];
     const base = whole.getContext("2d", { willReadFrequently: true })!;

@@ -10,14 +10,15 @@ export function panel(app: App): HTMLElement {
   const made = h("section", { class: "details", "aria-label": "Details" });
   const draw = (): void => {
     const box = app.pointed;
-    made.replaceChildren(...(box?.parent ? about(app, box) : overview()));
+    made.replaceChildren(...(box?.parent ? about(app, box) : overview(app)));
     requestAnimationFrame(() => (made.scrollTop = 0));
   };
   for (const news of ["selection", "hover", "details"] as const) app.on(news, draw);
   return made;
 }
 
-function overview(): HTMLElement[] {
+function overview(app: App): HTMLElement[] {
+  if (!app.root.view.boxes) return [h("p", { class: "soft" }, "Nothing ran: there is nothing to draw.")];
   return [
     h("p", { class: "soft" }, "Point at a box for its details."),
     h("p", { class: "soft" }, "Click a folded box to open it, and the title of an open one to fold it."),
