@@ -22,7 +22,7 @@ from torcheer.drawing.text import draw_text
 from torcheer.drawing.words import count_text, shape_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
-from torcheer.history.sizes import human_bytes, plural
+from torcheer.history.sizes import human_bytes
 
 MANY = 20_000  # operations
 DIRECTIONS = ("auto", "down", "right")
@@ -143,7 +143,7 @@ class Drawing:
     def __repr__(self) -> str:
         size = self.picture.root.box
         return (
-            f"<Drawing of {self.history.model_name}: {plural(self.boxes, 'box').replace('boxs', 'boxes')}, "
+            f"<Drawing of {self.history.model_name}: {_counted(self.boxes, 'box', 'es')}, "
             f"{size.width:.0f} × {size.height:.0f}; save('x.svg'), .png, .pdf, .html, .dot or .txt>"
         )
 
@@ -173,14 +173,18 @@ class Drawing:
         lines = [
             info.model or "operations",
             f"{count_text(count)} params{share}" if count else "no params",
-            plural(sum(op.kind not in ("input", "output") for op in facts.ops), "operation"),
+            _counted(sum(op.kind not in ("input", "output") for op in facts.ops), "operation"),
             f"{human_bytes(size)} of results",
             f"input {', '.join(inputs[:4])}{' …' if len(inputs) > 4 else ''}" if inputs else "",
-            f"{plural(self.picture.depth, 'level')} shown" if self.picture.depth else "",
+            f"{_counted(self.picture.depth, 'level')} shown" if self.picture.depth else "",
             "loops rolled" if self._rolled else "",
             "stopped early" if info.stopped else "",
         ]
         return [line for line in lines if line]
+
+
+def _counted(count: int, noun: str, more: str = "s") -> str:
+    return f"{count:,} {noun}{'' if count == 1 else more}"
 
 
 FORMS: dict[str, Callable[[Drawing], str | bytes]] = {

@@ -146,7 +146,8 @@ class _Opener:
             return True
         if plan.sort == "pill":
             return self.pills_open
-        if self.by_name and self.style.collapses(address, plan.face.kind, depth):
+        named = plan.sort == "module" or self.once
+        if self.by_name and named and self.style.collapses(address, plan.face.kind, depth):
             return False
         return depth < self.level
 
@@ -161,7 +162,7 @@ class _Opener:
             if self.is_open(plan, address, depth):
                 plan = self._shown(plan)
                 total = sum(
-                    self.count(part, _join(address, step_of(part, name)), _deeper(plan, part, depth))
+                    self.count(part, _join(address, step_of(part, name, self.once)), _deeper(plan, part, depth))
                     if isinstance(part, Plan)
                     else 1
                     for name, part in zip(plan.names, plan.parts)
@@ -200,7 +201,7 @@ class _Opener:
         inside = []
         for part_name, part in zip(plan.names, plan.parts):
             if isinstance(part, Plan):
-                where = _join(address, step_of(part, part_name))
+                where = _join(address, step_of(part, part_name, self.once))
                 inside.append(self._view(part, part_name, where, _deeper(plan, part, depth), down, limit))
             else:
                 inside.append(self._item(part_name, part, down))
@@ -214,7 +215,7 @@ class _Opener:
             )  # fmt: skip
             boxes = sum(view.boxes for view in inside)
             self.known[key] = View(
-                name, whole.face, plan, True, plan.layout, tuple(inside), plan.first, step_of(whole, name),
+                name, whole.face, plan, True, plan.layout, tuple(inside), plan.first, step_of(whole, name, self.once),
                 whole if whole is not plan else None, composed, composed.box, boxes,
                 sum(view.wraps for view in inside) + composed.bands - 1,
             )  # fmt: skip
@@ -253,14 +254,14 @@ def title_of(name: str, plan: Plan, down: bool) -> Title | None:
 
 
 def _leaf(name: str, face: Face, plan: Plan | None, down: bool) -> View:
-    step = step_of(plan, name) if plan else name
+    step = step_of(plan, name, True) if plan else name
     return View(name, face, plan, False, None, (), (), step, None, None, draw_face(name, face, down).box, 1, 0)
 
 
-def step_of(part: Face | Plan, name: str) -> str:
-    """What a part adds to the address: a stack stands for its last module, a pill for nothing."""
+def step_of(part: Face | Plan, name: str, once: bool) -> str:
+    """What a part adds to the address: a stack shown once stands for its last module, else it and pills for nothing."""
     if isinstance(part, Plan) and part.sort != "module":
-        return part.names[-1] if part.sort == "stack" else ""
+        return part.names[-1] if part.sort == "stack" and once else ""
     return name
 
 
@@ -281,8 +282,6 @@ def walk(root: View, x: float, y: float) -> Iterator[tuple[View, float, float, i
         yield here
         view, x, y, first, address, depth = here
         if view.composed:
-            if view.plan is not None and view.plan.sort == "stack":
-                address = address.rpartition(".")[0]  # its parts name themselves
             inside = zip(view.inside, view.composed.places, view.first)
             if view.stack is not None:
                 first += view.stack.first[-1]

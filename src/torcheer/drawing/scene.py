@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from operator import attrgetter
 from typing import NamedTuple
 
 from torcheer.drawing.families import PLAIN_RESHAPES, family_of
@@ -16,6 +18,7 @@ from torcheer.drawing.words import (
     shape_text,
 )
 from torcheer.history import ModelHistory
+from torcheer.history.graph import components
 from torcheer.records import ModuleCall, Op, Stored
 
 Net = tuple[int, int]  # an item and which of its results
@@ -132,7 +135,7 @@ class _Maker:
                 item.parents = self._parents(item) + item.parents
         if self.info.stopped and self.found:
             self._stop()
-        return self.found
+        return _sorted(self.found) if self.rolled else self.found
 
     def _item(self, op: Op, place: _Place, members: tuple[int, ...]) -> Item:
         if op.kind in ("input", "output"):
@@ -234,6 +237,38 @@ class _Maker:
         stop = Item(len(self.found), "stopped", (), (), "stop", "", short, label=words)
         stop.parents = [((last.number, 0), "")]
         self.found.append(stop)
+
+
+def _sorted(items: list[Item]) -> list[Item]:
+    """Parents before children wherever that can be: a rolled layer stands where it first ran, maybe too early."""
+    children: list[list[int]] = [[] for _ in items]
+    for item in items:
+        for (parent, _), _ in item.parents:
+            children[parent].append(item.number)
+    ring = [0] * len(items)  # items on one cycle have the same number
+    for number, members in enumerate(components(children)):
+        for member in members:
+            ring[member] = number
+    waiting = [0] * len(items)
+    onward: list[list[int]] = [[] for _ in items]
+    for parent, targets in enumerate(children):
+        for target in targets:
+            if ring[parent] != ring[target] or parent < target:  # the others close a loop
+                onward[parent].append(target)
+                waiting[target] += 1
+    ready = [number for number, count in enumerate(waiting) if not count]
+    order: list[int] = []
+    while ready:
+        order.append(heappop(ready))
+        for target in onward[order[-1]]:
+            waiting[target] -= 1
+            if not waiting[target]:
+                heappush(ready, target)
+    place = {number: position for position, number in enumerate(order)}
+    for item in items:
+        item.number = place[item.number]
+        item.parents = [((place[parent], output), name) for (parent, output), name in item.parents]
+    return sorted(items, key=attrgetter("number"))
 
 
 def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str:

@@ -14,13 +14,13 @@ def on_cycles(edges: Iterable[tuple[int, int]], count: int) -> set[int]:
             found.add(start)
         else:
             children[start].append(end)
-    for component in _components(children):
+    for component in components(children):
         if len(component) > 1:
             found.update(component)
     return found
 
 
-def _components(children: list[list[int]]) -> Iterable[list[int]]:
+def components(children: list[list[int]]) -> Iterable[list[int]]:
     """Tarjan's strongly connected components, without recursion: a capture may be 100,000 ops deep."""
     order = [-1] * len(children)  # when a node was first met; -2 once its component is known
     low = [0] * len(children)
