@@ -24,6 +24,28 @@ def faults(picture: Picture) -> list[str]:
     return found
 
 
+def overlaps(picture: Picture) -> list[str]:
+    """Different tensors that share a stretch of their way: they would read as one line."""
+    found = []
+    for view, *_ in walk(picture.root, 0.0, 0.0):
+        if not view.composed or not view.layout:
+            continue
+        lines: dict[tuple[str, float], list[tuple[float, float, int]]] = {}
+        for route, path in zip(view.layout.routes, view.composed.paths):
+            for (ax, ay), (bx, by) in pairwise(path):
+                key, ends = (("down", ax), (ay, by)) if ax == bx else (("across", ay), (ax, bx))
+                lines.setdefault(key, []).append((min(ends), max(ends), route.net))
+        for key, stretches in lines.items():
+            stretches.sort()
+            for place, one in enumerate(stretches):
+                for other in stretches[place + 1 :]:
+                    if other[0] >= one[1] - SLACK:
+                        break
+                    if one[2] != other[2]:
+                        found.append(f"nets {one[2]} and {other[2]} share {key} in {view!r}")
+    return found
+
+
 def _rects(view: View) -> list[Rect]:
     assert view.composed
     return [

@@ -58,7 +58,7 @@ def random_items(random: Random, count: int, chance: float, loops: int) -> list[
 
 
 def scene_of(items: list[Item]) -> Scene:
-    return plan_scene(items, {})
+    return plan_scene(items)
 
 
 ways = st.sampled_from(("down", "right", "auto"))

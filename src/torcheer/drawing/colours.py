@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 
@@ -79,6 +80,14 @@ def family_colours(family: str, theme: Theme) -> tuple[str, str]:
     if strong is None:
         return theme.card, theme.frame
     return mix(strong, theme.card, theme.mix), strong if theme is LIGHT else mix(strong, "#ffffff", 0.25)
+
+
+def ink_on(fill: str) -> str:
+    """The ink that can be read on a colour; on one given by name, dark."""
+    if not re.fullmatch("#[0-9a-fA-F]{6}", fill):
+        return "#1c2127"
+    red, green, blue = (int(fill[n : n + 2], 16) for n in (1, 3, 5))
+    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 120 else "#1c2127"
 
 
 def ramp(share: float) -> tuple[str, str]:

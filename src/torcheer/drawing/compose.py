@@ -187,25 +187,23 @@ class _Composition:
         across = 0.0
         for band in range(self.bands):
             middle = self.middle[band]
-            right: dict[int, float] = {}
-            left: dict[int, float] = {}  # how far each row reaches from the main column's middle
+            right = [0.0] * layout.row_count  # how far each row reaches from the main column's middle
+            left = [0.0] * layout.row_count
             for column in [*range(main, layout.column_count), *range(main - 1, -1, -1)]:
                 outward, behind = (right, 1) if column >= main else (left, 0)
                 place = 0.0
                 if column != main:
                     for stretch in stretches[band][column]:
-                        for row in range(stretch[0], stretch[1] + 1):
-                            place = max(place, outward.get(row, 0.0) + stretch[3 - behind])
+                        place = max(place, max(outward[stretch[0] : stretch[1] + 1]) + stretch[3 - behind])
                 for first, last, before, after in stretches[band][column]:
-                    for row in range(first, last + 1):
-                        outward[row] = max(outward.get(row, 0.0), place + (after if behind else before))
-                        if column == main:
-                            left[row] = max(left.get(row, 0.0), before)
+                    _raise(outward, first, last, place + (after if behind else before))
+                    if column == main:
+                        _raise(left, first, last, before)
                 middle[column] = place if behind else -place
-            start = across + max(left.values(), default=0.0)
+            start = across + max(left)
             for column in range(layout.column_count):
                 middle[column] += start
-            across = start + max(right.values(), default=0.0)
+            across = start + max(right)
             gutter = {}
             if self.leaving[band]:
                 across += m.gutter
@@ -416,6 +414,14 @@ class _Composition:
         if channel == self.layout.row_count:
             return m.gap + track * m.track
         return self.row_start[channel] + self.rows[channel] + self.notes[channel][1] + m.gap + track * m.track
+
+
+def _raise(rows: list[float], first: int, last: int, reach: float) -> None:
+    """Let these rows reach at least so far."""
+    if max(rows[first : last + 1]) <= reach:
+        rows[first : last + 1] = [reach] * (last + 1 - first)
+    else:
+        rows[first : last + 1] = [max(old, reach) for old in rows[first : last + 1]]
 
 
 def _spread(count: int, across: float, gap: float) -> list[float]:

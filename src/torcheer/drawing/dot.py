@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from torcheer.drawing.colours import LIGHT, family_colours
 from torcheer.drawing.picture import Picture, View
+from torcheer.drawing.words import shape_text
 
 SHAPES = {"input": "oval", "output": "oval", "pill": "oval", "merge": "circle", "parameter": "note", "buffer": "note"}
 
@@ -11,37 +14,43 @@ SHAPES = {"input": "oval", "output": "oval", "pill": "oval", "merge": "circle", 
 def write_dot(picture: Picture, name: str) -> str:
     """DOT text of everything visible."""
     lines = [f"digraph {_quoted(name)} {{", f"  rankdir={'TB' if picture.down else 'LR'};"]
-    lines += ['  node [shape=box style="rounded,filled" fillcolor=white fontname="Helvetica"];', "  compound=true;"]
-    leaf_of: dict[int, str] = {}
-    _cluster(picture.root, 0, "  ", lines, leaf_of)
-    lines += _edges(picture, leaf_of)
+    lines += ['  node [shape=box style="rounded,filled" fillcolor=white fontname="Helvetica"];']
+    members = _Members({}, {})
+    _cluster(picture.root, 0, "  ", lines, members)
+    lines += _edges(picture, members)
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _cluster(view: View, first: int, indent: str, lines: list[str], leaf_of: dict[int, str]) -> None:
+class _Members(NamedTuple):
+    """What the items of a drawing became."""
+
+    leaf: dict[int, str]  # item -> its node
+    stack: dict[int, tuple[int, int]]  # item in a stack of which one module is shown -> the stack, and which module
+
+
+def _cluster(view: View, first: int, indent: str, lines: list[str], members: _Members) -> None:
+    start = first
     if view.stack is not None:
-        leaf_of.update(_twins(view, first))
         first += view.stack.first[-1]
     for inner, offset in zip(view.inside, view.first):
-        start = first + offset
+        at = first + offset
         if not inner.open:
             size = inner.plan.size if inner.plan else 1
-            leaf_of.update(dict.fromkeys(range(start, start + size), f"n{start}"))
-            lines.append(f"{indent}n{start} [{_look(inner)}];")
+            members.leaf.update(dict.fromkeys(range(at, at + size), f"n{at}"))
+            lines.append(f"{indent}n{at} [{_look(inner)}];")
         elif inner.plan and inner.plan.sort == "stack":
-            _cluster(inner, start, indent, lines, leaf_of)
+            _cluster(inner, at, indent, lines, members)
         else:
             times = f" ×{inner.stack.face.times}" if inner.stack else ""
             title = f"{inner.name} {inner.face.kind}{times}".strip()
-            lines += [f"{indent}subgraph cluster_{start}_{len(indent)} {{", f"{indent}  label={_quoted(title)};"]
-            _cluster(inner, start, indent + "  ", lines, leaf_of)
+            lines += [f"{indent}subgraph cluster_{at}_{len(indent)} {{", f"{indent}  label={_quoted(title)};"]
+            _cluster(inner, at, indent + "  ", lines, members)
             lines.append(f"{indent}}}")
-
-
-def _twins(view: View, first: int) -> dict[int, str]:
-    """The items of modules that are not shown, as -1: their edges are those of the one that is."""
-    assert view.stack is not None
-    return dict.fromkeys(range(first, first + view.stack.first[-1]), "")
+    if view.stack is not None:
+        size = view.stack.size // view.stack.face.times
+        for item in range(start, start + view.stack.size):  # those that are not shown are as the one that is
+            members.stack.setdefault(item, (start, (item - start) // size))
+            members.leaf[item] = members.leaf[first + (item - start) % size]
 
 
 def _look(view: View) -> str:
@@ -53,23 +62,28 @@ def _look(view: View) -> str:
     return f'label={label} shape={shape} fillcolor="{face.fill or fill}" color="{face.stroke or line}"'
 
 
-def _edges(picture: Picture, leaf_of: dict[int, str]) -> list[str]:
-    position = {item.number: place for place, item in enumerate(picture.scene.items)}
-    found: dict[tuple[str, str], str] = {}
-    for place, item in enumerate(picture.scene.items):
+def _edges(picture: Picture, members: _Members) -> list[str]:
+    items = picture.scene.items
+    position = {item.number: place for place, item in enumerate(items)}
+    found: dict[str, None] = {}
+    for place, item in enumerate(items):
         for (parent, output), name in item.parents:
-            source, target = leaf_of.get(position[parent], ""), leaf_of.get(place, "")
-            if not source or not target:
+            origin = position[parent]
+            source, target = members.leaf[origin], members.leaf[place]
+            one, other = members.stack.get(origin), members.stack.get(place)
+            between = (
+                one and other and one[0] == other[0] and one[1] != other[1]
+            )  # from one module of a stack to the next
+            loop = origin >= place
+            if between or (source == target and not loop):
                 continue
-            loop = position[parent] >= place
-            if source == target and not loop:
-                continue
-            shapes = picture.scene.items[position[parent]].shapes
-            shape = "×".join(map(str, shapes[output])) if output < len(shapes) else ""
+            shapes = items[origin].shapes
+            shape = shape_text(shapes[output]) if output < len(shapes) else ""
             more = f" headlabel={_quoted(name)}" if name else ""
+            more += f' taillabel="{output}"' if len(shapes) > 1 else ""
             more += " constraint=false style=dashed" if loop else ""
-            found.setdefault((source, target), f"  {source} -> {target} [label={_quoted(shape)}{more}];")
-    return list(found.values())
+            found[f"  {source} -> {target} [label={_quoted(shape)}{more}];"] = None
+    return list(found)
 
 
 def _escaped(text: str) -> str:

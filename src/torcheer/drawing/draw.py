@@ -54,9 +54,7 @@ def draw_history(
     wanted = style_of(style)
     with _uncollected():
         items = items_of(history, rolled=rolled, style=wanted)
-        several = {} if rolled else {address: calls > 1 for address, calls in history.facts.module_calls.items()}
-        several[""] = len({op.root_call for op in history.facts.ops if op.root_call}) > 1
-        scene = plan_scene(items, several)
+        scene = plan_scene(items)
         found = picture(scene, depth=depth, direction=direction, style=wanted)
     drawing = Drawing(history, found, rolled, colour_by, wanted)
     if path is not None:

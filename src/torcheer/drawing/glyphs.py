@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from html import escape
 
-from torcheer.drawing.colours import DARK, FAMILIES, Theme, family_colours
+from torcheer.drawing.colours import DARK, FAMILIES, Theme, family_colours, ink_on
 from torcheer.drawing.compose import Box, Point
 from torcheer.drawing.faces import SHAPES, SHEETS, TITLE, draw_face
 from torcheer.drawing.fonts import text_width
@@ -51,15 +51,17 @@ def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str =
     wide, high = drawn.box.width - sheets, drawn.box.height - sheets
     size = f'width="{number(wide)}" height="{number(high)}" rx="{number(shape.radius)}"'
     own_fill, line = _paint(face, theme)
+    if face.fill and not fill:
+        ink = ink_on(face.fill)
     parts = []
     if sheets:
         sheet = f'{size} fill="{theme.card}" stroke="{theme.frame}"'
         parts += [f'<rect class="sheet" x="{n}" y="{n}" {sheet}/>' for n in ("6", "3")]
-    dashes = ' stroke-dasharray="3 2"' if face.look == "buffer" else ""
+    dashes = ' stroke-dasharray="3 2"' if face.look == "buffer" or "unseen" in face.marks else ""
     kind = "" if face.fill or fill else f'class="{_class(face)}" '
     parts.append(f'<rect {kind}{size} fill="{fill or own_fill}" stroke="{line}"{dashes}/>')
     if shape.bar and face.family and not fill and not face.folded:
-        hollow = face.mark == "frozen"
+        hollow = "frozen" in face.marks
         bottom, inner = number(high - 0.5), theme.card if hollow else line
         parts.append(
             f'<path class="b-{face.family}{" hollow" if hollow else ""}" d="M4 0.5H5V{bottom}H4A3.5 3.5 0 0 1 0.5 '
@@ -88,7 +90,7 @@ def _paint(face: Face, theme: Theme) -> tuple[str, str]:
         "parameter": family_colours("linear", theme)[1],
         "buffer": theme.soft,
     }
-    line = theme.loop if face.mark == "edited" else lines.get(face.look, line)
+    line = theme.loop if "edited" in face.marks else lines.get(face.look, line)
     return face.fill or fill, face.stroke or line
 
 

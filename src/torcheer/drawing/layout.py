@@ -193,16 +193,25 @@ def _columns(
         order.insert(0, main)
     taken: dict[int, _Track] = {}
     place: dict[int, int] = {}
+    steps: dict[tuple[int, int, int, int, int], int] = {}
     for number in order:
         start, end, middle = rows[chains[number][0]], ends[number], place.get(near[number], 0)
         side, loyal = (-1 if off[number] < 0 else 1), 3 if off[number] else 0
-        column, step = middle, 0
+        tried = (middle, side, loyal, start, end)
+        step = steps.get(tried, 0)  # what was taken for such a chain before is still taken
+        column = _beside(middle, side, loyal, step)
         while not taken.setdefault(column, _Track()).take(start, end):
-            step += 1  # next to it, further on that side where it belongs there, then on either side
-            away = step - loyal
-            column = middle + side * (step if away <= 0 else loyal + (away + 1) // 2 if away % 2 else -(away // 2))
+            step += 1
+            column = _beside(middle, side, loyal, step)
+        steps[tried] = step
         place[number] = column
     return [place[chain_of[node]] for node in range(count)], [ends[chain_of[node]] for node in range(count)]
+
+
+def _beside(middle: int, side: int, loyal: int, step: int) -> int:
+    """Columns to try: this one, the next on that side, further there where a chain belongs there, then both sides."""
+    away = step - loyal
+    return middle + side * (step if away <= 0 else loyal + (away + 1) // 2 if away % 2 else -(away // 2))
 
 
 def _routes(
@@ -235,7 +244,9 @@ def _routes(
             last = max(group, key=lambda route: rows[route.target])
             column = columns[last.target]
             side = "left" if back or columns[last.source] < column else "right"
-            low = min(rows[route.target] for route in group) if back else rows[last.source]
+            low = (
+                min(rows[route.target] for route in group) - 1 if back else rows[last.source]
+            )  # a loop enters from above
             high = rows[last.source] if back else rows[last.target]
             gutters.setdefault((column, side), []).append((low, high, len(requests)))
             requests.append(group)

@@ -36,6 +36,11 @@ def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None)
             f'stroke="{theme.soft}"/>',
             "frozen parameters",
         ),
+        "folded": (f'<path class="more" d="M4 6h8m-4 -4v8" fill="none" stroke="{theme.soft}"/>', "folded module"),
+        "unseen": (
+            _box("", theme.card, theme.soft, ' stroke-dasharray="3 2"'),
+            "unseen: made where torch shows nothing",
+        ),
         "stack": (
             "".join(
                 f'<rect class="sheet" x="{x}" y="{x}" width="12" height="8" rx="2" fill="{theme.card}" '

@@ -87,7 +87,20 @@ def _details(history: ModelHistory, picture: Picture) -> str:
     return "\n".join([WRITE(_overlays(history, items)), *(WRITE(_item(history, item)) for item in items)])
 
 
-OTHER_MARKS = ("edge", "still", "loop", "parameter", "buffer", "frozen", "stack", "shared", "edited", "stop")
+OTHER_MARKS = (
+    "edge",
+    "still",
+    "loop",
+    "parameter",
+    "buffer",
+    "frozen",
+    "stack",
+    "shared",
+    "edited",
+    "stop",
+    "folded",
+    "unseen",
+)
 
 
 class _Tables:
@@ -130,7 +143,8 @@ class _Tables:
             marks = [
                 face.family,
                 face.look,
-                face.mark,
+                *face.marks,
+                "folded" if face.folded else "",
                 "shared" if face.badge else "",
                 "stack" if face.folded and face.times > 1 else "",
             ]

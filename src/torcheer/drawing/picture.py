@@ -101,7 +101,8 @@ def _scale(box: Box) -> float:
 
 def _fit(scene: Scene, opener: _Opener, direction: str, level: int | None) -> Picture:
     """Try directions and places to wrap; keep what fills a page best."""
-    count = opener.count(scene.root, "", 0)
+    edges = max(len(plan.layout.routes) for plan in scene.plans)
+    count = max(opener.count(scene.root, "", 0), edges // 3)  # what a try costs
     ways = {"down": (True,), "right": (False,)}.get(direction, (True, False) if count <= 3000 else (True,))
     best: tuple[float, Picture] | None = None
     for down in ways:

@@ -8,8 +8,8 @@ from itertools import pairwise
 
 from torcheer.drawing.families import family_of_class
 from torcheer.drawing.layout import Edge, Layout, arrange
-from torcheer.drawing.scene import Face, Item, Net, call_name, face_of
-from torcheer.drawing.words import count_text, shape_text
+from torcheer.drawing.scene import Face, Item, Net, call_name, face_of, several_calls
+from torcheer.drawing.words import count_text, frozen_text, shape_text
 from torcheer.records import ModuleCall, Stored
 
 INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: where it comes in, where it goes out
@@ -58,6 +58,7 @@ class _Group:
     parameters: int = 0  # numbers in them; shared ones are counted when it is drawn
     shared: dict[str, Stored] = field(default_factory=dict)
     states: set[bool] = field(default_factory=set)  # whether its parameters are trained
+    marks: set[str] = field(default_factory=set)  # "edited", "unseen"
 
     def add(self, member: Item | _Group) -> None:
         self.place[id(member)] = len(self.members)
@@ -68,17 +69,18 @@ _Member = Item | _Group
 _Ports = dict[Net, int] | None  # the number of each; None where there is only one
 
 
-def plan_scene(items: list[Item], several_calls: dict[str, bool]) -> Scene:
+def plan_scene(items: list[Item]) -> Scene:
     """Sort the items into boxes, join them, and make one plan of each distinct box."""
-    root, around = _boxes(items, several_calls)
+    root, around = _boxes(items)
     planner = _Planner(items, _join(items, around))
     plan = planner.plan(root)
     return Scene(plan, planner.plans, _in_order(root), any(any(item.grad) for item in items))
 
 
-def _boxes(items: list[Item], several_calls: dict[str, bool]) -> tuple[_Group, list[list[_Group]]]:
+def _boxes(items: list[Item]) -> tuple[_Group, list[list[_Group]]]:
     """A tree of groups, and for each item the groups around it, outermost first."""
     root = _Group("", "", "root")
+    several = several_calls(call for path in {item.path for item in items} for call in path)
     groups: dict[tuple[ModuleCall, ...], list[_Group]] = {(): [root]}
     around: list[list[_Group]] = []
     last = None
@@ -96,7 +98,7 @@ def _boxes(items: list[Item], several_calls: dict[str, bool]) -> tuple[_Group, l
             for depth in range(known, len(path)):
                 call, before = path[depth], groups[path[:depth]]
                 outer = path[depth - 1] if depth else None
-                inner = _Group(call_name(call, outer, several_calls.get(call.address, False)), call.type, "module")
+                inner = _Group(call_name(call, outer, several.get(call.address, False)), call.type, "module")
                 before[-1].add(inner)
                 groups[path[: depth + 1]] = [*before, inner]
         around.append(groups[path])
@@ -184,7 +186,7 @@ class _Planner:
             else:
                 used = self.used.get(member.number, [])
                 parts.append(face_of(member, used, self._told(member)))
-                inner.append(parts[-1])
+                inner += (parts[-1], member.settings)
                 parents = member.parents
                 entries.append(_numbered([net for net, _ in parents]) if len(parents) > 1 else None)
                 exits.append(_numbered([(member.number, output) for output in used]) if len(used) > 1 else None)
@@ -192,7 +194,8 @@ class _Planner:
         face = self._face(group)
         key = (group.sort, face, *names, *inner, *edges, *flows)
         if key not in self.known:
-            alike_inner = tuple(part.alike if isinstance(part, Plan) else part for part in parts)
+            alike_inner = [part.alike if isinstance(part, Plan) else part for part in parts]
+            alike_inner += [member.settings for member in group.members if isinstance(member, Item)]
             alike = self.alike.setdefault((group.sort, face, *names, *alike_inner, *edges), len(self.alike))
             self.known[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
         return self.known[key]
@@ -261,8 +264,10 @@ class _Planner:
                 group.parameters += member.parameters
                 group.shared.update(member.shared)
                 group.states |= member.states
+                group.marks |= member.marks
                 continue
             group.operations += bool(member.ops)
+            group.marks.update(mark for mark in member.marks if "frozen" not in mark)
             for one in member.stored:
                 if one.kind == "parameter":
                     group.states.add(one.trainable)
@@ -274,7 +279,7 @@ class _Planner:
         words = [f"{group.operations} ops"] if group.sort == "module" else []
         if states:
             total = group.parameters + sum(one.count for one in group.shared.values())
-            words.append(f"{count_text(total)} params")
+            words.append(f"{count_text(total)} param{'' if total == 1 else 's'}{frozen_text(states)}")
         exits = tuple(self._shape(net) for net in group.exits)
         return Face(
             "pill" if group.sort == "pill" else "module",
@@ -284,7 +289,7 @@ class _Planner:
             len(group.members) if group.sort == "stack" else 1,
             ("",) * len(group.entries),
             exits,
-            mark="" if states <= {True} else "frozen" if states == {False} else "partly frozen",
+            marks=tuple(sorted({frozen_text(states).strip(), *group.marks} - {""})),
             folded=group.sort != "pill",
         )
 
@@ -350,14 +355,15 @@ def _stacks(group: _Group) -> list[list[_Member]]:
         feeders[target, net] = source
     runs: list[list[_Member]] = []
     run: list[_Member] = []
+    wires: tuple[int, ...] = ()  # how each follows the one before it
     for member in group.members:
         before = run[-1] if run else None
-        if (
-            isinstance(member, _Group)
-            and isinstance(before, _Group)
-            and _follows(group, before, member, readers, feeders)
-        ):
+        found = None
+        if isinstance(member, _Group) and isinstance(before, _Group):
+            found = _wiring(group, before, member, readers, feeders)
+        if found is not None and (len(run) == 1 or found == wires):
             run.append(member)
+            wires = found
             continue
         if len(run) > 1:
             runs.append(run)
@@ -367,23 +373,26 @@ def _stacks(group: _Group) -> list[list[_Member]]:
     return runs
 
 
-def _follows(
+def _wiring(
     group: _Group, before: _Group, after: _Group, readers: dict[tuple[int, Net], list[int]],
     feeders: dict[tuple[int, Net], int],
-) -> bool:  # fmt: skip
-    """Whether `after` is `before` once more: the same plan, its inputs from there or from where those come from."""
+) -> tuple[int, ...] | None:  # fmt: skip
+    """How `after` is `before` once more: for each entry the exit of `before` that feeds it, or -1 where both read the
+    same; None where it is not."""
     one_plan, two_plan = before.plan, after.plan
     if one_plan is None or two_plan is None or one_plan.alike != two_plan.alike:
-        return False
+        return None
     one, two = group.place[id(before)], group.place[id(after)]
-    chained = 0
-    outs = list(before.exits)
+    exits = _numbered(before.exits)
+    wires: list[int] = []
     for was, net in zip(before.entries, after.entries):
-        if net in outs and readers[one, net] == [two]:
-            chained += 1
-        elif was != net or feeders.get((one, was)) != feeders.get((two, net)):
-            return False
-    return chained > 0 and chained == len(outs)
+        if net in exits and readers[one, net] == [two]:
+            wires.append(exits[net])
+        elif was == net and feeders.get((one, was)) == feeders.get((two, net)):
+            wires.append(-1)
+        else:
+            return None
+    return tuple(wires) if set(range(len(exits))) <= set(wires) and exits else None
 
 
 def _stack_of(run: list[_Member]) -> _Group:

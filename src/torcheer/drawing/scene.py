@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torcheer.drawing.families import PLAIN_RESHAPES, family_of
 from torcheer.drawing.style import Style
 from torcheer.drawing.words import (
-    PARAMETRISED,
     argument_names,
     body_text,
+    frozen_text,
     parameter_text,
     shape_text,
 )
@@ -35,7 +35,7 @@ class Face(NamedTuple):
     entries: tuple[str, ...] = ()  # the name at each entry, "" for none
     exits: tuple[str, ...] = ()  # the shape at each exit, "" for none
     badge: str = ""  # shared weights carry the same one
-    mark: str = ""  # "frozen", "partly frozen", "edited", "unseen", "stopped"
+    marks: tuple[str, ...] = ()  # of "frozen", "partly frozen", "edited", "unseen"
     fill: str = ""  # colours a user's function asked for
     stroke: str = ""
     folded: bool = False  # a box with something in it
@@ -58,9 +58,11 @@ class Item:
     shapes: tuple[tuple[int, ...], ...] = ()
     grad: tuple[bool, ...] = ()  # whether gradients flow through each result
     badge: str = ""
-    mark: str = ""
+    marks: tuple[str, ...] = ()
     fill: str = ""
     stroke: str = ""
+    settings: int = 0  # the same number for the same function and settings, said in the body or not
+    varies: bool = False  # the shapes of later passes are others
     label: str = ""  # what is known of it besides, where it stands for no operation
 
     @property
@@ -109,11 +111,14 @@ class _Maker:
         counters = [index for index, op in enumerate(ops) if not op.parents and _is_upkeep(op)]
         self.upkeep = {index for index in counters if not self.facts.children[index]}
         self.leaf_modules = _leaf_modules(ops, self.upkeep)
+        self.ends = {kind: sum(op.kind == kind for op in ops) for kind in ("input", "output")}
         self.found: list[Item] = []
         self.item_of: list[int] = [-1] * len(ops)
         self.bare: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
         self.places: dict[tuple[tuple[ModuleCall, ...], int], _Place] = {}
-        self.bodies: dict[object, str] = {}
+        self.bodies: dict[object, tuple[str, int]] = {}
+        self.calls = _same_calls(ops, self.facts.layers.all) if rolled else {}
+        self.several = several_calls(self.calls.get(call, call) for op in ops for call in op.modules[-1:])
 
     def items(self) -> list[Item]:
         ops = self.facts.ops
@@ -133,82 +138,101 @@ class _Maker:
         for item in self.found:
             if item.ops:
                 item.parents = self._parents(item) + item.parents
-        if self.info.stopped and self.found:
+        if self.info.stopped:
             self._stop()
         return _sorted(self.found) if self.rolled else self.found
 
     def _item(self, op: Op, place: _Place, members: tuple[int, ...]) -> Item:
         if op.kind in ("input", "output"):
-            item = Item(-1, "", members, (), op.kind, op.name)
+            several = self.ends[op.kind] > 1
+            item = Item(-1, "", members, (), op.kind, self._end_name(op) if several else op.name)
         else:
             family = family_of(op.name)
-            body = self._body(op)
+            body, settings = self._body(op)
+            if len(members) > 1 and any(self._body(self.facts.ops[n])[0] != body for n in members[1:]):
+                body = ""  # it is not the same in every pass
             look, kind = self._look(op, place, family, body)
-            held = op.stored if place.leaf or family in PARAMETRISED else ()
+            held = tuple([one for one in op.stored if _holds(op, one, place.leaf)]) if op.stored else ()
             item = Item(-1, place.name, members, place.path, look, kind, body, family, held)
+            item.settings = settings
             if held:
                 self._tell_parameters(item)
         item.shapes = tuple([meta.shape for meta in op.outputs])
+        item.varies = len(members) > 1 and any(
+            tuple([meta.shape for meta in self.facts.ops[n].outputs]) != item.shapes for n in members[1:]
+        )
         item.grad = tuple([meta.requires_grad for meta in op.outputs])
         if op.edited or op.kind == "unseen":
-            item.mark = "edited" if op.edited else "unseen"
+            item.marks += ("edited",) if op.edited else ("unseen",)
         return item
+
+    def _end_name(self, op: Op) -> str:
+        """Inputs and outputs are numbered where there are several."""
+        layers = self.facts.layers
+        return f"{op.name} {layers.all[layers.of[op.index]].number}"
 
     def _tell_parameters(self, item: Item) -> None:
         if (words := parameter_text(item.stored)) and item.look not in ("pill", "merge"):
             item.body = f"{item.body} · {words}" if item.body else words
-        states = {one.trainable for one in item.stored if one.kind == "parameter"}
-        item.mark = "" if states <= {True} else "frozen" if states == {False} else "partly frozen"
+        frozen = frozen_text({one.trainable for one in item.stored if one.kind == "parameter"}).strip()
+        item.marks = (frozen,) if frozen else ()
 
-    def _body(self, op: Op) -> str:
-        key = (op.name, op.settings, tuple([one.shape for one in op.stored]))
+    def _body(self, op: Op) -> tuple[str, int]:
+        """What it says of its settings, and a number that only the same settings have."""
+        kinds = tuple([meta.dtype for meta in op.outputs])
+        key: object = (op.name, op.settings, tuple([one.shape for one in op.stored]), kinds)
         try:
-            if key not in self.bodies:
-                self.bodies[key] = body_text(op) if op.kind == "op" else ""
-            return self.bodies[key]
+            found = self.bodies.get(key)
         except (TypeError, NotImplementedError):  # a slice or a packed weight among the arguments
-            return body_text(op)
+            key = repr(key)
+            found = self.bodies.get(key)
+        if found is None:
+            found = body_text(op) if op.kind == "op" else "", len(self.bodies)
+            self.bodies[key] = found
+        return found
 
     def _look(self, op: Op, place: _Place, family: str, body: str) -> tuple[str, str]:
         """How it is drawn, and the class or function that is written in it."""
         if place.leaf:
             return "pill" if op.name == "dropout" and body in ("off", "p 0") else "module", place.kind
         name = op.name.strip("_") if op.name.startswith("__") else op.name
-        several = len(op.parents) + len(op.stored) > 1
+        several = len(op.parents) + sum(not _holds(op, one, False) for one in op.stored) > 1
         if family == "reshape" and not several:
             return "pill", name
         return "merge" if several and family in ("arithmetic", "reshape") else "op", name
 
     def _place(self, op: Op) -> _Place:
         """The boxes around it; a module of one operation is drawn as that operation."""
-        key = (op.modules, op.root_call)
+        key = (op.modules, op.root_call if op.kind == "op" else -1)
         if key not in self.places:
             path = op.modules
             if self.boxed_root and op.root_call and op.kind == "op":
                 path = (ModuleCall("", op.root_call, self.info.model), *path)
             if self.rolled:
-                path = tuple(ModuleCall(call.address, 1, call.type) for call in path)
+                path = tuple(self.calls.get(call, call) for call in path)
             place = _Place(path, False, "", "")
             if op.modules and op.modules[-1] in self.leaf_modules:
                 call, around = path[-1], path[-2] if len(path) > 1 else None
-                several = not self.rolled and self.facts.module_calls.get(call.address, 1) > 1
+                several = self.several.get(call.address, False)
                 place = _Place(path[:-1], True, call_name(call, around, several), call.type)
             self.places[key] = place
         return self.places[key]
 
     def _bare_of(self, op: Op, place: _Place) -> list[int]:
-        """Small items for parameters and buffers that enter a plain function."""
-        if op.kind != "op" or place.leaf or family_of(op.name) in PARAMETRISED:
+        """Small items for parameters and buffers that enter a function without being part of it."""
+        if op.kind == "input" or place.leaf:
             return []
         entering = []
         for one in op.stored:
+            if op.kind == "op" and _holds(op, one, False):
+                continue
             key = (one.name, place.path)
             if key not in self.bare:
                 inside = f"{place.path[-1].address}." if place.path else ""
                 name, words = one.name.removeprefix(inside), parameter_text((one,))
                 item = Item(len(self.found), name, (), place.path, one.kind, "", words, "", (one,))
                 item.shapes, item.grad = (one.shape,), (one.trainable,)
-                item.mark = "frozen" if one.kind == "parameter" and not one.trainable else ""
+                item.marks = ("frozen",) if one.kind == "parameter" and not one.trainable else ()
                 self.bare[key] = item.number
                 self.found.append(item)
             entering.append(self.bare[key])
@@ -231,11 +255,11 @@ class _Maker:
         return [(net, ", ".join(labels)) for net, labels in found.items()]
 
     def _stop(self) -> None:
-        last = next((item for item in reversed(self.found) if item.ops), self.found[-1])
         words = self.info.stopped
         short = words if len(words) <= 90 else words[:89] + "…"
         stop = Item(len(self.found), "stopped", (), (), "stop", "", short, label=words)
-        stop.parents = [((last.number, 0), "")]
+        ran = [number for number in self.item_of if number >= 0]
+        stop.parents = [((ran[-1], 0), "")] if ran else []
         self.found.append(stop)
 
 
@@ -269,6 +293,49 @@ def _sorted(items: list[Item]) -> list[Item]:
         item.number = place[item.number]
         item.parents = [((place[parent], output), name) for (parent, output), name in item.parents]
     return sorted(items, key=attrgetter("number"))
+
+
+WEIGHTED = frozenset(
+    "linear bilinear embedding embedding_bag batch_norm layer_norm group_norm instance_norm rms_norm prelu lstm gru "
+    "rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell conv1d conv2d conv3d conv_transpose1d "
+    "conv_transpose2d conv_transpose3d".split()
+)  # functions that have weights as others have settings
+
+
+def _holds(op: Op, one: Stored, leaf: bool) -> bool:
+    """Whether a parameter is told in the box of its function or module; others are small boxes of their own."""
+    if leaf:
+        return True
+    if op.name not in WEIGHTED or (one.kind == "buffer" and not op.name.endswith("norm")):
+        return False
+    return "embedding" in op.name or one.where[:1] not in ((0,), ("input",))
+
+
+def _same_calls(ops: list[Op], layers: Iterable[Any]) -> dict[ModuleCall, ModuleCall]:
+    """Calls that are passes of one another, as their layers are: each with the first of them."""
+    first: dict[ModuleCall, ModuleCall] = {}
+
+    def find(call: ModuleCall) -> ModuleCall:
+        while first.get(call, call) != call:
+            call = first[call]
+        return call
+
+    for layer in layers:
+        one = ops[layer.ops[0]].modules
+        for index in layer.ops[1:]:
+            for call, other in zip(one, ops[index].modules):
+                low, high = sorted((find(call), find(other)))
+                first[high] = low
+    return {call: find(call) for call in first}
+
+
+def several_calls(calls: Iterable[ModuleCall]) -> dict[str, bool]:
+    """For each module, whether there is more than one call of it among these."""
+    known: dict[str, ModuleCall] = {}
+    found: dict[str, bool] = {}
+    for call in calls:
+        found[call.address] = found.get(call.address, False) or known.setdefault(call.address, call) != call
+    return found
 
 
 def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str:
@@ -377,12 +444,14 @@ def face_of(item: Item, exits: list[int], told: bool) -> Face:
     shapes = item.shapes
     if not told or not exits:
         notes: tuple[str, ...] = ("",) * len(exits)
-    elif len(exits) == 1:
-        notes = (shape_text(shapes[exits[0]]) if exits[0] < len(shapes) else "",)
     else:
-        notes = tuple(f"{n}: {shape_text(shapes[n])}" if n < len(shapes) else "" for n in exits)
+        several = len(exits) > 1 or exits[0] > 0
+        more = " …" if item.varies else ""
+        notes = tuple(
+            [(f"{n}: " if several else "") + shape_text(shapes[n]) + more if n < len(shapes) else "" for n in exits]
+        )
     names = tuple([name for _, name in item.parents])
     return Face(
-        item.look, item.kind, item.body, item.family, len(item.ops) or 1, names, notes, item.badge, item.mark,
+        item.look, item.kind, item.body, item.family, len(item.ops) or 1, names, notes, item.badge, item.marks,
         item.fill, item.stroke,
     )  # fmt: skip

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from torcheer.drawing.colours import FAMILIES
 from torcheer.errors import BadArgument
 
 THEMES = ("auto", "light", "dark")
-CHANGES = ("title", "body", "family", "fill", "stroke")
+COLOUR = re.compile("#[0-9a-fA-F]{3}|#[0-9a-fA-F]{6}|[a-zA-Z]+")
+ALLOWED = {
+    "title": re.compile(".*", re.DOTALL),
+    "body": re.compile(".*", re.DOTALL),
+    "family": re.compile("|".join(FAMILIES)),
+    "fill": COLOUR,
+    "stroke": COLOUR,
+}
+WANTED = {
+    "title": "use a text",
+    "body": "use a text",
+    "family": f"use one of {', '.join(FAMILIES)}",
+    "fill": "use a colour such as '#ffeecc' or 'gold'",
+    "stroke": "use a colour such as '#ffeecc' or 'gold'",
+}
+CHANGES = tuple(ALLOWED)
 
 
 @dataclass(frozen=True)
@@ -50,6 +67,9 @@ class Style:
                 f"style said {answer!r} about {node.address or node.kind!r}: answer None to leave it, "
                 f"False to skip it, or a dict with any of {', '.join(CHANGES)}"
             )
+        for key, value in answer.items():
+            if not isinstance(value, str) or not ALLOWED[key].fullmatch(value):
+                raise BadArgument(f"style said {key}={value!r} about {node.address or node.kind!r}: {WANTED[key]}")
         return answer
 
 
@@ -69,4 +89,4 @@ def style_of(asked: Any) -> Style:
             raise BadArgument(f"style={asked!r}: the keys are {known}") from None
     if callable(asked):
         return Style(node=asked)
-    raise BadArgument(f"style={asked!r}: use 'light', 'dark', a function of a node, or torcheer.drawing.Style(…)")
+    raise BadArgument(f"style={asked!r}: use 'light', 'dark', a function of a node, or tl.Style(…)")

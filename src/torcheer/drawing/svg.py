@@ -92,7 +92,9 @@ class _Writer:
         if face.family and not fill and not face.fill:
             self.seen[face.family] = None
         stacked = "stack" if face.folded and face.times > 1 else ""
-        self.seen.update(dict.fromkeys((face.look, "shared" if face.badge else "", face.mark, stacked)))
+        self.seen.update(dict.fromkeys((face.look, "shared" if face.badge else "", stacked, *face.marks)))
+        if face.folded:
+            self.seen["folded"] = None
         return _placed(
             x, y, self._hover(view, first, address), leaf_svg(view.name, face, self.theme, self.picture.down, fill, ink)
         )

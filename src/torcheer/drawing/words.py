@@ -7,8 +7,6 @@ from typing import Any
 
 from torcheer.records import Op, Stored
 
-PARAMETRISED = ("conv", "linear", "norm")  # families that hold their parameters inside the box
-
 
 def shape_text(shape: Iterable[int]) -> str:
     """ "1×64×55×55"."""
@@ -31,15 +29,19 @@ def body_text(op: Op) -> str:
     return writer(op, settings) if writer else _plain(op.name, settings)
 
 
-def parameter_text(stored: Sequence[Stored], whole: int = 0) -> str:
+def parameter_text(stored: Sequence[Stored]) -> str:
     """ "18.4k params", and whether they are frozen."""
     parameters = {one.name: one for one in stored if one.kind == "parameter"}.values()
-    count = sum(one.count for one in parameters)
     if not parameters:
         return ""
-    frozen = [one for one in parameters if not one.trainable]
-    state = "" if not frozen else " frozen" if len(frozen) == len(parameters) else " partly frozen"
-    return f"{count_text(count)} params{state}"
+    count = sum(one.count for one in parameters)
+    frozen = frozen_text({one.trainable for one in parameters})
+    return f"{count_text(count)} param{'' if count == 1 else 's'}{frozen}"
+
+
+def frozen_text(states: set[bool]) -> str:
+    """What to say of parameters of which some are trained and some not."""
+    return "" if states <= {True} else " frozen" if states == {False} else " partly frozen"
 
 
 def argument_names(op: Op) -> dict[tuple[int | str, ...], str]:
@@ -53,7 +55,7 @@ def argument_names(op: Op) -> dict[tuple[int | str, ...], str]:
     for where in tensors:
         first, rest = where[0], where[1:]
         if isinstance(first, int):
-            first = known[first] if first < len(known) else "" if rest else str(first)
+            first = known[first] if first < len(known) else str(first)
         names[where] = ".".join(str(part) for part in (first, *rest) if part != "")
     return names
 
@@ -71,8 +73,9 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = dict.fromkeys(
     "cat": ("",), "stack": ("",), "concat": ("",), "linear": ("input", "weight", "bias"),
     "masked_fill": ("input", "mask", "value"), "gather": ("input", "dim", "index"),
     "embedding": ("index", "weight"), "lstm": ("input", "state"), "gru": ("input", "state"), "getitem": ("input", "at"),
-    "cross_entropy": ("input", "target"), "mse_loss": ("input", "target"), "lerp": ("start", "end", "weight"),
-    "einsum": ("", ""), "baddbmm": ("input", "left", "right"), "addmm": ("input", "left", "right"),
+    "cross_entropy_loss": ("input", "target"), "mse_loss": ("input", "target"), "lerp": ("start", "end", "weight"),
+    "einsum": ("equation", "0", "1", "2", "3", "4"), "baddbmm": ("input", "left", "right"),
+    "addmm": ("input", "left", "right"),
     "grid_sample": ("input", "grid"), "expand_as": ("input", "like"), "copy": ("to", "from"),
     "setitem": ("into", "at", "value"),
 }  # fmt: skip
@@ -80,7 +83,9 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = dict.fromkeys(
 
 def _conv(op: Op, settings: dict[Any, Any]) -> str:
     weight = next((one for one in op.stored if one.where in ((1,), ("weight",))), None)
-    parts = [shape_text(weight.shape[2:])] if weight and len(weight.shape) > 2 else []
+    if weight is None or len(weight.shape) < 3:  # a packed or computed one: the other arguments may mean anything
+        return ""
+    parts = [shape_text(weight.shape[2:])]
     transposed = "transpose" in op.name
     for place, key, word, default in (
         (3, "stride", "/", 1),
@@ -91,11 +96,16 @@ def _conv(op: Op, settings: dict[Any, Any]) -> str:
         value = _argument(settings, place, key)
         if value is not None and any(one != default for one in _listed(value)):
             parts.append(word + _square(value))
-    if weight and len(weight.shape) > 1:
-        into, out = (weight.shape[0], weight.shape[1]) if transposed else (weight.shape[1], weight.shape[0])
-        groups = _argument(settings, 6, "groups")
-        parts.insert(0, f"{into * groups if isinstance(groups, int) and not transposed else into}→{out}")
-    return " ".join(parts)
+    groups = _argument(settings, 6, "groups")
+    groups = groups if isinstance(groups, int) else 1
+    if transposed:
+        into, out = weight.shape[0], weight.shape[1] * groups
+        extra = _argument(settings, 5, "output_padding")
+        if extra is not None and any(_listed(extra)):
+            parts.append("output pad " + _square(extra))
+    else:
+        into, out = weight.shape[1] * groups, weight.shape[0]
+    return " ".join([f"{into}→{out}", *parts])
 
 
 def _linear(op: Op, settings: dict[Any, Any]) -> str:
@@ -110,8 +120,12 @@ def _recurrent(op: Op, settings: dict[Any, Any]) -> str:
     weights = [one for one in op.stored if len(one.shape) == 2]
     if len(weights) < 2:
         return ""
-    layers = _argument(settings, 4, "num_layers")
-    return f"{weights[0].shape[1]}→{weights[1].shape[1]} · {layers} layer{'' if layers == 1 else 's'}"
+    at = 4 if type(_argument(settings, 4, "num_layers")) is int else 5  # a packed sequence has one more before
+    layers, both = _argument(settings, at, "num_layers"), _argument(settings, at + 3, "bidirectional")
+    words = [f"{weights[0].shape[1]}→{weights[1].shape[1]}"]
+    if type(layers) is int:
+        words.append(f"{layers} layer{'' if layers == 1 else 's'}")
+    return " · ".join([*words, "both ways"] if both is True else words)
 
 
 def _embedding(op: Op, settings: dict[Any, Any]) -> str:
@@ -147,8 +161,9 @@ def _dropout(op: Op, settings: dict[Any, Any]) -> str:
 
 
 def _index(op: Op, settings: dict[Any, Any]) -> str:
-    places = {where[1:]: value for where, value in op.settings if where and where[0] == 1}
-    return "[" + ", ".join(_word(value) for value in places.values()) + "]" if places else ""
+    places = {where[1:]: _word(value) for where, value in op.settings if where and where[0] == 1}
+    places |= {edge.where[1:]: "tensor" for edge in op.parents if edge.where and edge.where[0] == 1}
+    return "[" + ", ".join(places[place] for place in sorted(places, key=str)) + "]" if places else ""
 
 
 def _nothing(op: Op, settings: dict[Any, Any]) -> str:

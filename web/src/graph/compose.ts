@@ -73,6 +73,7 @@ export interface Composed {
   paths: Point[][]; // of the routes
   entries: number[][]; // of each child, across; -1 where it is entered from the side
   exits: number[][];
+  bands: number; // pieces that it was cut into
 }
 
 interface Stretch {
@@ -458,6 +459,7 @@ class Composition {
       ),
       entries: this.entries.slice(layout.entries, end),
       exits: this.exits.slice(layout.entries, end),
+      bands: this.bands,
     };
   }
 

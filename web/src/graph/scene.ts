@@ -19,12 +19,15 @@ export interface View {
   composed: Composed | null;
   box: Box;
   boxes: number; // visible leaves in it
+  wraps: number; // places in it where a long box was cut
 }
 
 type Decide = (plan: Plan, path: string, depth: number) => Mode;
 
 export const EVERYTHING = 1e9;
 const PAGE = [1400, 900 - 80]; // what a drawing is fitted to
+const SMALLEST = 0.9;
+const LONGEST = 2.5;
 const SHARED_UP_TO = 400; // parts: a longer list costs more to compare than it saves
 
 export class Scene {
@@ -136,16 +139,17 @@ export class Scene {
   /** Wrap where it fills a page best (as `_fit` in picture.py). */
   fit(): void {
     this.turn(this.down, Infinity);
-    const { boxes: count } = this.root;
+    const edges = this.data.plans.reduce((most, plan) => Math.max(most, plan.layout.routes.length), 0);
+    const count = Math.max(this.root.boxes, Math.floor(edges / 3));
     const { width, height } = this.root.box;
     const ideal = Math.sqrt((width * height) / 1.5) * (this.down ? 1 : 1.5);
     const factors =
       count <= 400 ? [0.45, 0.6, 0.8, 1.0, 1.25, 1.6, 2.1] : count <= 3000 ? [0.8, 1.1, 1.5] : [1.1]; // prettier-ignore
     const limits = factors.map((factor) => Math.max(240, 20 * roundEven((ideal * factor) / 20)));
-    let best = count <= 3000 ? { worth: worth(this.root.box), limit: Infinity } : { worth: -Infinity, limit: Infinity };
+    let best = count <= 3000 ? { worth: worth(this.root), limit: Infinity } : { worth: -Infinity, limit: Infinity };
     for (const limit of new Set(limits)) {
       this.turn(this.down, limit);
-      const found = worth(this.root.box);
+      const found = worth(this.root);
       if (found > best.worth + 1e-9) best = { worth: found, limit };
     }
     if (this.limit !== best.limit) this.turn(this.down, best.limit);
@@ -215,7 +219,7 @@ export class Scene {
     return this.share(`${part.leaf} ${part.plan}`, () => {
       const box = this.data.leaves[part.leaf].boxes[this.down ? 0 : 1];
       const whole = part.plan < 0 ? null : this.data.plans[part.plan];
-      return { name, part, mode: "folded", whole, plan: null, words: null, inside: [], composed: null, box, boxes: 1 };
+      return { name, part, mode: "folded", whole, plan: null, words: null, inside: [], composed: null, box, boxes: 1, wraps: 0 };
     });
   }
 
@@ -230,7 +234,8 @@ export class Scene {
       const boxes = inside.map((view) => view.box);
       const composed = compose(plan.layout, boxes, title, this.down, this.limit, this.data.metrics);
       const count = inside.reduce((sum, view) => sum + view.boxes, 0);
-      return { name, part, mode, whole, plan, words, inside, composed, box: composed.box, boxes: count };
+      const wraps = inside.reduce((sum, view) => sum + view.wraps, composed.bands - 1);
+      return { name, part, mode, whole, plan, words, inside, composed, box: composed.box, boxes: count, wraps };
     });
   }
 
@@ -263,11 +268,13 @@ function levelRule(level: number, all: boolean): Decide {
 }
 
 /** How large it can be shown, and how far it is from the form of a page. */
-function worth(box: Box): number {
+function worth({ box, wraps }: View): number {
   const [width, height] = [Math.max(box.width, 1), Math.max(box.height, 1)];
   const form = width / height;
   const off = Math.max(form / 1.78, 1.2 / form, 1);
-  return Math.min(1, PAGE[0] / width, PAGE[1] / height) - 0.08 * (off - 1);
+  const scale = Math.min(1, PAGE[0] / width, PAGE[1] / height);
+  const worst = 1 / LONGEST <= form && form <= LONGEST ? 0 : 0.3;
+  return Math.min(scale / SMALLEST, 1) - 0.06 * (off - 1) - 0.02 * wraps - worst;
 }
 
 function roundEven(value: number): number {
