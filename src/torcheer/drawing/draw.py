@@ -165,13 +165,19 @@ class Drawing:
         facts, info = self.history.facts, self.history.info
         stored = [one for one in facts.stored.values() if one.kind == "parameter"]
         count, trained = sum(one.count for one in stored), sum(one.count for one in stored if one.trainable)
-        inputs = [shape_text(meta.shape) for op in facts.ops if op.kind == "input" for meta in op.outputs]
-        size = sum(meta.bytes for op in facts.ops if op.kind == "op" for meta in op.outputs)
+        inputs, operations, size = [], 0, 0
+        for op in facts.ops:
+            if op.kind == "input":
+                inputs += [shape_text(meta.shape) for meta in op.outputs]
+            elif op.kind != "output":
+                operations += 1
+                for meta in op.outputs:
+                    size += meta.bytes
         share = "" if trained == count else ", none trainable" if not trained else f", {trained / count:.0%} trainable"
         lines = [
             info.model or "operations",
             f"{count_text(count)} params{share}" if count else "no params",
-            _counted(sum(op.kind not in ("input", "output") for op in facts.ops), "operation"),
+            _counted(operations, "operation"),
             f"{human_bytes(size)} of results",
             f"input {', '.join(inputs[:4])}{' …' if len(inputs) > 4 else ''}" if inputs else "",
             f"{_counted(self.picture.depth, 'level')} shown" if self.picture.depth else "",

@@ -9,7 +9,7 @@ from itertools import pairwise
 from torcheer.drawing.families import family_of_class
 from torcheer.drawing.layout import Edge, Layout, arrange
 from torcheer.drawing.scene import Face, Item, Net, call_name, face_of, several_calls
-from torcheer.drawing.words import count_text, frozen_text, shape_text
+from torcheer.drawing.words import frozen_text, parameter_text, shape_text
 from torcheer.records import ModuleCall, Stored
 
 INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: where it comes in, where it goes out
@@ -57,7 +57,7 @@ class _Group:
     operations: int = 0  # in it at any depth
     parameters: int = 0  # numbers in them; shared ones are counted when it is drawn
     shared: dict[str, Stored] = field(default_factory=dict)
-    states: set[bool] = field(default_factory=set)  # whether its parameters are trained
+    states: frozenset[bool] = frozenset()  # whether its parameters are trained
     marks: set[str] = field(default_factory=set)  # "edited", "unseen"
 
     def add(self, member: Item | _Group) -> None:
@@ -141,6 +141,7 @@ class _Planner:
         self.items = items
         self.plans: list[Plan] = []
         self.known: dict[object, Plan] = {}
+        self.faces: dict[Face, int] = {}
         self.alike: dict[object, int] = {}
         self.near_readers = near_readers  # how many in the same box
         self.used: dict[int, list[int]] = {}  # the results of each item that are read
@@ -172,7 +173,7 @@ class _Planner:
     def _plan(self, group: _Group) -> Plan:
         parts: list[Face | Plan] = []
         names: list[str] = []
-        inner: list[object] = []
+        inner: list[int] = []  # numbers that tell the parts apart
         entries: list[_Ports] = []
         exits: list[_Ports] = []
         for member in group.members:
@@ -185,20 +186,22 @@ class _Planner:
                 exits.append(_numbered(member.exits))
             else:
                 used = self.used.get(member.number, [])
-                parts.append(face_of(member, used, self._told(member)))
-                inner += (parts[-1], member.settings)
+                look = face_of(member, used, self._told(member))
+                parts.append(look)
+                inner += (-1, self.faces.setdefault(look, len(self.faces)), member.settings)
                 parents = member.parents
                 entries.append(_numbered([net for net, _ in parents]) if len(parents) > 1 else None)
                 exits.append(_numbered([(member.number, output) for output in used]) if len(used) > 1 else None)
         edges, flows = self._edges(group, entries, exits)
         face = self._face(group)
         key = (group.sort, face, *names, *inner, *edges, *flows)
-        if key not in self.known:
+        found = self.known.get(key)
+        if found is None:
             alike_inner = [part.alike if isinstance(part, Plan) else part for part in parts]
             alike_inner += [member.settings for member in group.members if isinstance(member, Item)]
             alike = self.alike.setdefault((group.sort, face, *names, *alike_inner, *edges), len(self.alike))
-            self.known[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
-        return self.known[key]
+            found = self.known[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
+        return found
 
     def _new(
         self, group: _Group, face: Face, names: tuple[str, ...], parts: list[Face | Plan], edges: list[Edge],
@@ -267,19 +270,19 @@ class _Planner:
                 group.marks |= member.marks
                 continue
             group.operations += bool(member.ops)
-            group.marks.update(mark for mark in member.marks if "frozen" not in mark)
-            for one in member.stored:
-                if one.kind == "parameter":
-                    group.states.add(one.trainable)
-                    if member.badge:
-                        group.shared[one.name] = one
-                    else:
-                        group.parameters += one.count
+            if member.marks:
+                group.marks.update(mark for mark in member.marks if "frozen" not in mark)
+            if member.states:
+                group.states |= member.states
+                if member.badge:
+                    group.shared.update((one.name, one) for one in member.stored if one.kind == "parameter")
+                else:
+                    group.parameters += member.parameters
         states = group.states
         words = [f"{group.operations} ops"] if group.sort == "module" else []
         if states:
             total = group.parameters + sum(one.count for one in group.shared.values())
-            words.append(f"{count_text(total)} param{'' if total == 1 else 's'}{frozen_text(states)}")
+            words.append(parameter_text(total, states))
         exits = tuple(self._shape(net) for net in group.exits)
         return Face(
             "pill" if group.sort == "pill" else "module",

@@ -61,6 +61,8 @@ class Item:
     marks: tuple[str, ...] = ()
     fill: str = ""
     stroke: str = ""
+    parameters: int = 0  # numbers in them
+    states: frozenset[bool] = frozenset()  # whether they are trained
     settings: int = 0  # the same number for the same function and settings, said in the body or not
     varies: bool = False  # the shapes of later passes are others
     label: str = ""  # what is known of it besides, where it stands for no operation
@@ -110,7 +112,8 @@ class _Maker:
         self.boxed_root = len({op.root_call for op in ops if op.kind == "op"}) > 1
         counters = [index for index, op in enumerate(ops) if not op.parents and _is_upkeep(op)]
         self.upkeep = {index for index in counters if not self.facts.children[index]}
-        self.leaf_modules = _leaf_modules(ops, self.upkeep)
+        stacks = _stacks(ops, self.upkeep)
+        self.leaf_modules = _leaf_modules(stacks)
         self.ends = {kind: sum(op.kind == kind for op in ops) for kind in ("input", "output")}
         self.found: list[Item] = []
         self.item_of: list[int] = [-1] * len(ops)
@@ -118,7 +121,7 @@ class _Maker:
         self.places: dict[tuple[tuple[ModuleCall, ...], int], _Place] = {}
         self.bodies: dict[object, tuple[str, int]] = {}
         self.calls = _same_calls(ops, self.facts.layers.all) if rolled else {}
-        self.several = several_calls(self.calls.get(call, call) for op in ops for call in op.modules[-1:])
+        self.several = several_calls(self.calls.get(modules[-1], modules[-1]) for modules in stacks)
 
     def items(self) -> list[Item]:
         ops = self.facts.ops
@@ -158,9 +161,9 @@ class _Maker:
             if held:
                 self._tell_parameters(item)
         item.shapes = tuple([meta.shape for meta in op.outputs])
-        item.varies = len(members) > 1 and any(
-            tuple([meta.shape for meta in self.facts.ops[n].outputs]) != item.shapes for n in members[1:]
-        )
+        if len(members) > 1:
+            later = (self.facts.ops[n].outputs for n in members[1:])
+            item.varies = any(tuple([meta.shape for meta in outputs]) != item.shapes for outputs in later)
         item.grad = tuple([meta.requires_grad for meta in op.outputs])
         if op.edited or op.kind == "unseen":
             item.marks += ("edited",) if op.edited else ("unseen",)
@@ -172,10 +175,12 @@ class _Maker:
         return f"{op.name} {layers.all[layers.of[op.index]].number}"
 
     def _tell_parameters(self, item: Item) -> None:
-        if (words := parameter_text(item.stored)) and item.look not in ("pill", "merge"):
+        _count(item)
+        if item.states and item.look not in ("pill", "merge"):
+            words = parameter_text(item.parameters, item.states)
             item.body = f"{item.body} · {words}" if item.body else words
-        frozen = frozen_text({one.trainable for one in item.stored if one.kind == "parameter"}).strip()
-        item.marks = (frozen,) if frozen else ()
+        if item.states and item.states != TRAINED:
+            item.marks = (frozen_text(item.states).strip(),)
 
     def _body(self, op: Op) -> tuple[str, int]:
         """What it says of its settings, and a number that only the same settings have."""
@@ -229,8 +234,9 @@ class _Maker:
             key = (one.name, place.path)
             if key not in self.bare:
                 inside = f"{place.path[-1].address}." if place.path else ""
-                name, words = one.name.removeprefix(inside), parameter_text((one,))
-                item = Item(len(self.found), name, (), place.path, one.kind, "", words, "", (one,))
+                item = Item(len(self.found), one.name.removeprefix(inside), (), place.path, one.kind, "", stored=(one,))
+                _count(item)
+                item.body = parameter_text(item.parameters, item.states) if item.states else ""
                 item.shapes, item.grad = (one.shape,), (one.trainable,)
                 item.marks = ("frozen",) if one.kind == "parameter" and not one.trainable else ()
                 self.bare[key] = item.number
@@ -346,19 +352,38 @@ def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str
     return (call.address.removeprefix(inside)) + (f":{call.call}" if several else "")
 
 
+TRAINED = frozenset({True})
+
+
+def _count(item: Item) -> None:
+    """Add up an item's parameters."""
+    states = []
+    for one in item.stored:
+        if one.kind == "parameter":
+            item.parameters += one.count
+            states.append(one.trainable)
+    if states:
+        item.states = TRAINED if all(states) else frozenset(states)
+
+
 def _is_upkeep(op: Op) -> bool:
     """A counter kept in a buffer, such as batch norm's `num_batches_tracked += 1`."""
     return bool(op.modules and op.stored and not op.parents and op.name.endswith("_") and op.stored[0].kind == "buffer")
 
 
-def _leaf_modules(ops: list[Op], upkeep: set[int]) -> set[ModuleCall]:
-    """Module calls in which exactly one operation ran, directly; upkeep of buffers aside."""
+def _stacks(ops: list[Op], upkeep: set[int]) -> dict[tuple[ModuleCall, ...], int]:
+    """The module stacks that operations ran in, and how many ran in each; upkeep of buffers aside."""
     count: dict[tuple[ModuleCall, ...], int] = {}
     for index, op in enumerate(ops):
         if op.modules and index not in upkeep:
             count[op.modules] = count.get(op.modules, 0) + 1
-    inner = {call for modules in count for call in modules[:-1]}
-    return {modules[-1] for modules, number in count.items() if number == 1 and modules[-1] not in inner}
+    return count
+
+
+def _leaf_modules(stacks: dict[tuple[ModuleCall, ...], int]) -> set[ModuleCall]:
+    """Module calls in which exactly one operation ran, directly."""
+    inner = {call for modules in stacks for call in modules[:-1]}
+    return {modules[-1] for modules, number in stacks.items() if number == 1 and modules[-1] not in inner}
 
 
 def _share(items: list[Item]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from torcheer.records import Op, Stored
+from torcheer.records import Op
 
 
 def shape_text(shape: Iterable[int]) -> str:
@@ -29,19 +29,14 @@ def body_text(op: Op) -> str:
     return writer(op, settings) if writer else _plain(op.name, settings)
 
 
-def parameter_text(stored: Sequence[Stored]) -> str:
+def parameter_text(count: int, states: Collection[bool]) -> str:
     """ "18.4k params", and whether they are frozen."""
-    parameters = {one.name: one for one in stored if one.kind == "parameter"}.values()
-    if not parameters:
-        return ""
-    count = sum(one.count for one in parameters)
-    frozen = frozen_text({one.trainable for one in parameters})
-    return f"{count_text(count)} param{'' if count == 1 else 's'}{frozen}"
+    return f"{count_text(count)} param{'' if count == 1 else 's'}{frozen_text(states)}"
 
 
-def frozen_text(states: set[bool]) -> str:
+def frozen_text(states: Collection[bool]) -> str:
     """What to say of parameters of which some are trained and some not."""
-    return "" if states <= {True} else " frozen" if states == {False} else " partly frozen"
+    return "" if all(states) else " partly frozen" if any(states) else " frozen"
 
 
 def argument_names(op: Op) -> dict[tuple[int | str, ...], str]:
