@@ -56,9 +56,9 @@ def draw_history(
         items = items_of(history, rolled=rolled, style=wanted)
         scene = plan_scene(items)
         found = picture(scene, depth=depth, direction=direction, style=wanted)
-    drawing = Drawing(history, found, rolled, colour_by, wanted)
-    if path is not None:
-        drawing.save(path)
+        drawing = Drawing(history, found, rolled, colour_by, wanted)
+        if path is not None:
+            drawing.save(path)
     return drawing
 
 

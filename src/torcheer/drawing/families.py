@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 # Function names as torch spells them, without a trailing underscore; modules as lower-case class names.
 _MEMBERS = {
     "conv": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution unfold fold "
@@ -63,6 +65,7 @@ def family_of(function: str) -> str:
     return found or "arithmetic"
 
 
+@cache
 def family_of_class(name: str) -> str:
     """The family of a folded module, "" where its name says nothing."""
     lower = name.lower()

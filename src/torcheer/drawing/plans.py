@@ -10,7 +10,7 @@ from torcheer.drawing.families import family_of_class
 from torcheer.drawing.layout import Edge, Layout, arrange
 from torcheer.drawing.scene import Face, Item, Net, call_name, face_of, several_calls
 from torcheer.drawing.words import frozen_text, parameter_text, shape_text
-from torcheer.records import ModuleCall, Stored
+from torcheer.records import ModuleCall
 
 INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: where it comes in, where it goes out
 
@@ -52,16 +52,16 @@ class _Group:
     edges: dict[tuple[int, Net, int], None] = field(default_factory=dict)  # from member, what, to member
     entries: dict[Net, None] = field(default_factory=dict)
     exits: dict[Net, None] = field(default_factory=dict)
-    place: dict[int, int] = field(default_factory=dict)  # id of a member -> its position
+    at: int = 0  # its position in the group around it
     plan: Plan | None = None
     operations: int = 0  # in it at any depth
     parameters: int = 0  # numbers in them; shared ones are counted when it is drawn
-    shared: dict[str, Stored] = field(default_factory=dict)
+    shared: frozenset[tuple[str, int]] = frozenset()
     states: frozenset[bool] = frozenset()  # whether its parameters are trained
-    marks: set[str] = field(default_factory=set)  # "edited", "unseen"
+    marks: frozenset[str] = frozenset()  # "edited", "unseen"
 
     def add(self, member: Item | _Group) -> None:
-        self.place[id(member)] = len(self.members)
+        member.at = len(self.members)
         self.members.append(member)
 
 
@@ -114,8 +114,7 @@ def _join(items: list[Item], around: list[list[_Group]]) -> dict[int, int]:
         for net, _ in item.parents:
             source = around[net[0]]
             if source is target:
-                group, place = target[-1], target[-1].place
-                group.edges[place[id(items[net[0]])], net, place[id(item)]] = None
+                target[-1].edges[items[net[0]].at, net, item.at] = None
                 near[net[0]] = near.get(net[0], 0) + 1
                 continue
             shared = 0
@@ -123,16 +122,16 @@ def _join(items: list[Item], around: list[list[_Group]]) -> dict[int, int]:
                 shared += 1
             start: Item | _Group = items[net[0]]
             for group in reversed(source[shared:]):
-                group.edges[group.place[id(start)], net, OUTSIDE] = None
+                group.edges[start.at, net, OUTSIDE] = None
                 group.exits[net] = None
                 start = group
             end: Item | _Group = item
             for group in reversed(target[shared:]):
-                group.edges[INSIDE, net, group.place[id(end)]] = None
+                group.edges[INSIDE, net, end.at] = None
                 group.entries[net] = None
                 end = group
             common = source[shared - 1]
-            common.edges[common.place[id(start)], net, common.place[id(end)]] = None
+            common.edges[start.at, net, end.at] = None
     return near
 
 
@@ -142,6 +141,7 @@ class _Planner:
         self.plans: list[Plan] = []
         self.known: dict[object, Plan] = {}
         self.faces: dict[Face, int] = {}
+        self.looks: dict[object, tuple[Face, int]] = {}
         self.alike: dict[object, int] = {}
         self.near_readers = near_readers  # how many in the same box
         self.used: dict[int, list[int]] = {}  # the results of each item that are read
@@ -158,7 +158,8 @@ class _Planner:
         for member in group.members:
             if isinstance(member, _Group) and member.plan is None:
                 self.plan(member)
-        group.exits = dict.fromkeys(sorted(group.exits))
+        if len(group.exits) > 1:
+            group.exits = dict.fromkeys(sorted(group.exits))
         self._wrap(group, [(run, _Group("", f"reshape ×{len(run)}", "pill")) for run in _pills(group)])
         self._wrap(group, [(run, _stack_of(run)) for run in _stacks(group)])
         group.plan = self._plan(group)
@@ -186,10 +187,10 @@ class _Planner:
                 exits.append(_numbered(member.exits))
             else:
                 used = self.used.get(member.number, [])
-                look = face_of(member, used, self._told(member))
-                parts.append(look)
-                inner += (-1, self.faces.setdefault(look, len(self.faces)), member.settings)
                 parents = member.parents
+                face, number = self._face_of(member, used)
+                parts.append(face)
+                inner += (-1, number, member.form)
                 entries.append(_numbered([net for net, _ in parents]) if len(parents) > 1 else None)
                 exits.append(_numbered([(member.number, output) for output in used]) if len(used) > 1 else None)
         edges, flows = self._edges(group, entries, exits)
@@ -198,9 +199,24 @@ class _Planner:
         found = self.known.get(key)
         if found is None:
             alike_inner = [part.alike if isinstance(part, Plan) else part for part in parts]
-            alike_inner += [member.settings for member in group.members if isinstance(member, Item)]
+            alike_inner += [member.form for member in group.members if isinstance(member, Item)]
             alike = self.alike.setdefault((group.sort, face, *names, *alike_inner, *edges), len(self.alike))
             found = self.known[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
+        return found
+
+    def _face_of(self, item: Item, used: list[int]) -> tuple[Face, int]:
+        """An item's face and its number; items of one form mostly have the same."""
+        told = self._told(item)
+        names = item.parents[0][1] if len(item.parents) == 1 else tuple([name for _, name in item.parents])
+        exits = used[0] if len(used) == 1 else tuple(used)
+        plain = item.form >= 0 and not (item.fill or item.stroke)
+        key = (item.form, item.kind, item.body, told, names, exits, item.badge, item.marks, len(item.ops), item.varies)
+        found = self.looks.get(key) if plain else None
+        if found is None:
+            face = face_of(item, used, told)
+            found = face, self.faces.setdefault(face, len(self.faces))
+            if plain:
+                self.looks[key] = found
         return found
 
     def _new(
@@ -244,8 +260,12 @@ class _Planner:
                 stop = (shift + target, ports[net] if ports else 0)
             found.append((stop, start, net))
         found.sort()
-        flows = tuple([int(any(self.items[number].grad[output : output + 1])) for _, _, (number, output) in found])
-        return [start + stop for stop, start, _ in found], flows
+        edges, flows = [], []
+        for stop, start, (number, output) in found:
+            grad = self.items[number].grad
+            edges.append(start + stop)
+            flows.append(1 if output < len(grad) and grad[output] else 0)
+        return edges, tuple(flows)
 
     def _told(self, item: Item) -> bool:
         """Whether the shape is worth saying: it is new, or the result goes several ways."""
@@ -265,23 +285,23 @@ class _Planner:
             if isinstance(member, _Group):
                 group.operations += member.operations
                 group.parameters += member.parameters
-                group.shared.update(member.shared)
+                group.shared |= member.shared
                 group.states |= member.states
                 group.marks |= member.marks
                 continue
             group.operations += bool(member.ops)
             if member.marks:
-                group.marks.update(mark for mark in member.marks if "frozen" not in mark)
+                group.marks |= {mark for mark in member.marks if "frozen" not in mark}
             if member.states:
                 group.states |= member.states
                 if member.badge:
-                    group.shared.update((one.name, one) for one in member.stored if one.kind == "parameter")
+                    group.shared |= {(one.name, one.count) for one in member.stored if one.kind == "parameter"}
                 else:
                     group.parameters += member.parameters
         states = group.states
         words = [f"{group.operations} ops"] if group.sort == "module" else []
         if states:
-            total = group.parameters + sum(one.count for one in group.shared.values())
+            total = group.parameters + sum(count for _, count in group.shared)
             words.append(parameter_text(total, states))
         exits = tuple(self._shape(net) for net in group.exits)
         return Face(
@@ -321,7 +341,7 @@ def _in_order(group: _Group) -> list[Item]:
 def _pills(group: _Group) -> list[list[_Member]]:
     """Chains of at least two plain reshapes, each read only by the next."""
     if group.sort in ("pill", "stack") or not any(
-        isinstance(member, Item) and member.plain for member in group.members
+        member.__class__ is Item and member.look == "pill" for member in group.members
     ):
         return []
     into: dict[int, list[int]] = {}
@@ -363,7 +383,7 @@ def _stacks(group: _Group) -> list[list[_Member]]:
         before = run[-1] if run else None
         found = None
         if isinstance(member, _Group) and isinstance(before, _Group):
-            found = _wiring(group, before, member, readers, feeders)
+            found = _wiring(before, member, readers, feeders)
         if found is not None and (len(run) == 1 or found == wires):
             run.append(member)
             wires = found
@@ -377,7 +397,7 @@ def _stacks(group: _Group) -> list[list[_Member]]:
 
 
 def _wiring(
-    group: _Group, before: _Group, after: _Group, readers: dict[tuple[int, Net], list[int]],
+    before: _Group, after: _Group, readers: dict[tuple[int, Net], list[int]],
     feeders: dict[tuple[int, Net], int],
 ) -> tuple[int, ...] | None:  # fmt: skip
     """How `after` is `before` once more: for each entry the exit of `before` that feeds it, or -1 where both read the
@@ -385,7 +405,7 @@ def _wiring(
     one_plan, two_plan = before.plan, after.plan
     if one_plan is None or two_plan is None or one_plan.alike != two_plan.alike:
         return None
-    one, two = group.place[id(before)], group.place[id(after)]
+    one, two = before.at, after.at
     exits = _numbered(before.exits)
     wires: list[int] = []
     for was, net in zip(before.entries, after.entries):
@@ -413,11 +433,13 @@ def _wrap(group: _Group, runs: list[tuple[list[_Member], _Group]]) -> None:
     inside: dict[int, int] = {}
     for run, box in runs:
         for member in run:
-            inside[group.place[id(member)]] = len(box.members)
-            box_of[group.place[id(member)]] = box
+            inside[member.at] = len(box.members)
+            box_of[member.at] = box
             box.add(member)
     members = list(dict.fromkeys(box_of.get(n, member) for n, member in enumerate(group.members)))
     place = {id(member): n for n, member in enumerate(members)}
+    for n, member in enumerate(members):
+        member.at = n
     moved = {n: place[id(box_of.get(n, member))] for n, member in enumerate(group.members)}
     moved |= {INSIDE: INSIDE, OUTSIDE: OUTSIDE}
     edges: dict[tuple[int, Net, int], None] = {}
@@ -433,4 +455,4 @@ def _wrap(group: _Group, runs: list[tuple[list[_Member], _Group]]) -> None:
             start.edges[inside[source], net, OUTSIDE] = None
             start.exits.setdefault(net)
         edges[moved[source], net, moved[target]] = None
-    group.members, group.place, group.edges = members, place, edges
+    group.members, group.edges = members, edges

@@ -53,17 +53,18 @@ class Item:
     kind: str
     body: str = ""
     family: str = ""
-    stored: tuple[Stored, ...] = ()
-    parents: list[tuple[Net, str]] = field(default_factory=list)  # and the name of the argument
     shapes: tuple[tuple[int, ...], ...] = ()
-    grad: tuple[bool, ...] = ()  # whether gradients flow through each result
-    badge: str = ""
     marks: tuple[str, ...] = ()
+    parameters: int = 0  # numbers in those it holds
+    states: frozenset[bool] = frozenset()  # whether they are trained
+    stored: tuple[Stored, ...] = ()
+    grad: tuple[bool, ...] = ()  # whether gradients flow through each result
+    parents: list[tuple[Net, str]] = field(default_factory=list)  # and the name of the argument
+    badge: str = ""
     fill: str = ""
     stroke: str = ""
-    parameters: int = 0  # numbers in them
-    states: frozenset[bool] = frozenset()  # whether they are trained
-    settings: int = 0  # the same number for the same function and settings, said in the body or not
+    at: int = 0  # its position in the box around it
+    form: int = -1  # the same number for the same function, settings and results; -1 for none
     varies: bool = False  # the shapes of later passes are others
     label: str = ""  # what is known of it besides, where it stands for no operation
 
@@ -103,6 +104,30 @@ class _Place(NamedTuple):
     kind: str
 
 
+class _Form(NamedTuple):
+    """What operations that are alike have in common, in the order of an item's fields."""
+
+    look: str
+    kind: str
+    body: str
+    family: str
+    shapes: tuple[tuple[int, ...], ...]
+    marks: tuple[str, ...]
+    parameters: int
+    states: frozenset[bool]
+    number: int
+
+
+def _look(op: Op, leaf: bool, family: str, body: str, several: bool) -> tuple[str, str]:
+    """How an operation is drawn, and the function that is written in it."""
+    if leaf:
+        return "pill" if op.name == "dropout" and body in ("off", "p 0") else "module", ""
+    name = op.name.strip("_") if op.name.startswith("__") else op.name
+    if family == "reshape" and not several:
+        return "pill", name
+    return "merge" if several and family in ("arithmetic", "reshape") else "op", name
+
+
 class _Maker:
     def __init__(self, history: ModelHistory, rolled: bool) -> None:
         self.facts = history.facts
@@ -118,28 +143,31 @@ class _Maker:
         self.found: list[Item] = []
         self.item_of: list[int] = [-1] * len(ops)
         self.bare: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
-        self.places: dict[tuple[tuple[ModuleCall, ...], int], _Place] = {}
-        self.bodies: dict[object, tuple[str, int]] = {}
+        self.places: dict[object, _Place] = {}
+        self.forms: dict[object, _Form] = {}
         self.calls = _same_calls(ops, self.facts.layers.all) if rolled else {}
         self.several = several_calls(self.calls.get(modules[-1], modules[-1]) for modules in stacks)
 
     def items(self) -> list[Item]:
         ops = self.facts.ops
-        groups = [layer.ops for layer in self.facts.layers.all] if self.rolled else [[n] for n in range(len(ops))]
-        for members in groups:
+        layers = (tuple(layer.ops) for layer in self.facts.layers.all) if self.rolled else zip(range(len(ops)))
+        for members in layers:
             op = ops[members[0]]
             if members[0] in self.upkeep and op.modules[-1] in self.leaf_modules:
                 continue  # told in the box of the module it belongs to
             place = self._place(op)
             bare = self._bare_of(op, place) if op.stored else []
-            item = self._item(op, place, tuple(members))
+            item = self._item(op, place, members)
             item.number = len(self.found)
             self.found.append(item)
             for member in members:
                 self.item_of[member] = item.number
-            item.parents = [((number, 0), "") for number in bare]
+            if bare:
+                item.parents = [((number, 0), "") for number in bare]
         for item in self.found:
-            if item.ops:
+            if len(item.ops) == 1 and len(edges := ops[item.ops[0]].parents) == 1:  # mostly
+                item.parents.insert(0, ((self.item_of[edges[0].parent], edges[0].output), ""))
+            elif item.ops:
                 item.parents = self._parents(item) + item.parents
         if self.info.stopped:
             self._stop()
@@ -148,68 +176,73 @@ class _Maker:
     def _item(self, op: Op, place: _Place, members: tuple[int, ...]) -> Item:
         if op.kind in ("input", "output"):
             several = self.ends[op.kind] > 1
-            item = Item(-1, "", members, (), op.kind, self._end_name(op) if several else op.name)
+            form = self._form(op, False)._replace(
+                look=op.kind, kind=self._end_name(op) if several else op.name, body=""
+            )
+            item = Item(-1, "", members, (), *form[:-1])
+            item.form = -1
         else:
-            family = family_of(op.name)
-            body, settings = self._body(op)
-            if len(members) > 1 and any(self._body(self.facts.ops[n])[0] != body for n in members[1:]):
-                body = ""  # it is not the same in every pass
-            look, kind = self._look(op, place, family, body)
-            held = tuple([one for one in op.stored if _holds(op, one, place.leaf)]) if op.stored else ()
-            item = Item(-1, place.name, members, place.path, look, kind, body, family, held)
-            item.settings = settings
-            if held:
-                self._tell_parameters(item)
-        item.shapes = tuple([meta.shape for meta in op.outputs])
-        if len(members) > 1:
-            later = (self.facts.ops[n].outputs for n in members[1:])
-            item.varies = any(tuple([meta.shape for meta in outputs]) != item.shapes for outputs in later)
+            form = self._form(op, place.leaf)
+            item = Item(-1, place.name, members, place.path, *form[:-1])
+            if place.leaf:
+                item.kind = place.kind
+            item.form = form.number
+            if op.stored:
+                item.stored = tuple([one for one in op.stored if _holds(op, one, place.leaf)])
         item.grad = tuple([meta.requires_grad for meta in op.outputs])
+        if len(members) > 1:
+            self._tell_passes(item, op, place)
         if op.edited or op.kind == "unseen":
             item.marks += ("edited",) if op.edited else ("unseen",)
         return item
+
+    def _tell_passes(self, item: Item, op: Op, place: _Place) -> None:
+        """What is not the same in every pass is not said as if it were."""
+        later = [self._form(self.facts.ops[n], place.leaf) for n in item.ops[1:]]
+        item.varies = any(form.shapes != item.shapes for form in later)
+        if any(form.body != item.body for form in later):
+            item.body = parameter_text(item.parameters, item.states) if item.states else ""
+
+    def _form(self, op: Op, leaf: bool) -> _Form:
+        """What every operation of the same function, settings, weights and results has in common."""
+        results = tuple([(meta.shape, meta.dtype) for meta in op.outputs])
+        held = tuple([(one.kind, one.shape, one.trainable, one.where) for one in op.stored]) if op.stored else ()
+        key: object = (op.name, op.settings, results, held, leaf, len(op.parents) > 1)
+        try:
+            found = self.forms.get(key)
+        except (TypeError, NotImplementedError):  # a slice or a packed weight among the arguments
+            key = repr(key)
+            found = self.forms.get(key)
+        if found is None:
+            found = self.forms[key] = self._new_form(op, leaf)
+        return found
+
+    def _new_form(self, op: Op, leaf: bool) -> _Form:
+        family = "" if op.kind in ("input", "output") else family_of(op.name)
+        body = body_text(op) if op.kind == "op" else ""
+        bare = sum(not _holds(op, one, leaf) for one in op.stored)
+        look, kind = _look(op, leaf, family, body, len(op.parents) + bare > 1)
+        held = [one for one in op.stored if one.kind == "parameter" and _holds(op, one, leaf)]
+        count, states = sum(one.count for one in held), frozenset(one.trainable for one in held)
+        if states and look not in ("pill", "merge"):
+            words = parameter_text(count, states)
+            body = f"{body} · {words}" if body else words
+        frozen = frozen_text(states).strip()
+        return _Form(
+            look, kind, body, family, tuple(meta.shape for meta in op.outputs), (frozen,) if frozen else (), count,
+            states, len(self.forms),
+        )  # fmt: skip
 
     def _end_name(self, op: Op) -> str:
         """Inputs and outputs are numbered where there are several."""
         layers = self.facts.layers
         return f"{op.name} {layers.all[layers.of[op.index]].number}"
 
-    def _tell_parameters(self, item: Item) -> None:
-        _count(item)
-        if item.states and item.look not in ("pill", "merge"):
-            words = parameter_text(item.parameters, item.states)
-            item.body = f"{item.body} · {words}" if item.body else words
-        if item.states and item.states != TRAINED:
-            item.marks = (frozen_text(item.states).strip(),)
-
-    def _body(self, op: Op) -> tuple[str, int]:
-        """What it says of its settings, and a number that only the same settings have."""
-        kinds = tuple([meta.dtype for meta in op.outputs])
-        key: object = (op.name, op.settings, tuple([one.shape for one in op.stored]), kinds)
-        try:
-            found = self.bodies.get(key)
-        except (TypeError, NotImplementedError):  # a slice or a packed weight among the arguments
-            key = repr(key)
-            found = self.bodies.get(key)
-        if found is None:
-            found = body_text(op) if op.kind == "op" else "", len(self.bodies)
-            self.bodies[key] = found
-        return found
-
-    def _look(self, op: Op, place: _Place, family: str, body: str) -> tuple[str, str]:
-        """How it is drawn, and the class or function that is written in it."""
-        if place.leaf:
-            return "pill" if op.name == "dropout" and body in ("off", "p 0") else "module", place.kind
-        name = op.name.strip("_") if op.name.startswith("__") else op.name
-        several = len(op.parents) + sum(not _holds(op, one, False) for one in op.stored) > 1
-        if family == "reshape" and not several:
-            return "pill", name
-        return "merge" if several and family in ("arithmetic", "reshape") else "op", name
-
     def _place(self, op: Op) -> _Place:
         """The boxes around it; a module of one operation is drawn as that operation."""
-        key = (op.modules, op.root_call if op.kind == "op" else -1)
-        if key not in self.places:
+        key = (op.modules, op.root_call if op.kind == "op" else -1) if self.boxed_root else op.modules
+        place = self.places.get(key)
+        if place is None:
             path = op.modules
             if self.boxed_root and op.root_call and op.kind == "op":
                 path = (ModuleCall("", op.root_call, self.info.model), *path)
@@ -221,7 +254,7 @@ class _Maker:
                 several = self.several.get(call.address, False)
                 place = _Place(path[:-1], True, call_name(call, around, several), call.type)
             self.places[key] = place
-        return self.places[key]
+        return place
 
     def _bare_of(self, op: Op, place: _Place) -> list[int]:
         """Small items for parameters and buffers that enter a function without being part of it."""
@@ -235,8 +268,9 @@ class _Maker:
             if key not in self.bare:
                 inside = f"{place.path[-1].address}." if place.path else ""
                 item = Item(len(self.found), one.name.removeprefix(inside), (), place.path, one.kind, "", stored=(one,))
-                _count(item)
-                item.body = parameter_text(item.parameters, item.states) if item.states else ""
+                if one.kind == "parameter":
+                    item.parameters, item.states = one.count, frozenset({one.trainable})
+                    item.body = parameter_text(item.parameters, item.states)
                 item.shapes, item.grad = (one.shape,), (one.trainable,)
                 item.marks = ("frozen",) if one.kind == "parameter" and not one.trainable else ()
                 self.bare[key] = item.number
@@ -246,9 +280,6 @@ class _Maker:
 
     def _parents(self, item: Item) -> list[tuple[Net, str]]:
         ops, item_of = self.facts.ops, self.item_of
-        if len(item.ops) == 1 and len(ops[item.ops[0]].parents) == 1:
-            edge = ops[item.ops[0]].parents[0]
-            return [((item_of[edge.parent], edge.output), "")]
         found: dict[Net, list[str]] = {}
         for index in item.ops:
             op = ops[index]
@@ -350,20 +381,6 @@ def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str
     if not call.address:  # the model itself
         return f"call {call.call}" if several else ""
     return (call.address.removeprefix(inside)) + (f":{call.call}" if several else "")
-
-
-TRAINED = frozenset({True})
-
-
-def _count(item: Item) -> None:
-    """Add up an item's parameters."""
-    states = []
-    for one in item.stored:
-        if one.kind == "parameter":
-            item.parameters += one.count
-            states.append(one.trainable)
-    if states:
-        item.states = TRAINED if all(states) else frozenset(states)
 
 
 def _is_upkeep(op: Op) -> bool:

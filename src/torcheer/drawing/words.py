@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
+from functools import lru_cache
 from typing import Any
 
 from torcheer.records import Op
 
 
-def shape_text(shape: Iterable[int]) -> str:
+@lru_cache(maxsize=10_000)
+def shape_text(shape: tuple[int, ...]) -> str:
     """ "1×64×55×55"."""
     return "×".join(map(str, shape)) or "scalar"
 
