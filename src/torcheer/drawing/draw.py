@@ -163,7 +163,7 @@ class Drawing:
 
     def _header(self) -> list[str]:
         facts, info = self.history.facts, self.history.info
-        stored = [one for one in facts.stored.values() if one.kind == "parameter"]
+        stored = [one for one in (info.stored or facts.stored).values() if one.kind == "parameter"]
         count, trained = sum(one.count for one in stored), sum(one.count for one in stored if one.trainable)
         inputs, operations, size = [], 0, 0
         for op in facts.ops:

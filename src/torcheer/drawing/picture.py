@@ -73,14 +73,14 @@ def picture(scene: Scene, *, depth: int | str | None, direction: str, style: Sty
 
 def _fold_to_fit(scene: Scene, direction: str, style: Style) -> Picture:
     """The most open of some levels that is readable; the most folded one where none is."""
-    levels = range(min(_depth(scene.root), 12), 0, -1)
+    levels = range(min(max(_depth(scene.root), 1), 12), 0, -1)
     for level in (EVERYTHING, *levels):
         opener = _Opener(scene, level, once=True, style=style)
-        if opener.count(scene.root, "", 0) <= MANY:
+        if level == 1 or opener.count(scene.root, "", 0) <= MANY:
             found = _fit(scene, opener, direction, None if level == EVERYTHING else level)
-            if _scale(found.root.box) >= SMALLEST:
+            if level == 1 or _scale(found.root.box) >= SMALLEST:
                 return found
-    return _fit(scene, _Opener(scene, 1, once=True, style=style), direction, 1)
+    raise AssertionError("level 1 is always among them")
 
 
 def _depth(plan: Plan) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -134,12 +135,14 @@ class _Maker:
         self.info = history.info
         self.rolled = rolled
         ops = self.facts.ops
-        self.boxed_root = len({op.root_call for op in ops if op.kind == "op"}) > 1
+        self.boxed_root = len(set(map(attrgetter("root_call"), ops))) > 1 and (
+            len({op.root_call for op in ops if op.kind == "op"}) > 1
+        )
         counters = [index for index, op in enumerate(ops) if not op.parents and _is_upkeep(op)]
         self.upkeep = {index for index in counters if not self.facts.children[index]}
         stacks = _stacks(ops, self.upkeep)
         self.leaf_modules = _leaf_modules(stacks)
-        self.ends = {kind: sum(op.kind == kind for op in ops) for kind in ("input", "output")}
+        self.ends = Counter(map(attrgetter("kind"), ops))
         self.found: list[Item] = []
         self.item_of: list[int] = [-1] * len(ops)
         self.bare: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
