@@ -8,9 +8,9 @@ from drawing_checks import faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torcheer.drawing.items import Item
 from torcheer.drawing.picture import picture
 from torcheer.drawing.plans import Scene, plan_scene
-from torcheer.drawing.scene import Item
 from torcheer.drawing.style import Style
 from torcheer.drawing.svg import write_svg
 from torcheer.records import ModuleCall

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from fake_trace import FakeTrace
 
-from torcheer.drawing.compose import Box, compose
+from torcheer.drawing.boxes import Box
+from torcheer.drawing.compose import compose
 from torcheer.drawing.draw import Drawing, draw_history
 from torcheer.drawing.faces import draw_face
 from torcheer.drawing.glyphs import number

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from test_drawing_layout import random_items, scene_of
 
-from torcheer.drawing.compose import Box, Composed, Title, compose
+from torcheer.drawing.boxes import Box, Composed, Title
+from torcheer.drawing.compose import compose
 from torcheer.drawing.glyphs import arrow_path, line_path, number
 from torcheer.drawing.page import box_data, layout_data
 from torcheer.drawing.picture import METRICS, View, picture, title_of, walk

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.drawing.dot import write_dot
+from torcheer.drawing.items import Item, label_of
 from torcheer.drawing.overlay import WAYS, Colouring, colouring
 from torcheer.drawing.page import write_html
 from torcheer.drawing.paper import svg_to_pdf, svg_to_png
 from torcheer.drawing.picture import Picture, picture, walk
 from torcheer.drawing.plans import plan_scene
-from torcheer.drawing.scene import Item, items_of, label_of
+from torcheer.drawing.scene import items_of
 from torcheer.drawing.style import Style, style_of
 from torcheer.drawing.svg import write_svg
 from torcheer.drawing.text import draw_text

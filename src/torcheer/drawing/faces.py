@@ -6,9 +6,9 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from torcheer.drawing.compose import Box
+from torcheer.drawing.boxes import Box
 from torcheer.drawing.fonts import text_width
-from torcheer.drawing.scene import Face
+from torcheer.drawing.items import Face
 
 TITLE, BODY, NOTE = 11.5, 10.0, 10.0  # font sizes
 

@@ -6,8 +6,8 @@ from math import log10
 from typing import Any
 
 from torcheer.drawing.colours import ramp
+from torcheer.drawing.items import Item
 from torcheer.drawing.picture import View
-from torcheer.drawing.scene import Item
 from torcheer.drawing.words import count_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory

@@ -10,17 +10,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from torcheer.drawing.boxes import Box
 from torcheer.drawing.colours import DARK, FAMILIES, LIGHT, RAMP
-from torcheer.drawing.compose import Box
 from torcheer.drawing.faces import TITLE, draw_face
 from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
 from torcheer.drawing.glyphs import dark_rules, leaf_svg
+from torcheer.drawing.items import Face, Item, label_of
 from torcheer.drawing.layout import Layout
 from torcheer.drawing.legend import legend_entries
 from torcheer.drawing.overlay import NAMES, WAYS, Colouring, colouring
 from torcheer.drawing.picture import METRICS, Picture, title_lines, title_of
 from torcheer.drawing.plans import Plan
-from torcheer.drawing.scene import Face, Item, label_of
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes
 

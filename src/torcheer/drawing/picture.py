@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from torcheer.drawing.compose import Box, Composed, Metrics, Title, compose
+from torcheer.drawing.boxes import Box, Composed, Metrics, Title
+from torcheer.drawing.compose import compose
 from torcheer.drawing.faces import TITLE, draw_face
 from torcheer.drawing.fonts import text_width
+from torcheer.drawing.items import Face
 from torcheer.drawing.layout import Layout
 from torcheer.drawing.plans import Plan, Scene
-from torcheer.drawing.scene import Face
 from torcheer.drawing.style import Style
 
 METRICS = Metrics()

@@ -1,91 +1,21 @@
-"""From a history to things to draw: items with a face, in a tree of boxes, joined by nets."""
+"""From a history to items: what each operation, layer, input, output and bare parameter is to look like."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from torcheer.drawing.families import PLAIN_RESHAPES, family_of
+from torcheer.drawing.families import family_of
+from torcheer.drawing.items import Item, Net
+from torcheer.drawing.restyle import restyled
 from torcheer.drawing.style import Style
-from torcheer.drawing.words import (
-    argument_names,
-    body_text,
-    frozen_text,
-    parameter_text,
-    shape_text,
-)
+from torcheer.drawing.words import argument_names, body_text, frozen_text, parameter_text
 from torcheer.history import ModelHistory
 from torcheer.history.graph import components
 from torcheer.records import ModuleCall, Op, Stored
-
-Net = tuple[int, int]  # an item and which of its results
-
-
-class Face(NamedTuple):
-    """All that is seen of an item or a folded box, but for its name: equal faces look the same."""
-
-    look: str  # "module", "op", "pill", "merge", "input", "output", "parameter", "buffer", "stop"
-    kind: str  # the class or function
-    body: str = ""
-    family: str = ""
-    times: int = 1  # passes of a rolled layer
-    entries: tuple[str, ...] = ()  # the name at each entry, "" for none
-    exits: tuple[str, ...] = ()  # the shape at each exit, "" for none
-    badge: str = ""  # shared weights carry the same one
-    marks: tuple[str, ...] = ()  # of "frozen", "partly frozen", "edited", "unseen"
-    fill: str = ""  # colours a user's function asked for
-    stroke: str = ""
-    folded: bool = False  # a box with something in it
-
-
-@dataclass(slots=True, eq=False)
-class Item:
-    """One operation, layer, input, output, or bare parameter."""
-
-    number: int
-    name: str  # the user's name for it, "" for a function
-    ops: tuple[int, ...]  # all passes, where passes are rolled
-    path: tuple[ModuleCall, ...]  # the boxes around it, outermost first
-    look: str
-    kind: str
-    body: str = ""
-    family: str = ""
-    shapes: tuple[tuple[int, ...], ...] = ()
-    marks: tuple[str, ...] = ()
-    parameters: int = 0  # numbers in those it holds
-    states: frozenset[bool] = frozenset()  # whether they are trained
-    stored: tuple[Stored, ...] = ()
-    grad: tuple[bool, ...] = ()  # whether gradients flow through each result
-    parents: list[tuple[Net, str]] = field(default_factory=list)  # and the name of the argument
-    badge: str = ""
-    fill: str = ""
-    stroke: str = ""
-    at: int = 0  # its position in the box around it
-    form: int = -1  # the same number for the same function, settings and results; -1 for none
-    varies: bool = False  # the shapes of later passes are others
-    label: str = ""  # what is known of it besides, where it stands for no operation
-
-    @property
-    def plain(self) -> bool:
-        """Whether it only gives its input another form."""
-        return self.look == "pill" and self.kind.rstrip("_") in PLAIN_RESHAPES
-
-
-class Node(NamedTuple):
-    """What a user's function is asked about."""
-
-    name: str  # "conv1", "" for a function
-    address: str  # "layer1.0.conv1"
-    kind: str  # "Conv2d", "relu"
-    look: str  # "module", "op", "input", …
-    family: str  # "conv", "linear", "norm", …
-    labels: tuple[str, ...]  # the names in the history, "conv2d_3_7"
-    shapes: tuple[tuple[int, ...], ...]
-    parameters: int
 
 
 def items_of(history: ModelHistory, *, rolled: bool, style: Style) -> list[Item]:
@@ -93,7 +23,7 @@ def items_of(history: ModelHistory, *, rolled: bool, style: Style) -> list[Item]
     maker = _Maker(history, rolled)
     items = maker.items()
     _share(items)
-    return _restyled(history, items, style) if style.node else items
+    return restyled(history, items, style) if style.node else items
 
 
 class _Place(NamedTuple):
@@ -429,74 +359,3 @@ def _letters(number: int) -> str:
         number, rest = divmod(number - 1, 26)
         text = chr(65 + rest) + text
     return text
-
-
-def label_of(history: ModelHistory, item: Item) -> str:
-    """Its name in the history, "conv2d_3_7"."""
-    if not item.ops:
-        return item.label
-    layers = history.facts.layers
-    return layers.all[layers.of[item.ops[0]]].label if len(item.ops) > 1 else layers.label(item.ops[0])
-
-
-def node_of(history: ModelHistory, item: Item) -> Node:
-    """An item as a user's function sees it."""
-    labels = tuple(history.facts.layers.label(index) for index in item.ops)
-    around = ".".join(part for part in (item.path[-1].address if item.path else "", item.name) if part)
-    count = sum(one.count for one in item.stored if one.kind == "parameter")
-    return Node(item.name, around, item.kind, item.look, item.family, labels, item.shapes, count)
-
-
-def _restyled(history: ModelHistory, items: list[Item], style: Style) -> list[Item]:
-    """Ask the user's function about every item; what it skips is bridged."""
-    assert style.node is not None
-    skipped: set[int] = set()
-    for item in items:
-        answer = style.ask(node_of(history, item))
-        if answer is False:
-            skipped.add(item.number)
-        elif answer:
-            for key, value in answer.items():
-                setattr(item, "name" if key == "title" else key, value)
-    if not skipped:
-        return items
-    kept = [item for item in items if item.number not in skipped]
-    number = {item.number: position for position, item in enumerate(kept)}
-    for item in kept:
-        bridged = dict.fromkeys(
-            (net, name) for parent, name in item.parents for net in _behind(items, parent, skipped, set())
-        )
-        item.parents = [((number[net[0]], net[1]), name) for net, name in bridged]
-    for position, item in enumerate(kept):
-        item.number = position
-    return kept
-
-
-def _behind(items: list[Item], net: Net, skipped: set[int], seen: set[int]) -> Iterator[Net]:
-    """The nearest results that are drawn, seen through skipped items."""
-    stack = [net]
-    while stack:
-        net = stack.pop()
-        if net[0] not in skipped:
-            yield net
-        elif net[0] not in seen:
-            seen.add(net[0])
-            stack.extend(parent for parent, _ in reversed(items[net[0]].parents))
-
-
-def face_of(item: Item, exits: list[int], told: bool) -> Face:
-    """What is seen of an item; `exits` are the results that are read, `told` says that their shapes matter."""
-    shapes = item.shapes
-    if not told or not exits:
-        notes: tuple[str, ...] = ("",) * len(exits)
-    else:
-        several = len(exits) > 1 or exits[0] > 0
-        more = " …" if item.varies else ""
-        notes = tuple(
-            [(f"{n}: " if several else "") + shape_text(shapes[n]) + more if n < len(shapes) else "" for n in exits]
-        )
-    names = tuple([name for _, name in item.parents])
-    return Face(
-        item.look, item.kind, item.body, item.family, len(item.ops) or 1, names, notes, item.badge, item.marks,
-        item.fill, item.stroke,
-    )  # fmt: skip

@@ -9,10 +9,10 @@ from torcheer.drawing.colours import DARK, LIGHT, Theme
 from torcheer.drawing.faces import NOTE
 from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
 from torcheer.drawing.glyphs import arrow_path, clean, dark_rules, frame_svg, leaf_svg, line_path, number, text_svg
+from torcheer.drawing.items import Item
 from torcheer.drawing.legend import legend_entries
 from torcheer.drawing.overlay import Colouring
 from torcheer.drawing.picture import Picture, View, title_lines, walk
-from torcheer.drawing.scene import Item
 
 MARGIN = 20.0
 HEADER = 46.0

@@ -1,0 +1,239 @@
+"""Boxes while they are being built: which items stand in which, how they are joined, and what becomes one box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from torcheer.drawing.items import Item, Net
+from torcheer.drawing.scene import call_name, several_calls
+from torcheer.records import ModuleCall
+
+if TYPE_CHECKING:
+    from torcheer.drawing.plans import Plan
+
+INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: where it comes in, where it goes out
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """A box while it is being built. Its members are items or groups."""
+
+    name: str
+    kind: str
+    sort: str
+    members: list[Item | Group] = field(default_factory=list)
+    edges: dict[tuple[int, Net, int], None] = field(default_factory=dict)  # from member, what, to member
+    entries: dict[Net, None] = field(default_factory=dict)
+    exits: dict[Net, None] = field(default_factory=dict)
+    at: int = 0  # its position in the group around it
+    plan: Plan | None = None
+    operations: int = 0  # in it at any depth
+    parameters: int = 0  # numbers in them; shared ones are counted when it is drawn
+    shared: frozenset[tuple[str, int]] = frozenset()
+    states: frozenset[bool] = frozenset()  # whether its parameters are trained
+    marks: frozenset[str] = frozenset()  # "edited", "unseen"
+
+    def add(self, member: Item | Group) -> None:
+        member.at = len(self.members)
+        self.members.append(member)
+
+
+Member = Item | Group
+
+
+def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
+    """A tree of groups, and for each item the groups around it, outermost first."""
+    root = Group("", "", "root")
+    several = several_calls(call for path in {item.path for item in items} for call in path)
+    groups: dict[tuple[ModuleCall, ...], list[Group]] = {(): [root]}
+    around: list[list[Group]] = []
+    last = None
+    for item in items:
+        path = item.path
+        if path is last:  # mostly
+            around.append(around[-1])
+            around[-1][-1].add(item)
+            continue
+        last = path
+        if path not in groups:
+            known = len(path)
+            while path[:known] not in groups:
+                known -= 1
+            for depth in range(known, len(path)):
+                call, before = path[depth], groups[path[:depth]]
+                outer = path[depth - 1] if depth else None
+                inner = Group(call_name(call, outer, several.get(call.address, False)), call.type, "module")
+                before[-1].add(inner)
+                groups[path[: depth + 1]] = [*before, inner]
+        around.append(groups[path])
+        groups[path][-1].add(item)
+    return root, around
+
+
+def join(items: list[Item], around: list[list[Group]]) -> dict[int, int]:
+    """Cut each edge into pieces, one for each box it runs through; count the readers of each item in its own box."""
+    near: dict[int, int] = {}
+    for item in items:
+        target = around[item.number]
+        for net, _ in item.parents:
+            source = around[net[0]]
+            if source is target:
+                target[-1].edges[items[net[0]].at, net, item.at] = None
+                near[net[0]] = near.get(net[0], 0) + 1
+                continue
+            shared = 0
+            while shared < min(len(source), len(target)) and source[shared] is target[shared]:
+                shared += 1
+            start: Item | Group = items[net[0]]
+            for group in reversed(source[shared:]):
+                group.edges[start.at, net, OUTSIDE] = None
+                group.exits[net] = None
+                start = group
+            end: Item | Group = item
+            for group in reversed(target[shared:]):
+                group.edges[INSIDE, net, end.at] = None
+                group.entries[net] = None
+                end = group
+            common = source[shared - 1]
+            common.edges[start.at, net, end.at] = None
+    return near
+
+
+def in_order(group: Group) -> list[Item]:
+    """Every item at any depth, in the order of the plans."""
+    found: list[Item] = []
+    stack: list[Member] = [group]
+    while stack:
+        member = stack.pop()
+        if isinstance(member, Group):
+            stack.extend(reversed(member.members))
+        else:
+            found.append(member)
+    return found
+
+
+def numbered(nets: Iterable[Net]) -> dict[Net, int]:
+    return {net: number for number, net in enumerate(nets)}
+
+
+def pills(group: Group) -> list[list[Member]]:
+    """Chains of at least two plain reshapes, each read only by the next."""
+    if group.sort in ("pill", "stack") or not any(
+        member.__class__ is Item and member.look == "pill" for member in group.members
+    ):
+        return []
+    into: dict[int, list[int]] = {}
+    out: dict[int, list[int]] = {}
+    for source, _, target in group.edges:
+        out.setdefault(source, []).append(target)
+        into.setdefault(target, []).append(source)
+    runs: list[list[Member]] = []
+    taken: set[int] = set()
+    for position, member in enumerate(group.members):
+        run = []
+        while position not in taken and isinstance(member, Item) and member.plain and len(into.get(position, ())) == 1:
+            run.append(member)
+            taken.add(position)
+            after = out.get(position, [])
+            if len(after) != 1 or after[0] <= position:
+                break
+            position = after[0]
+            member = group.members[position]
+        if len(run) > 1:
+            runs.append(list(run))
+    return runs
+
+
+def stacks(group: Group) -> list[list[Member]]:
+    """Runs of modules with the same plan, each fed by the one before it and read by nobody else."""
+    plans = [member.plan.alike if isinstance(member, Group) and member.plan else -1 for member in group.members]
+    if group.sort in ("pill", "stack") or not any(one == two >= 0 for one, two in pairwise(plans)):
+        return []
+    readers: dict[tuple[int, Net], list[int]] = {}
+    feeders: dict[tuple[int, Net], int] = {}
+    for source, net, target in group.edges:
+        readers.setdefault((source, net), []).append(target)
+        feeders[target, net] = source
+    runs: list[list[Member]] = []
+    run: list[Member] = []
+    wires: tuple[int, ...] = ()  # how each follows the one before it
+    for member in group.members:
+        before = run[-1] if run else None
+        found = None
+        if isinstance(member, Group) and isinstance(before, Group):
+            found = _wiring(before, member, readers, feeders)
+        if found is not None and (len(run) == 1 or found == wires):
+            run.append(member)
+            wires = found
+            continue
+        if len(run) > 1:
+            runs.append(run)
+        run = [member] if isinstance(member, Group) and member.sort == "module" else []
+    if len(run) > 1:
+        runs.append(run)
+    return runs
+
+
+def _wiring(
+    before: Group, after: Group, readers: dict[tuple[int, Net], list[int]],
+    feeders: dict[tuple[int, Net], int],
+) -> tuple[int, ...] | None:  # fmt: skip
+    """How `after` is `before` once more: for each entry the exit of `before` that feeds it, or -1 where both read the
+    same; None where it is not."""
+    one_plan, two_plan = before.plan, after.plan
+    if one_plan is None or two_plan is None or one_plan.alike != two_plan.alike:
+        return None
+    one, two = before.at, after.at
+    exits = numbered(before.exits)
+    wires: list[int] = []
+    for was, net in zip(before.entries, after.entries):
+        if net in exits and readers[one, net] == [two]:
+            wires.append(exits[net])
+        elif was == net and feeders.get((one, was)) == feeders.get((two, net)):
+            wires.append(-1)
+        else:
+            return None
+    return tuple(wires) if set(range(len(exits))) <= set(wires) and exits else None
+
+
+def stack_of(run: list[Member]) -> Group:
+    """A box for identical modules, with the ports of its first and last."""
+    first, last = run[0], run[-1]
+    assert isinstance(first, Group) and isinstance(last, Group)
+    box = Group(f"{first.name} … {last.name}", first.kind, "stack")
+    box.entries, box.exits = dict(first.entries), dict(last.exits)
+    return box
+
+
+def wrap(group: Group, runs: list[tuple[list[Member], Group]]) -> None:
+    """Put some members of a group into boxes of their own, each at the place of its first."""
+    box_of: dict[int, Group] = {}
+    inside: dict[int, int] = {}
+    for run, box in runs:
+        for member in run:
+            inside[member.at] = len(box.members)
+            box_of[member.at] = box
+            box.add(member)
+    members = list(dict.fromkeys(box_of.get(n, member) for n, member in enumerate(group.members)))
+    place = {id(member): n for n, member in enumerate(members)}
+    for n, member in enumerate(members):
+        member.at = n
+    moved = {n: place[id(box_of.get(n, member))] for n, member in enumerate(group.members)}
+    moved |= {INSIDE: INSIDE, OUTSIDE: OUTSIDE}
+    edges: dict[tuple[int, Net, int], None] = {}
+    for source, net, target in group.edges:
+        start, end = box_of.get(source), box_of.get(target)
+        if start is not None and start is end:
+            start.edges[inside[source], net, inside[target]] = None
+            continue
+        if end is not None:
+            end.edges[INSIDE, net, inside[target]] = None
+            end.entries.setdefault(net)
+        if start is not None:
+            start.edges[inside[source], net, OUTSIDE] = None
+            start.exits.setdefault(net)
+        edges[moved[source], net, moved[target]] = None
+    group.members, group.edges = members, edges
