@@ -132,7 +132,7 @@ class _Planner:
 
     def _face_of(self, item: Item, used: list[int]) -> tuple[Face, int]:
         """An item's face and its number; items of one form mostly have the same."""
-        told = self._told(item)
+        told = self._told(item, used)
         names = item.parents[0][1] if len(item.parents) == 1 else tuple([name for _, name in item.parents])
         exits = used[0] if len(used) == 1 else tuple(used)
         plain = item.form >= 0 and not (item.fill or item.stroke)
@@ -193,18 +193,20 @@ class _Planner:
             flows.append(1 if output < len(grad) and grad[output] else 0)
         return edges, tuple(flows)
 
-    def _told(self, item: Item) -> bool:
-        """Whether the shape is worth saying: it is new, or the result goes several ways."""
+    def _told(self, item: Item, used: list[int]) -> bool:
+        """Whether the shapes of what is read are worth saying: one is new, or the result goes several ways."""
         if item.look == "output" or not item.shapes:
             return False
         if item.look in ("input", "parameter", "buffer") or self.near_readers.get(item.number, 0) > 1:
             return True
-        shape = item.shapes[0]
+        if len(used) > 1 or not item.parents:
+            return True
+        shape = item.shapes[used[0]] if used and used[0] < len(item.shapes) else item.shapes[0]
         for (parent, output), _ in item.parents:
             before = self.items[parent].shapes
             if output >= len(before) or before[output] != shape:
                 return True
-        return len(item.shapes) > 1 or not item.parents
+        return False
 
     def _face(self, group: Group) -> Face:
         for member in group.members:
