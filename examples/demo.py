@@ -1,4 +1,4 @@
-"""Capture an AlexNet, look at it, write its table: `python examples/demo.py [folder]`."""
+"""Capture an AlexNet, look at it, draw it, write its table: `python examples/demo.py [folder]`."""
 
 import sys
 from contextlib import chdir
@@ -21,6 +21,7 @@ with chdir(folder):  # the drawing is written where we stand
 print(history)
 print(history["conv2d_3_7"])
 
+history.draw(folder / "alexnet.html")  # open it in a browser: fold, search, hover
 history.to_pandas().to_csv(folder / "alexnet.csv", index=False)
 print("\nWritten:")
 for file in sorted(folder.iterdir()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from drawing_checks import faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,3 +83,10 @@ def test_the_same_graph_gives_the_same_svg(items: list[Item], way: str, depth: i
         for _ in range(2)
     ]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("seed", "count", "way"), [(1, 600, "down"), (2, 2000, "right"), (3, 5000, "down")])
+def test_large_nested_graphs_keep_the_promises_too(seed: int, count: int, way: str) -> None:
+    items = random_items(Random(seed), count, 0.9, 2)
+    found = picture(scene_of(items), depth="all", direction=way, style=Style())
+    assert found.boxes == count and faults(found) == []
