@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import statistics
-import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from models import CASES
+from processes import processor, python, version_of
 from report import mark, table, write_section
 
 HERE = Path(__file__).resolve().parent
@@ -52,7 +50,7 @@ def main() -> None:
     """Measure, print, write."""
     options = _options()
     names = [name for name in CASES if not options.only or name in options.only.split(",")]
-    peers = {} if options.no_peers else {package: PEERS[package] for package in PEERS if _version(package)}
+    peers = {} if options.no_peers else {package: PEERS[package] for package in PEERS if version_of(package)}
     parts = [
         _environment(peers),
         _costs([name for name in names if CASES[name].timed], peers, most_pairs=8 if options.quick else 10**9),
@@ -80,12 +78,11 @@ def _options() -> argparse.Namespace:
 
 
 def _environment(measured: dict[str, Any]) -> str:
-    versions = [
-        f"{package} {_version(package)}" for package in ("torch", "torchvision", "transformers") if _version(package)
-    ]
-    absent = [package for package in PEERS if not _version(package)]
-    peers = [f"{package} {_version(package)}" for package in measured]
-    text = f"Python {platform.python_version()}, {', '.join(versions + peers)}; {_processor()}."
+    known = {package: version_of(package) for package in ("torch", "torchvision", "transformers")}
+    versions = [f"{package} {found}" for package, found in known.items() if found]
+    absent = [package for package in PEERS if not version_of(package)]
+    peers = [f"{package} {version_of(package)}" for package in measured]
+    text = f"Python {platform.python_version()}, {', '.join(versions + peers)}; {processor()}."
     if absent:
         text += f" Not installed, so not measured: {', '.join(absent)} (`make setup-peers`)."
     return text
@@ -168,7 +165,7 @@ def _imports() -> str:
     rows = []
     for statement in ("import torcheer", "from torcheer import log_forward_pass"):
         code = f"import time, torch; t = time.process_time(); {statement}; print((time.process_time() - t) * 1000)"
-        found = [float(_python("-c", code).stdout or "nan") for _ in range(2 * FRESH)]
+        found = [float(python("-c", code).stdout or "nan") for _ in range(2 * FRESH)]
         rows.append([f"`{statement}`", *_milliseconds(found, IMPORT_FLOOR_MS)])
         print(*rows[-1], flush=True)
     return f"**Import, beyond `import torch`, CPU time**\n\n{table(['', 'ms', 'least … most', 'floor'], rows)}"
@@ -188,7 +185,7 @@ def _met(found: float, floor: float) -> str:
 
 def _measure(what: str, name: str, *ways: str, **environment: str) -> dict[str, Any]:
     """The answer of one fresh process; {"error": …} where it failed."""
-    done = _python(str(HERE / "measure.py"), what, name, *ways, **environment)
+    done = python(str(HERE / "measure.py"), what, name, *ways, **environment)
     if done.returncode:
         error = (done.stderr.strip().splitlines() or ["killed"])[-1]
         print(f"{what} {name} {' '.join(ways)}: {error}", file=sys.stderr)
@@ -197,30 +194,8 @@ def _measure(what: str, name: str, *ways: str, **environment: str) -> dict[str, 
     return answer
 
 
-def _python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    paths = [str(SOURCE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    settings = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), **environment}
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-
-
 def _base(name: str) -> str:
     return name.partition(":")[0]
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import drawing_cases
+from processes import resident
 
 DEPTHS = {"folded": None, "unrolled": "all"}
 ENOUGH_SECS = 20.0  # of CPU time: no further repeat is begun after these
@@ -145,12 +146,6 @@ def cpu_secs() -> float:
     """CPU time of this process and of the children it has waited for: Graphviz is one."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
-
-
-def resident(field: str) -> int:
-    """A line of the kernel's account of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 
 def main() -> None:

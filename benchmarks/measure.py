@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from models import CASES, build
+from processes import resident
 from torch import nn
 
 Run = Callable[[], Any]  # one run; what it returns is what was kept
@@ -171,9 +172,9 @@ def memory(name: str, ways: list[str]) -> dict[str, Any]:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     kept = run()
-    peak = _resident("VmHWM") - before
+    peak = resident("VmHWM") - before
     theirs = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers(), *inputs)}
     return {"peak": peak, "values": _bytes_in(kept, theirs)}
 
@@ -193,11 +194,6 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for item in value:
             yield from _tensors(item)
-
-
-def _resident(field: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 
 def main() -> None:
