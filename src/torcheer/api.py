@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,12 +14,13 @@ from torcheer.capture.replay import Validation, validate_history
 from torcheer.capture.run import log_forward_pass as _log_forward_pass
 from torcheer.capture.run import recording
 from torcheer.capture.saving import Save
-from torcheer.drawing import Drawing, Style, draw_history
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 
+if TYPE_CHECKING:
+    from torcheer.drawing import Drawing, Style
+
 __all__ = [
-    "Drawing",
     "ModelHistory",
     "Save",
     "Style",
@@ -102,6 +103,8 @@ def draw(
         raise BadArgument(f"draw needs a history or a model with inputs, got {type(what).__name__}")
     elif inputs is not None:
         raise BadArgument("draw: a history has run already; inputs go with a model")
+    from torcheer.drawing import draw_history  # capturing should not wait for it
+
     return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
 
 
@@ -110,7 +113,17 @@ def validate(model: torch.nn.Module, inputs: Any = (), *, input_kwargs: Mapping[
     return validate_history(_log_forward_pass(model, inputs, input_kwargs=input_kwargs))
 
 
+def __getattr__(name: str) -> Any:
+    if name == "Style":  # looked up when asked for: capturing should not wait for drawing
+        from torcheer.drawing import Style
+
+        return Style
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _write_drawing(history: ModelHistory, path: Any, *, rolled: bool) -> None:
     """Every operation in one picture, as `vis_opt` promises."""
+    from torcheer.drawing import draw_history
+
     target = Path(path) if path is not None else Path(f"{history.model_name or 'model'}.svg")
     print(f"drawing written to {draw_history(history, rolled=rolled, depth='all').save(target)}")
