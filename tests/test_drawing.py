@@ -327,6 +327,14 @@ def test_dark_is_asked_for_or_left_to_the_reader() -> None:
     assert 'fill="#14171b"' in tl.draw(nn.Linear(5, 2), X, style="dark").svg()
 
 
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_the_header_says_which_mode_the_model_was_in(mode: str) -> None:
+    model = nn.Sequential(nn.Linear(5, 2)).train(mode == "train")
+    history = tl.log_forward_pass(model, X)
+    model.train()
+    assert f"{mode} mode" in words(history.draw())[1]
+
+
 def test_header_and_legend_can_be_left_out() -> None:
     whole, bare = (words(tl.draw(nn.Linear(5, 2), X, style=Style(header=on, legend=on))) for on in (True, False))
     assert whole[0] == "Linear" and "1 operation" in whole[1] and "linear, embedding, recurrent" in whole

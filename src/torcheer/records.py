@@ -112,3 +112,4 @@ class RunInfo:
     stored: dict[str, Stored] = field(default_factory=dict)  # every parameter and buffer, by name
     notes: tuple[str, ...] = ()
     stopped: str = ""  # why the pass did not finish: "" when it did
+    mode: str = ""  # "train" or "eval", as the model was when the capture began; "" without a model

@@ -26,6 +26,8 @@ class LiveTrace:
         self.seed: int | None = None
         self.elapsed_secs = 0.0
         self.stopped = ""
+        training = getattr(recorder.model, "training", None)
+        self.mode = "" if training is None else "train" if training else "eval"
         self.gradient_log: Any = None
         self.finished = False
         self.origin: tuple[Any, int] = (None, 0)  # the code that asked for the capture
@@ -66,6 +68,7 @@ class LiveTrace:
             stored=names.stored,
             notes=tuple(self.recorder.remarks),
             stopped=self.stopped,
+            mode=self.mode,
         )
 
     def is_saved(self, index: int, output: int) -> bool:

@@ -181,6 +181,7 @@ class Drawing:
             _counted(operations, "operation"),
             f"{human_bytes(size)} of results",
             f"input {', '.join(inputs[:4])}{' …' if len(inputs) > 4 else ''}" if inputs else "",
+            f"{info.mode} mode" if info.mode else "",
             f"{_counted(self.picture.depth, 'level')} shown" if self.picture.depth else "",
             "loops rolled" if self._rolled else "",
             "stopped early" if info.stopped else "",
