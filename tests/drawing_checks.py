@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as xml
 from collections.abc import Iterator
 from itertools import pairwise
 
+from torcheer.drawing import Drawing
 from torcheer.drawing.picture import METRICS, Picture, View, title_of, walk
 
 Rect = tuple[float, float, float, float]
@@ -118,3 +120,15 @@ def _backward(view: View, down: bool) -> Iterator[str]:
             yield f"{route} runs backward unmarked"
         elif len(path) > 1 and path[1][along] < path[0][along] - SLACK:
             yield f"{route} leaves its source backward"
+
+
+def words(drawing: Drawing) -> list[str]:
+    """Every text in the picture."""
+    return [element.text or "" for element in xml.fromstring(drawing.svg()).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def leaves(drawing: Drawing) -> dict[str, View]:
+    """Visible boxes by address or kind."""
+    return {
+        address or view.face.kind: view for view, *_, address, _ in walk(drawing.picture.root, 0, 0) if not view.open
+    }

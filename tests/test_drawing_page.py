@@ -276,6 +276,7 @@ def test_search_finds_hidden_operations_and_opens_what_hides_them(page: Page, qu
 def test_a_search_without_hits_says_so(page: Page) -> None:
     page.page.fill("input[type=search]", "no such thing")
     page.page.wait_for_selector("text=Nothing found")
+    assert page.page.locator(".results li").count() == 0
 
 
 def test_the_keyboard_goes_through_boxes_and_opens_them(page: Page) -> None:

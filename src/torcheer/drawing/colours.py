@@ -40,7 +40,7 @@ LIGHT = Theme(
 DARK = Theme(
     "#14171b",
     "#e8eaed",
-    "#a3acb8",
+    "#b0b8c3",
     "#97a1ae",
     "#525b66",
     "#3c444f",
@@ -49,18 +49,18 @@ DARK = Theme(
     "#1d2126",
     "#ff8a80",
     "#ff6b6b",
-    0.74,
+    0.8,
 )
 
-# Okabe and Ito's colours, some a little darker so that they also hold as thin lines.
+# Near Okabe and Ito's colours; the tests see to it that they stay apart for colour-blind eyes.
 FAMILIES = {
     "conv": "#0072b2",
     "linear": "#d98200",
     "norm": "#009e73",
-    "activation": "#b8a100",
-    "pool": "#3a9bdc",
-    "attention": "#b5529a",
-    "reshape": "#8d95a0",
+    "activation": "#f0d021",
+    "pool": "#6cc0f0",
+    "attention": "#7b2d86",
+    "reshape": "#a9b0ba",
     "arithmetic": "#5d6670",
 }
 
@@ -86,12 +86,14 @@ def ink_on(fill: str) -> str:
     """The ink that can be read on a colour; on one given by name, dark."""
     if not re.fullmatch("#[0-9a-fA-F]{6}", fill):
         return "#1c2127"
-    red, green, blue = (int(fill[n : n + 2], 16) for n in (1, 3, 5))
-    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 120 else "#1c2127"
+    parts = (int(fill[n : n + 2], 16) / 255 for n in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return "#ffffff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.211 else "#1c2127"
 
 
 def ramp(share: float) -> tuple[str, str]:
     """The colour of a value between 0 and 1, and the ink to write on it."""
     place = max(0.0, min(1.0, share)) * (len(RAMP) - 1)
     low = min(int(place), len(RAMP) - 2)
-    return mix(RAMP[low], RAMP[low + 1], place - low), "#ffffff" if share < 0.45 else "#1c2127"
+    colour = mix(RAMP[low], RAMP[low + 1], place - low)
+    return colour, ink_on(colour)

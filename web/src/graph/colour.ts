@@ -61,7 +61,17 @@ export class Colouring {
 export function rampAt(ramp: string[], share: number): Paint {
   const place = Math.max(0, Math.min(1, share)) * (ramp.length - 1);
   const low = Math.min(Math.floor(place), ramp.length - 2);
-  return { fill: mix(ramp[low], ramp[low + 1], place - low), ink: share < 0.55 ? "#ffffff" : "#1c2127" };
+  const fill = mix(ramp[low], ramp[low + 1], place - low);
+  return { fill, ink: inkOn(fill) };
+}
+
+/** The ink that can be read on a colour (as `ink_on` in colours.py). */
+function inkOn(fill: string): string {
+  const [red, green, blue] = [1, 3, 5].map((n) => {
+    const part = parseInt(fill.slice(n, n + 2), 16) / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.211 ? "#ffffff" : "#1c2127";
 }
 
 function mix(one: string, other: string, share: number): string {
