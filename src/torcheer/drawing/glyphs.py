@@ -117,13 +117,19 @@ def frame_svg(lines: list[Words], box: Box, theme: Theme, *, stacked: bool, dash
         f'<rect class="frame" {size} fill="{theme.tint}" fill-opacity="{theme.tint_opacity}" '
         f'stroke="{theme.frame}"{dashes}/>'
     )
-    x, y, step = TITLE_AT
+    _, y, step = TITLE_AT
     for count, words in enumerate(lines):
-        at = x
-        for text, tone in words:
-            parts.append(text_svg(at, y + count * step, text, TITLE, tone, theme))
-            at += text_width(text, TITLE, tone == "strong") + 5
+        parts += [text_svg(x, y + count * step, text, TITLE, tone, theme) for x, text, tone in title_places(words)]
     return "".join(parts)
+
+
+def title_places(words: Words) -> list[tuple[float, str, str]]:
+    """Where each piece of a line of a title starts."""
+    found, at = [], TITLE_AT[0]
+    for text, tone in words:
+        found.append((at, text, tone))
+        at += text_width(text, TITLE, tone == "strong") + 5
+    return found
 
 
 def line_path(points: list[Point]) -> str:

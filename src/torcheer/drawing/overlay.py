@@ -80,17 +80,20 @@ NAMES = {
 
 def colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
     """The colours asked for, None for the families'."""
-    if way not in WAYS:
-        raise BadArgument(f"colour_by={way!r}: use one of {', '.join(WAYS)}")
     if way == "kind":
         return None
-    values = [_value(history, item, way) for item in items]
+    values = values_of(history, items, way)
     if way == "gradient" and all(value is None for value in values):
         raise BadArgument(
             "colour_by='gradient': this history holds no gradients. Capture with save_gradients=True, then call "
             "history.backward(loss) before drawing."
         )
     return Colouring(way, values)
+
+
+def values_of(history: ModelHistory, items: list[Item], way: str) -> list[float | None]:
+    """A number for each item, None where nothing is known."""
+    return [_value(history, item, way) for item in items]
 
 
 def _value(history: ModelHistory, item: Item, way: str) -> float | None:

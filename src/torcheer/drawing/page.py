@@ -12,13 +12,13 @@ from typing import Any
 
 from torcheer.drawing.boxes import Box
 from torcheer.drawing.colours import DARK, FAMILIES, LIGHT, RAMP
-from torcheer.drawing.faces import TITLE, draw_face
-from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
-from torcheer.drawing.glyphs import dark_rules, leaf_svg
+from torcheer.drawing.faces import draw_face
+from torcheer.drawing.fonts import FAMILY, font_face_css
+from torcheer.drawing.glyphs import dark_rules, leaf_svg, title_places
 from torcheer.drawing.items import Face, Item, label_of
 from torcheer.drawing.layout import Layout
 from torcheer.drawing.legend import legend_entries
-from torcheer.drawing.overlay import NAMES, WAYS, Colouring, colouring
+from torcheer.drawing.overlay import NAMES, WAYS, values_of
 from torcheer.drawing.picture import METRICS, Picture, title_lines, title_of
 from torcheer.drawing.plans import Plan
 from torcheer.history import ModelHistory
@@ -169,13 +169,10 @@ class _Tables:
         if key not in self.known:
             self.known[key] = len(self.titles)
             size = title_of(name, plan, down)
-            lines = []
-            for words in title_lines(name, plan, down):
-                at, line = 9.0, []
-                for text, tone in words:
-                    line.append([round(at, 1), text, tone])
-                    at += text_width(text, TITLE, tone == "strong") + 5
-                lines.append(line)
+            lines = [
+                [[round(x, 1), text, tone] for x, text, tone in title_places(words)]
+                for words in title_lines(name, plan, down)
+            ]
             self.titles.append({"width": size.width if size else 0, "lines": lines})
         return self.known[key]
 
@@ -260,16 +257,7 @@ def _overlays(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
     """For each way to colour that there is something to say about: a value per item, or null."""
     found: dict[str, Any] = {}
     for way in WAYS[1:]:
-        colour = _try_colouring(history, items, way)
-        if colour:
-            found[way] = [None if value is None else float(f"{value:.4g}") for value in colour.values]
+        values = values_of(history, items, way)
+        if any(value is not None for value in values):
+            found[way] = [None if value is None else float(f"{value:.4g}") for value in values]
     return found
-
-
-def _try_colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
-    from torcheer.errors import BadArgument
-
-    try:
-        return colouring(history, items, way)
-    except BadArgument:
-        return None
