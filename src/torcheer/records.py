@@ -93,6 +93,29 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of a readable backward pass: what ran forward, and what its rule made of the gradient."""
+
+    index: int  # order of execution; what it reads comes before it
+    name: str  # "tanh"; of a parameter its name in the model
+    kind: str  # "op", "parameter" (a leaf that gathers a gradient) or "constant" (anything else that was read)
+    title: str = ""  # "Linear layer (98 X 1)": what a person calls it; "" where that is the name
+    parents: tuple[Edge, ...] = ()  # steps whose values it read
+    saved: tuple[int, ...] = ()  # steps whose values its rule reads again in backward; its own index: its result
+    formula: str = ""  # LaTeX: r"\bar x = \bar y\,(1 - y^2)"
+    why: str = ""  # one sentence
+    modules: tuple[ModuleCall, ...] = ()  # modules and composites it ran inside, outermost first
+    source: Source | None = None
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    bytes: int = 0
+    borrowed: bool = False  # torch's own rule was used
+    value: Any = None  # its result, where it is still there
+    gradient: Any = None  # what arrived at its result, the loss's own 1 included
+    passed: tuple[Any, ...] = ()  # what its rule sent to each parent, None where nothing
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleInfo:
     """A module of the model, called or not."""
 
