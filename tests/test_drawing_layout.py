@@ -42,7 +42,7 @@ def random_items(random: Random, count: int, chance: float, loops: int) -> list[
         item.kind = random.choice(("view", "add", "conv2d", "transpose"))
         item.body = random.choice(("", "3×3 pad 1"))
         item.shapes = ((1, 2),) * random.choice((1, 1, 1, 3))
-        item.grad = (random.random() < 0.7,) * len(item.shapes)
+        item.carries = (int(random.random() < 0.7),) * len(item.shapes)
         nets = {}
         for _ in range(random.choice((1, 1, 1, 2, 2, 3, 6))):
             if items:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torcheer.drawing.draw import Drawing, draw_history
+from torcheer.drawing.draw import draw_history
+from torcheer.drawing.drawing import Drawing
 from torcheer.drawing.style import Style
 from torcheer.drawing.text import draw_text
 

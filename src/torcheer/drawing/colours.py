@@ -21,6 +21,8 @@ class Theme(NamedTuple):
     loop: str
     alarm: str
     mix: float  # how much of the paper is in a family's fill
+    gradient: str  # lines and rules of the backward pass
+    kept: str  # lines to what is kept for it
 
 
 LIGHT = Theme(
@@ -36,6 +38,8 @@ LIGHT = Theme(
     "#b3261e",
     "#c62828",
     0.86,
+    "#b5127d",
+    "#7a6a9e",
 )
 DARK = Theme(
     "#14171b",
@@ -50,6 +54,8 @@ DARK = Theme(
     "#ff8a80",
     "#ff6b6b",
     0.8,
+    "#ff8fd0",
+    "#a79bd1",
 )
 
 # Near Okabe and Ito's colours; the tests see to it that they stay apart for colour-blind eyes.
@@ -80,6 +86,11 @@ def family_colours(family: str, theme: Theme) -> tuple[str, str]:
     if strong is None:
         return theme.card, theme.frame
     return mix(strong, theme.card, theme.mix), strong if theme is LIGHT else mix(strong, "#ffffff", 0.25)
+
+
+def gradient_fill(theme: Theme) -> str:
+    """What the boxes of backward rules are filled with."""
+    return mix(theme.gradient, theme.card, 0.93 if theme is LIGHT else 0.86)
 
 
 def ink_on(fill: str) -> str:

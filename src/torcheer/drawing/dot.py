@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torcheer.drawing.colours import LIGHT, family_colours
+from torcheer.drawing.colours import LIGHT, family_colours, gradient_fill
+from torcheer.drawing.items import GRADIENT, KEPT, STILL, Item
 from torcheer.drawing.picture import Picture, View
 from torcheer.drawing.words import shape_text
 
 SHAPES = {"input": "oval", "output": "oval", "pill": "oval", "merge": "circle", "parameter": "note", "buffer": "note"}
+EDGES = {
+    GRADIENT: f' dir=back color="{LIGHT.gradient}"',  # it ranks as the forward pass does, and points the other way
+    KEPT: f' style=dotted color="{LIGHT.kept}"',
+}
 
 
 def write_dot(picture: Picture, name: str) -> str:
@@ -57,8 +62,12 @@ def _look(view: View) -> str:
     face = view.face
     title = " ".join(word for word in (view.name, face.kind, f"×{face.times}" if face.times > 1 else "") if word)
     fill, line = family_colours(face.family, LIGHT)
+    if face.look == "gradient":
+        fill, line = gradient_fill(LIGHT), LIGHT.gradient
     shape = SHAPES.get(face.look, "box")
-    label = _quoted("\\n".join(part for part in (_escaped(title), _escaped(face.body)) if part), ready=True)
+    label = _quoted(
+        "\\n".join(part for part in (_escaped(title), *map(_escaped, face.body.split("\n"))) if part), ready=True
+    )
     return f'label={label} shape={shape} fillcolor="{face.fill or fill}" color="{face.stroke or line}"'
 
 
@@ -82,8 +91,13 @@ def _edges(picture: Picture, members: _Members) -> list[str]:
             more = f" headlabel={_quoted(name)}" if name else ""
             more += f' taillabel="{output}"' if len(shapes) > 1 else ""
             more += " constraint=false style=dashed" if loop else ""
+            more += EDGES.get(_carries(items[origin], output), "")
             found[f"  {source} -> {target} [label={_quoted(shape)}{more}];"] = None
     return list(found)
+
+
+def _carries(item: Item, output: int) -> int:
+    return item.carries[output] if output < len(item.carries) else STILL
 
 
 def _escaped(text: str) -> str:

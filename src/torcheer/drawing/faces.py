@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torcheer.drawing.boxes import Box
 from torcheer.drawing.fonts import text_width
+from torcheer.drawing.formulas import typeset
 from torcheer.drawing.items import Face
 
 TITLE, BODY, NOTE = 11.5, 10.0, 10.0  # font sizes
@@ -33,9 +34,12 @@ SHAPES = {
     "output": Shape(24, 12, 14, TITLE, False, False),
     "parameter": Shape(18, 2, 8, 10, False, False),
     "buffer": Shape(18, 2, 8, 10, False, False),
+    "constant": Shape(18, 9, 9, 10, False, False),
+    "gradient": Shape(21, 5, 9, 10, False, False),
     "stop": Shape(24, 4, 10, TITLE, False, True),
 }
 BODY_LINE = 14.0
+FORMULA, FORMULA_LINE = 11.5, 16.0
 SHEETS = 6.0  # how far the sheets of a stack show below the first
 
 
@@ -73,6 +77,11 @@ def draw_face(name: str, face: Face, down: bool = True) -> Drawn:
         runs.append(Run(shape.inset, shape.height + BODY_LINE - 6.5, face.body, BODY, "soft"))
         width = max(width, text_width(face.body, BODY) + 2 * shape.inset)
         height += BODY_LINE
+    elif face.body and face.look == "gradient":
+        rule, width = _rule(face.body, x + 7, base)
+        runs += rule
+        width += shape.inset
+        height += FORMULA_LINE * face.body.count("\n")
     elif face.body:
         runs.append(Run(x + 6, base, face.body, BODY, "soft"))
         width = x + 6 + text_width(face.body, BODY) + shape.inset
@@ -108,12 +117,24 @@ def draw_face(name: str, face: Face, down: bool = True) -> Drawn:
     return Drawn(box, tuple(runs), face.badge)
 
 
+def _rule(body: str, x: float, base: float) -> tuple[list[Run], float]:
+    """Formulas below each other, and how far they reach."""
+    runs: list[Run] = []
+    reach = x
+    for count, line in enumerate(body.split("\n")):
+        pieces, width = typeset(line, FORMULA)
+        y = base + count * FORMULA_LINE
+        runs += [Run(x + one.x, y + one.y, one.text, one.size, "strong" if one.bold else "plain") for one in pieces]
+        reach = max(reach, x + width)
+    return runs, reach
+
+
 def _title(name: str, face: Face) -> list[tuple[str, str]]:
     words = []
     if name:
         words.append((name, "strong"))
     if face.kind:
-        words.append((face.kind, "soft" if name else "plain"))
+        words.append((face.kind, "soft" if name or face.look in ("gradient", "constant") else "plain"))
     if face.look in ("input", "output"):
         words = [(text, "strong") for text, _ in words]
     if face.times > 1:

@@ -55,3 +55,4 @@ class Advances(dict[str, int]):
 _table = json.loads((FOLDER / "advances.json").read_text(encoding="utf-8"))
 REGULAR = Advances(zip(_table["characters"], _table["Regular"]))
 BOLD = Advances(zip(_table["characters"], _table["Bold"]))
+CHARACTERS = frozenset(_table["characters"])  # those that the font has

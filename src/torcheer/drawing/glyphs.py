@@ -6,15 +6,23 @@ from functools import lru_cache
 from html import escape
 
 from torcheer.drawing.boxes import Box, Point
-from torcheer.drawing.colours import DARK, FAMILIES, Theme, family_colours, ink_on
+from torcheer.drawing.colours import DARK, FAMILIES, Theme, family_colours, gradient_fill, ink_on
 from torcheer.drawing.faces import SHAPES, SHEETS, TITLE, draw_face
 from torcheer.drawing.fonts import text_width
-from torcheer.drawing.items import Face
+from torcheer.drawing.items import FLOWS, GRADIENT, KEPT, Face
 from torcheer.drawing.paper import UNPRINTABLE
 
 ROUND = 5.0  # the radius of an edge's corners
 HEAD = (6.0, 3.2)  # length and half width of an arrow's head
 TITLE_AT = (9.0, 15.0, 14.0)  # where the title of a frame starts, and how far apart its lines are
+
+STROKES = {
+    "edge": "",
+    "still": "4 3",
+    "loop": "",
+    "gradient": "",
+    "kept": "1.5 2.5",
+}  # the kinds of lines, and their dashes
 
 Words = list[tuple[str, str]]  # pieces of text, each with its tone
 
@@ -57,7 +65,8 @@ def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str =
     if sheets:
         sheet = f'{size} fill="{theme.card}" stroke="{theme.frame}"'
         parts += [f'<rect class="sheet" x="{n}" y="{n}" {sheet}/>' for n in ("6", "3")]
-    dashes = ' stroke-dasharray="3 2"' if face.look == "buffer" or "unseen" in face.marks else ""
+    dashed = face.look in ("buffer", "constant") or "unseen" in face.marks or "borrowed" in face.marks
+    dashes = ' stroke-dasharray="3 2"' if dashed and not face.folded else ""
     kind = "" if face.fill or fill else f'class="{_class(face)}" '
     parts.append(f'<rect {kind}{size} fill="{fill or own_fill}" stroke="{line}"{dashes}/>')
     if shape.bar and face.family and not fill and not face.folded:
@@ -89,7 +98,10 @@ def _paint(face: Face, theme: Theme) -> tuple[str, str]:
         "output": theme.ink,
         "parameter": family_colours("linear", theme)[1],
         "buffer": theme.soft,
+        "constant": theme.frame,
+        "gradient": theme.gradient,
     }
+    fill = gradient_fill(theme) if face.look == "gradient" else fill
     line = theme.loop if "edited" in face.marks else lines.get(face.look, line)
     return face.fill or fill, face.stroke or line
 
@@ -143,6 +155,27 @@ def line_path(points: list[Point]) -> str:
     return "".join(parts)
 
 
+def edge_kind(back: bool, carries: int, flowing: bool) -> str:
+    """Which of the strokes an edge has; where no gradient flows anywhere, that is not said of every edge."""
+    if carries in (GRADIENT, KEPT):
+        return "gradient" if carries == GRADIENT else "kept"
+    return "loop" if back else "edge" if carries == FLOWS or not flowing else "still"
+
+
+def line_colour(kind: str, theme: Theme) -> str:
+    """What a kind of line is drawn in."""
+    return {"edge": theme.line, "still": theme.faint, "loop": theme.loop}.get(kind) or str(getattr(theme, kind))
+
+
+def stroke_svg(kind: str, outline: str, theme: Theme, width: str = "1.2") -> str:
+    """A line."""
+    dashes = f' stroke-dasharray="{STROKES[kind]}"' if STROKES[kind] else ""
+    return (
+        f'<path class="{kind}" d="{outline}" fill="none" stroke="{line_colour(kind, theme)}" stroke-width="{width}"'
+        f"{dashes}/>"
+    )
+
+
 def arrow_path(points: list[Point]) -> tuple[str, list[Point]]:
     """A head at the end of an edge, and the edge cut short under it."""
     before, (x, y) = points[-2], points[-1]
@@ -164,8 +197,8 @@ def _towards(start: Point, end: Point, far: float) -> Point:
     return start[0] + (end[0] - start[0]) * far / length, start[1] + (end[1] - start[1]) * far / length
 
 
-def dark_rules(scope: str = "") -> str:
-    """Rules that turn the light attributes dark, for everything below `scope`."""
+def dark_rules(scope: str = "", *, backward: bool = False) -> str:
+    """Rules that turn the light attributes dark, for everything below `scope`; those of a backward pass on request."""
     theme = DARK
     rules = {
         ".paper": f"fill:{theme.paper}",
@@ -187,6 +220,14 @@ def dark_rules(scope: str = "") -> str:
         ".badge": f"stroke:{theme.soft}",
         ".more": f"stroke:{theme.soft}",
     }
+    if backward:
+        rules |= {
+            ".gradient": f"stroke:{theme.gradient}",
+            ".head-gradient": f"fill:{theme.gradient}",
+            ".kept": f"stroke:{theme.kept}",
+            ".head-kept": f"fill:{theme.kept}",
+            ".look-gradient": f"fill:{gradient_fill(theme)};stroke:{theme.gradient}",
+        }
     for family in FAMILIES:
         fill, line = family_colours(family, theme)
         rules[f".f-{family}"] = f"fill:{fill};stroke:{line}"

@@ -12,11 +12,17 @@ from torcheer.records import ModuleCall, Stored
 
 Net = tuple[int, int]  # an item and which of its results
 
+STILL, FLOWS, GRADIENT, KEPT = range(4)  # what a net carries: a value without or with a gradient, a gradient on its way
+# back (its lines are drawn against the layout), a value that is kept for backward
+
+SUM = "+="  # written where gradients of several uses meet
+
 
 class Face(NamedTuple):
     """All that is seen of an item or a folded box, but for its name: equal faces look the same."""
 
-    look: str  # "module", "op", "pill", "merge", "input", "output", "parameter", "buffer", "stop"
+    look: str  # "module", "op", "pill", "merge", "input", "output", "parameter", "buffer", "constant",
+    # "gradient", "stop"
     kind: str  # the class or function
     body: str = ""
     family: str = ""
@@ -24,7 +30,7 @@ class Face(NamedTuple):
     entries: tuple[str, ...] = ()  # the name at each entry, "" for none
     exits: tuple[str, ...] = ()  # the shape at each exit, "" for none
     badge: str = ""  # shared weights carry the same one
-    marks: tuple[str, ...] = ()  # of "frozen", "partly frozen", "edited", "unseen"
+    marks: tuple[str, ...] = ()  # of "frozen", "partly frozen", "edited", "unseen", "borrowed"
     fill: str = ""  # colours a user's function asked for
     stroke: str = ""
     folded: bool = False  # a box with something in it
@@ -47,7 +53,7 @@ class Item:
     parameters: int = 0  # numbers in those it holds
     states: frozenset[bool] = frozenset()  # whether they are trained
     stored: tuple[Stored, ...] = ()
-    grad: tuple[bool, ...] = ()  # whether gradients flow through each result
+    carries: tuple[int, ...] = ()  # what each result is: STILL, FLOWS, GRADIENT or KEPT
     parents: list[tuple[Net, str]] = field(default_factory=list)  # and the name of the argument
     badge: str = ""
     fill: str = ""
@@ -56,11 +62,13 @@ class Item:
     form: int = -1  # the same number for the same function, settings and results; -1 for none
     varies: bool = False  # the shapes of later passes are others
     label: str = ""  # what is known of it besides, where it stands for no operation
+    notes: tuple[str, ...] | None = None  # what to write at each result, where that is not its shape
+    pair: int = -1  # of an operation its backward rule and the other way round: they stand side by side
 
     @property
     def plain(self) -> bool:
         """Whether it only gives its input another form."""
-        return self.look == "pill" and self.kind.rstrip("_") in PLAIN_RESHAPES
+        return self.look == "pill" and self.pair < 0 and self.kind.rstrip("_") in PLAIN_RESHAPES
 
 
 def label_of(history: ModelHistory, item: Item) -> str:
@@ -71,11 +79,25 @@ def label_of(history: ModelHistory, item: Item) -> str:
     return layers.all[layers.of[item.ops[0]]].label if len(item.ops) > 1 else layers.label(item.ops[0])
 
 
+def labels_of(history: ModelHistory, item: Item) -> tuple[str, ...]:
+    """The names of all its passes."""
+    return tuple([history.facts.layers.label(index) for index in item.ops])
+
+
+def note_at(item: Item, output: int) -> str:
+    """What is written where a result leaves a folded box: its shape, unless the item says otherwise."""
+    if item.notes is not None:
+        return item.notes[output] if output < len(item.notes) else ""
+    return shape_text(item.shapes[output]) if output < len(item.shapes) else ""
+
+
 def face_of(item: Item, exits: list[int], told: bool) -> Face:
     """What is seen of an item; `exits` are the results that are read, `told` says that their shapes matter."""
     shapes = item.shapes
-    if not told or not exits:
-        notes: tuple[str, ...] = ("",) * len(exits)
+    if item.notes is not None:
+        notes: tuple[str, ...] = tuple([note_at(item, n) for n in exits])
+    elif not told or not exits:
+        notes = ("",) * len(exits)
     else:
         several = len(exits) > 1 or exits[0] > 0
         more = " …" if item.varies else ""

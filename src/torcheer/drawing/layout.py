@@ -7,10 +7,13 @@ into coordinates whenever the sizes of its children change (docs/layout.md says 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from torcheer.drawing.items import FLOWS, KEPT
+
+NO_PAIRS: Mapping[int, int] = {}
 Edge = tuple[int, int, int, int]  # from node, its exit, to node, its entry
 
 
@@ -47,20 +50,24 @@ class Layout:
 
 
 def arrange(
-    entries: int, children: int, exits: int, edges: list[Edge], merges: set[int], flows: Sequence[int] = ()
-) -> Layout:
+    entries: int, children: int, exits: int, edges: list[Edge], merges: set[int], flows: Sequence[int] = (),
+    pairs: Mapping[int, int] = NO_PAIRS,
+) -> Layout:  # fmt: skip
     """Give every node a row and a column, every long edge a lane.
 
     Nodes are numbered entries, children in order of running, exits. `merges` are children that may be entered from the
-    side; `flows` says for each edge whether gradients flow: those make the straight lines. An edge to the same or an
+    side; `flows` says what each edge carries: values through which gradients flow make the straight lines, what is only
+    kept makes none. `pairs` says beside which earlier node another stands, never above it. An edge to the same or an
     earlier node is a loop.
     """
-    flowing = {(edge[0], edge[2]) for edge, flow in zip(edges, flows) if flow}
+    flowing = {(edge[0], edge[2]) for edge, flow in zip(edges, flows) if flow == FLOWS}
     count = entries + children + exits
     forward = [edge for edge in edges if edge[0] < edge[2]]
-    rows, row_count = _rows(entries, children, exits, forward)
-    chains, chain_of, next_of, lengths = _chains(entries, count, forward, rows, flowing)
-    anchors, leads = _hang(count, forward, next_of)
+    rows, row_count = _rows(entries, children, exits, forward, pairs)
+    kept = {edge for edge, flow in zip(edges, flows) if flow == KEPT}
+    lines = [edge for edge in forward if edge not in kept] if kept else forward
+    chains, chain_of, next_of, lengths = _chains(entries, count, lines, rows, flowing)
+    anchors, leads = _hang(count, lines, next_of)
     columns, ends = _columns(count, forward, rows, chains, chain_of, lengths, next_of, anchors, leads, merges)
     routes, column_count, columns = _routes(edges, rows, columns, next_of, ends, merges)
     return Layout(
@@ -69,7 +76,9 @@ def arrange(
     )  # fmt: skip
 
 
-def _rows(entries: int, children: int, exits: int, forward: list[Edge]) -> tuple[list[int], int]:
+def _rows(
+    entries: int, children: int, exits: int, forward: list[Edge], pairs: Mapping[int, int]
+) -> tuple[list[int], int]:
     """Each node one below the lowest of its parents; one without parents just above its first child."""
     count = entries + children + exits
     rows = [0] * entries + [1] * (children + exits)
@@ -77,6 +86,8 @@ def _rows(entries: int, children: int, exits: int, forward: list[Edge]) -> tuple
     for source, _, target, _ in forward:
         parents[target].append(source)
     for node in range(entries, count):
+        if node in pairs:
+            rows[node] = rows[pairs[node]]
         for parent in parents[node]:
             if rows[parent] >= rows[node]:
                 rows[node] = rows[parent] + 1

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from torcheer.drawing.colours import FAMILIES, Theme, family_colours
+from torcheer.drawing.colours import FAMILIES, Theme, family_colours, gradient_fill
 from torcheer.drawing.families import NAMES
+from torcheer.drawing.glyphs import stroke_svg
+from torcheer.drawing.items import SUM, Face
 from torcheer.drawing.overlay import Colouring
 
 LINES = {
     "edge": "gradients flow",
     "still": "no gradients",
     "loop": "runs again (loop)",
+    "gradient": "gradient, backward",
+    "kept": "kept for backward",
 }
+FORWARD = "value, forward"  # what "edge" means where the backward pass is drawn too
 
 
 def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None) -> list[tuple[str, str]]:
@@ -22,12 +27,11 @@ def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None)
         if family in seen:
             fill, line = family_colours(family, theme)
             found.append((_box(f"f-{family}", fill, line), NAMES[family]))
-    colours = {"edge": theme.line, "still": theme.faint, "loop": theme.loop}
+    both = "gradient" in seen
     for kind, words in LINES.items():
-        if kind in seen and (kind != "edge" or "still" in seen):
-            dashes = ' stroke-dasharray="4 3"' if kind == "still" else ""
-            path = f'<path class="{kind}" d="M0 6h16" fill="none" stroke="{colours[kind]}" stroke-width="1.4"{dashes}/>'
-            found.append((path, words))
+        if kind in seen and (kind != "edge" or both or "still" in seen):
+            words = FORWARD if kind == "edge" and both else words
+            found.append((stroke_svg(kind, "M0 6h16", theme, "1.4"), words))
     marks = {
         "parameter": (_box("card look-parameter", theme.card, family_colours("linear", theme)[1]), "parameter"),
         "buffer": (_box("card look-buffer", theme.card, theme.soft, ' stroke-dasharray="3 2"'), "buffer"),
@@ -55,8 +59,37 @@ def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None)
         ),
         "edited": (_box("", theme.card, theme.loop), "edited"),
         "stop": (_box("card look-stop", theme.card, theme.alarm), "stopped here"),
+        "rule": (
+            _box("card look-gradient", gradient_fill(theme), theme.gradient),
+            "rule: what becomes of the gradient",
+        ),
+        "sum": (_plus(theme), "gradients of several uses add up"),
+        "constant": (
+            _box("card look-constant", theme.card, theme.frame, ' stroke-dasharray="3 2"'),
+            "gets no gradient",
+        ),
+        "borrowed": (
+            _box("card look-gradient", gradient_fill(theme), theme.gradient, ' stroke-dasharray="3 2"'),
+            "torch's own rule",
+        ),
     }
     return found + [entry for mark, entry in marks.items() if mark in seen]
+
+
+def marks_of(face: Face) -> list[str]:
+    """What of a face the legend may have to explain."""
+    return [
+        "rule" if face.look == "gradient" else face.look,
+        *face.marks,
+        "folded" if face.folded else "",
+        "shared" if face.badge else "",
+        "stack" if face.folded and face.times > 1 else "",
+        "sum" if SUM in face.exits else "",
+    ]
+
+
+def _plus(theme: Theme) -> str:
+    return f'<text class="soft" y="9.5" font-size="10" font-weight="600" fill="{theme.soft}">+=</text>'
 
 
 def _box(kind: str, fill: str, line: str, more: str = "") -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from base64 import b64encode
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,32 @@ from torcheer.drawing.colours import DARK, FAMILIES, LIGHT, RAMP
 from torcheer.drawing.faces import draw_face
 from torcheer.drawing.fonts import FAMILY, font_face_css
 from torcheer.drawing.glyphs import dark_rules, leaf_svg, title_places
-from torcheer.drawing.items import Face, Item, label_of
+from torcheer.drawing.items import GRADIENT, Face, Item
 from torcheer.drawing.layout import Layout
-from torcheer.drawing.legend import legend_entries
-from torcheer.drawing.overlay import NAMES, WAYS, values_of
+from torcheer.drawing.legend import legend_entries, marks_of
+from torcheer.drawing.overlay import NAMES
 from torcheer.drawing.picture import METRICS, Picture, title_lines, title_of
 from torcheer.drawing.plans import Plan
-from torcheer.history import ModelHistory
-from torcheer.history.sizes import human_bytes
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:"
 )
+Facts = tuple[str, str, list[tuple[str, str]]]  # of an item: its label, the address around it, pairs to show
 WRITE = json.JSONEncoder(separators=(",", ":")).encode
 SCRIPT = Path(__file__).with_name("page") / "graph.js"
 
 
-def write_html(history: ModelHistory, picture: Picture, *, header: list[str], theme: str, colour_by: str) -> str:
-    """The whole page; nothing in it is loaded from elsewhere, and its policy forbids that too."""
-    data = page_data(history, picture, header=header, theme=theme, colour_by=colour_by)
+def write_html(
+    picture: Picture, *, header: list[str], theme: str, colour_by: str, facts: Callable[[Item], Facts],
+    overlays: dict[str, Any],
+) -> str:  # fmt: skip
+    """The whole page; nothing in it is loaded from elsewhere, and its policy forbids that too.
+
+    `facts` tells of an item what stands beside the drawing, `overlays` holds a value per item for each way to colour.
+    """
+    data = page_data(picture, header=header, theme=theme, colour_by=colour_by)
+    # What the page reads after it has shown itself: the overlays on one line, then a line for each item.
+    details = "\n".join([WRITE(overlays), *(WRITE(facts(item)) for item in picture.scene.items)])
     title = escape(header[0] if header else "model")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -43,7 +51,7 @@ def write_html(history: ModelHistory, picture: Picture, *, header: list[str], th
         '<body><div id="torcheer"><p role="status">Opening the drawing …</p>'
         "<noscript>This drawing folds and unfolds with JavaScript, which is off here.</noscript></div>\n"
         f"{_packed('data', WRITE(data))}\n"
-        f"{_packed('details', _details(history, picture))}\n"
+        f"{_packed('details', details)}\n"
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script></body></html>\n"
     )
 
@@ -53,18 +61,22 @@ def _packed(name: str, text: str) -> str:
     return f'<script type="application/octet-stream" id="{name}">{packed}</script>'
 
 
-def page_data(
-    history: ModelHistory, picture: Picture, *, header: list[str], theme: str, colour_by: str
-) -> dict[str, Any]:
+def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str) -> dict[str, Any]:
     """All that the page needs to show itself, as plain JSON; web/src/graph/data.ts says what each field means."""
     scene = picture.scene
     tables = _Tables()
     plans = [tables.plan(plan) for plan in scene.plans]
+    with_edge = ("gradient",) if any(GRADIENT in plan.flows for plan in scene.plans) else ("still",)
     return {
         "version": 1,
         "header": [line for line in header if not re.fullmatch(r"\d+ levels? shown", line)],  # it changes here
         "theme": theme,
-        "colours": {"light": LIGHT._asdict(), "dark": DARK._asdict(), "dark_rules": dark_rules(".dark"), "ramp": RAMP},
+        "colours": {
+            "light": LIGHT._asdict(),
+            "dark": DARK._asdict(),
+            "dark_rules": dark_rules(".dark", backward=True),
+            "ramp": RAMP,
+        },
         "metrics": METRICS._asdict(),
         "flowing": scene.flowing,
         "root": scene.root.number,
@@ -75,16 +87,10 @@ def page_data(
         "colour_by": colour_by,
         "colour_names": NAMES,
         "legend": {
-            mark: legend_entries({mark, "still"} if mark == "edge" else {mark}, LIGHT, None)[:1]
+            mark: legend_entries({mark, *with_edge} if mark == "edge" else {mark}, LIGHT, None)[:1]
             for mark in (*FAMILIES, *OTHER_MARKS)
         },
     }
-
-
-def _details(history: ModelHistory, picture: Picture) -> str:
-    """What the page reads after it has shown itself: the overlays on one line, then a line for each item."""
-    items = picture.scene.items
-    return "\n".join([WRITE(_overlays(history, items)), *(WRITE(_item(history, item)) for item in items)])
 
 
 OTHER_MARKS = (
@@ -100,6 +106,12 @@ OTHER_MARKS = (
     "stop",
     "folded",
     "unseen",
+    "gradient",
+    "kept",
+    "rule",
+    "sum",
+    "constant",
+    "borrowed",
 )
 
 
@@ -140,14 +152,6 @@ class _Tables:
         key = (name, face)
         if key not in self.known:
             self.known[key] = len(self.leaves)
-            marks = [
-                face.family,
-                face.look,
-                *face.marks,
-                "folded" if face.folded else "",
-                "shared" if face.badge else "",
-                "stack" if face.folded and face.times > 1 else "",
-            ]
             self.leaves.append(
                 {
                     "boxes": [box_data(draw_face(name, face, down).box) for down in (True, False)],
@@ -159,7 +163,7 @@ class _Tables:
                     "badge": face.badge,
                     "entries": face.entries,
                     "exits": face.exits,
-                    "marks": [mark for mark in marks if mark],
+                    "marks": list(filter(None, (face.family, *marks_of(face)))),
                 }
             )
         return self.known[key]
@@ -218,46 +222,3 @@ def _open(picture: Picture) -> list[str]:
                     here += f"/{len(inner.stack.parts) - 1}"
                 stack.append((inner, here))
     return sorted(found)
-
-
-def _item(history: ModelHistory, item: Item) -> list[Any]:
-    """Label, address, details to show beside the drawing."""
-    facts = history.facts
-    details: list[tuple[str, str]] = []
-    if item.ops:
-        op = facts.ops[item.ops[0]]
-        details += [("function", op.function or op.name)] if op.kind == "op" else []
-        details += [
-            ("result", f"{meta.shape} {meta.dtype.removeprefix('torch.')} on {meta.device}, {human_bytes(meta.bytes)}")
-            for meta in op.outputs[:6]
-        ]
-        details += [("passes", str(len(item.ops)))] if len(item.ops) > 1 else []
-        details += (
-            [("time", f"{sum(facts.ops[n].elapsed_secs for n in item.ops) * 1e6:,.0f} µs")] if op.kind == "op" else []
-        )
-        flops = facts.flops[op.index]
-        details += [("flops", f"{flops * len(item.ops):,}")] if flops else []
-        details += [("gradient", op.grad_fn)] if op.grad_fn else []
-        details += (
-            [("arguments", ", ".join(f"{'.'.join(map(str, where))}={value}" for where, value in op.settings)[:300])]
-            if op.settings
-            else []
-        )
-        details += [("source", f"{op.source.file}:{op.source.line} in {op.source.function}")] if op.source else []
-        details += [("edited", op.edited)] if op.edited else []
-        details += [("note", op.note)] if op.note else []
-    for one in item.stored[:12]:
-        state = ("" if one.trainable else ", frozen") if one.kind == "parameter" else ""
-        details.append((one.kind, f"{one.name} {one.shape}{state}"))
-    around = item.path[-1].address if item.path else ""
-    return [label_of(history, item) or item.name, around, [list(pair) for pair in details]]
-
-
-def _overlays(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
-    """For each way to colour that there is something to say about: a value per item, or null."""
-    found: dict[str, Any] = {}
-    for way in WAYS[1:]:
-        values = values_of(history, items, way)
-        if any(value is not None for value in values):
-            found[way] = [None if value is None else float(f"{value:.4g}") for value in values]
-    return found

@@ -19,9 +19,9 @@ from torcheer.drawing.groups import (
     stacks,
     wrap,
 )
-from torcheer.drawing.items import Face, Item, Net, face_of
+from torcheer.drawing.items import STILL, Face, Item, Net, face_of, note_at
 from torcheer.drawing.layout import Edge, Layout, arrange
-from torcheer.drawing.words import frozen_text, parameter_text, shape_text
+from torcheer.drawing.words import frozen_text, parameter_text
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +36,9 @@ class Plan:
     first: tuple[int, ...]  # where the items of each part start, counted from this box's first item
     size: int  # items in it at any depth
     layout: Layout
-    flows: tuple[int, ...]  # for each route: 1 where gradients flow, 0 where not
+    flows: tuple[
+        int, ...
+    ]  # for each route what it carries: 1 where gradients flow, 0 where not; 2 and 3 as in items.py
     alike: int  # the same number for boxes that differ only in where gradients flow
 
 
@@ -58,7 +60,7 @@ def plan_scene(items: list[Item]) -> Scene:
     root, around = sort_into_boxes(items)
     planner = _Planner(items, join(items, around))
     plan = planner.plan(root)
-    return Scene(plan, planner.plans, in_order(root), any(any(item.grad) for item in items))
+    return Scene(plan, planner.plans, in_order(root), any(any(item.carries) for item in items))
 
 
 class _Planner:
@@ -155,7 +157,7 @@ class _Planner:
             for n, part in enumerate(parts)
             if isinstance(part, Face) and part.look == "merge" and not any(part.entries)
         }
-        layout = arrange(count_in, count, count_out, edges, merges, flows)
+        layout = arrange(count_in, count, count_out, edges, merges, flows, _pairs(group, count_in))
         flow_of = dict(zip(edges, flows))
         first, size = [], 0
         for part in parts:
@@ -188,9 +190,9 @@ class _Planner:
         found.sort()
         edges, flows = [], []
         for stop, start, (number, output) in found:
-            grad = self.items[number].grad
+            carries = self.items[number].carries
             edges.append(start + stop)
-            flows.append(1 if output < len(grad) and grad[output] else 0)
+            flows.append(carries[output] if output < len(carries) else STILL)
         return edges, tuple(flows)
 
     def _told(self, item: Item, used: list[int]) -> bool:
@@ -227,11 +229,11 @@ class _Planner:
                 else:
                     group.parameters += member.parameters
         states = group.states
-        words = [f"{group.operations} ops"] if group.sort == "module" else []
+        words = [f"{group.operations} op{'' if group.operations == 1 else 's'}"] if group.sort == "module" else []
         if states:
             total = group.parameters + sum(count for _, count in group.shared)
             words.append(parameter_text(total, states))
-        exits = tuple(self._shape(net) for net in group.exits)
+        exits = tuple(note_at(self.items[number], output) for number, output in group.exits)
         return Face(
             "pill" if group.sort == "pill" else "module",
             group.kind,
@@ -244,6 +246,9 @@ class _Planner:
             folded=group.sort != "pill",
         )
 
-    def _shape(self, net: Net) -> str:
-        shapes = self.items[net[0]].shapes
-        return shape_text(shapes[net[1]]) if net[1] < len(shapes) else ""
+
+def _pairs(group: Group, shift: int) -> dict[int, int]:
+    """For each backward rule in a group its operation, both counted as `arrange` does."""
+    place = {member.number: shift + member.at for member in group.members if isinstance(member, Item)}
+    rules = [one for one in group.members if isinstance(one, Item) and one.look == "gradient"]
+    return {shift + one.at: place[one.pair] for one in rules if one.pair in place}

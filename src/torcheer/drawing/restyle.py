@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from torcheer.drawing.items import Item, Net
+from torcheer.drawing.items import FLOWS, STILL, Item, Net
 from torcheer.drawing.style import Style
-from torcheer.history import ModelHistory
 
 
 class Node(NamedTuple):
@@ -23,12 +22,12 @@ class Node(NamedTuple):
     parameters: int
 
 
-def restyled(history: ModelHistory, items: list[Item], style: Style) -> list[Item]:
-    """Ask the user's function about every item; what it skips is bridged."""
+def restyled(items: list[Item], style: Style, labels: Callable[[Item], tuple[str, ...]]) -> list[Item]:
+    """Ask the user's function about every item; what it skips is bridged. `labels` are an item's names."""
     assert style.node is not None
     skipped: set[int] = set()
     for item in items:
-        answer = style.ask(node_of(history, item))
+        answer = style.ask(node_of(item, labels(item)))
         if answer is False:
             skipped.add(item.number)
         elif answer:
@@ -44,13 +43,12 @@ def restyled(history: ModelHistory, items: list[Item], style: Style) -> list[Ite
         )
         item.parents = [((number[net[0]], net[1]), name) for net, name in bridged]
     for position, item in enumerate(kept):
-        item.number = position
+        item.number, item.pair = position, number.get(item.pair, -1)
     return kept
 
 
-def node_of(history: ModelHistory, item: Item) -> Node:
+def node_of(item: Item, labels: tuple[str, ...]) -> Node:
     """An item as a user's function sees it."""
-    labels = tuple(history.facts.layers.label(index) for index in item.ops)
     around = ".".join(part for part in (item.path[-1].address if item.path else "", item.name) if part)
     count = sum(one.count for one in item.stored if one.kind == "parameter")
     return Node(item.name, around, item.kind, item.look, item.family, labels, item.shapes, count)
@@ -65,4 +63,12 @@ def _behind(items: list[Item], net: Net, skipped: set[int], seen: set[int]) -> I
             yield net
         elif net[0] not in seen:
             seen.add(net[0])
-            stack.extend(parent for parent, _ in reversed(items[net[0]].parents))
+            kind = _kind(items, net)
+            stack.extend(parent for parent, _ in reversed(items[net[0]].parents) if _kind(items, parent) == kind)
+
+
+def _kind(items: list[Item], net: Net) -> int:
+    """Values are bridged to values, gradients to gradients."""
+    carries = items[net[0]].carries
+    found = carries[net[1]] if net[1] < len(carries) else FLOWS
+    return FLOWS if found == STILL else found

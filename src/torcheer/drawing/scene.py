@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from torcheer.drawing.families import family_of
-from torcheer.drawing.items import Item, Net
+from torcheer.drawing.items import FLOWS, STILL, Item, Net, labels_of
 from torcheer.drawing.restyle import restyled
 from torcheer.drawing.style import Style
 from torcheer.drawing.words import argument_names, body_text, frozen_text, parameter_text
@@ -23,7 +23,7 @@ def items_of(history: ModelHistory, *, rolled: bool, style: Style) -> list[Item]
     maker = _Maker(history, rolled)
     items = maker.items()
     _share(items)
-    return restyled(history, items, style) if style.node else items
+    return restyled(items, style, lambda item: labels_of(history, item)) if style.node else items
 
 
 class _Place(NamedTuple):
@@ -49,11 +49,11 @@ class _Form(NamedTuple):
     number: int
 
 
-def _look(op: Op, leaf: bool, family: str, body: str, several: bool) -> tuple[str, str]:
+def look_of(name: str, leaf: bool, family: str, body: str, several: bool) -> tuple[str, str]:
     """How an operation is drawn, and the function that is written in it."""
     if leaf:
-        return "pill" if op.name == "dropout" and body in ("off", "p 0") else "module", ""
-    name = op.name.strip("_") if op.name.startswith("__") else op.name
+        return "pill" if name == "dropout" and body in ("off", "p 0") else "module", ""
+    name = name.strip("_") if name.startswith("__") else name
     if family == "reshape" and not several:
         return "pill", name
     return "merge" if several and family in ("arithmetic", "reshape") else "op", name
@@ -71,7 +71,7 @@ class _Maker:
         counters = [index for index, op in enumerate(ops) if not op.parents and _is_upkeep(op)]
         self.upkeep = {index for index in counters if not self.facts.children[index]}
         stacks = _stacks(ops, self.upkeep)
-        self.leaf_modules = _leaf_modules(stacks)
+        self.leaf_modules = leaf_modules(stacks)
         self.ends = Counter(map(attrgetter("kind"), ops))
         self.found: list[Item] = []
         self.item_of: list[int] = [-1] * len(ops)
@@ -122,7 +122,7 @@ class _Maker:
             item.form = form.number
             if op.stored:
                 item.stored = tuple([one for one in op.stored if _holds(op, one, place.leaf)])
-        item.grad = tuple([meta.requires_grad for meta in op.outputs])
+        item.carries = tuple([FLOWS if meta.requires_grad else STILL for meta in op.outputs])
         if len(members) > 1:
             self._tell_passes(item, op, place)
         if op.edited or op.kind == "unseen":
@@ -154,7 +154,7 @@ class _Maker:
         family = "" if op.kind in ("input", "output") else family_of(op.name)
         body = body_text(op) if op.kind == "op" else ""
         bare = sum(not _holds(op, one, leaf) for one in op.stored)
-        look, kind = _look(op, leaf, family, body, len(op.parents) + bare > 1)
+        look, kind = look_of(op.name, leaf, family, body, len(op.parents) + bare > 1)
         held = [one for one in op.stored if one.kind == "parameter" and _holds(op, one, leaf)]
         count, states = sum(one.count for one in held), frozenset(one.trainable for one in held)
         if states and look not in ("pill", "merge"):
@@ -204,7 +204,7 @@ class _Maker:
                 if one.kind == "parameter":
                     item.parameters, item.states = one.count, frozenset({one.trainable})
                     item.body = parameter_text(item.parameters, item.states)
-                item.shapes, item.grad = (one.shape,), (one.trainable,)
+                item.shapes, item.carries = (one.shape,), (FLOWS if one.trainable else STILL,)
                 item.marks = ("frozen",) if one.kind == "parameter" and not one.trainable else ()
                 self.bare[key] = item.number
                 self.found.append(item)
@@ -330,7 +330,7 @@ def _stacks(ops: list[Op], upkeep: set[int]) -> dict[tuple[ModuleCall, ...], int
     return count
 
 
-def _leaf_modules(stacks: dict[tuple[ModuleCall, ...], int]) -> set[ModuleCall]:
+def leaf_modules(stacks: dict[tuple[ModuleCall, ...], int]) -> set[ModuleCall]:
     """Module calls in which exactly one operation ran, directly."""
     inner = {call for modules in stacks for call in modules[:-1]}
     return {modules[-1] for modules, number in stacks.items() if number == 1 and modules[-1] not in inner}

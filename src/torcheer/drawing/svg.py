@@ -8,15 +8,28 @@ from operator import attrgetter
 from torcheer.drawing.colours import DARK, LIGHT, Theme
 from torcheer.drawing.faces import NOTE
 from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
-from torcheer.drawing.glyphs import arrow_path, clean, dark_rules, frame_svg, leaf_svg, line_path, number, text_svg
+from torcheer.drawing.glyphs import (
+    arrow_path,
+    clean,
+    dark_rules,
+    edge_kind,
+    frame_svg,
+    leaf_svg,
+    line_colour,
+    line_path,
+    number,
+    stroke_svg,
+    text_svg,
+)
 from torcheer.drawing.items import Item
-from torcheer.drawing.legend import legend_entries
+from torcheer.drawing.legend import legend_entries, marks_of
 from torcheer.drawing.overlay import Colouring
 from torcheer.drawing.picture import Picture, View, title_lines, walk
 
 MARGIN = 20.0
 HEADER = 46.0
 BELOW = 26.0  # between the drawing and the legend
+BACKWARD = {"gradient", "kept"}  # what only a picture of a backward pass has
 
 
 def write_svg(
@@ -48,7 +61,8 @@ class _Writer:
         shift = (width - 2 * MARGIN - box.width) / 2
         size = f'width="{number(width)}" height="{number(height)}"'
         name = clean(header[0] if header else "model")
-        dark = f"@media (prefers-color-scheme: dark){{{dark_rules()}}}" if auto else ""
+        rules = dark_rules(backward=not BACKWARD.isdisjoint(self.seen))
+        dark = f"@media (prefers-color-scheme: dark){{{rules}}}" if auto else ""
         return "".join(
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {number(width)} {number(height)}" {size} ',
@@ -91,10 +105,7 @@ class _Writer:
         fill, ink = (self.colour.of(view, first) if self.colour else None) or ("", "")
         if face.family and not fill and not face.fill:
             self.seen[face.family] = None
-        stacked = "stack" if face.folded and face.times > 1 else ""
-        self.seen.update(dict.fromkeys((face.look, "shared" if face.badge else "", stacked, *face.marks)))
-        if face.folded:
-            self.seen["folded"] = None
+        self.seen.update(dict.fromkeys(marks_of(face)))
         return _placed(
             x, y, self._hover(view, first, address), leaf_svg(view.name, face, self.theme, self.picture.down, fill, ink)
         )
@@ -114,25 +125,25 @@ class _Writer:
         assert layout and composed and plan
         flowing = self.picture.scene.flowing
         lines: dict[str, list[str]] = {}
-        heads: dict[str, list[str]] = {}
+        heads: dict[str, dict[str, None]] = {}
         for route, path, flows in zip(layout.routes, composed.paths, plan.flows):
             if len(path) < 2:
                 continue
-            kind = "loop" if route.back else "edge" if flows or not flowing else "still"
+            kind = edge_kind(route.back, flows, flowing)
             points = [(x + left, y + top) for left, top in path]
-            inner = route.target - layout.entries
-            if inner < layout.children and not view.inside[inner].open:
+            inner = (route.source if kind == "gradient" else route.target) - layout.entries
+            if kind == "gradient":
+                points.reverse()
+            if 0 <= inner < layout.children and not view.inside[inner].open:
                 head, points = arrow_path(points)
-                heads.setdefault(kind, []).append(head)
+                heads.setdefault(kind, {})[head] = None  # gradients that meet arrive as one
             lines.setdefault(kind, []).append(line_path(points))
-        colours = {"edge": self.theme.line, "still": self.theme.faint, "loop": self.theme.loop}
         for kind, parts in lines.items():
             self.seen[kind] = None
-            dashes = ' stroke-dasharray="4 3"' if kind == "still" else ""
-            look = f'fill="none" stroke="{colours[kind]}" stroke-width="1.2"{dashes}'
-            out.append(f'<path class="{kind}" d="{"".join(parts)}" {look}/>')
+            out.append(stroke_svg(kind, "".join(parts), self.theme))
         out += [
-            f'<path class="head-{kind}" d="{"".join(parts)}" fill="{colours[kind]}"/>' for kind, parts in heads.items()
+            f'<path class="head-{kind}" d="{"".join(found)}" fill="{line_colour(kind, self.theme)}"/>'
+            for kind, found in heads.items()
         ]
         self._notes(view, x, y, out)
 

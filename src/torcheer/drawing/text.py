@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes
@@ -23,26 +24,43 @@ def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = N
 
     Modules more than `depth` levels deep are one line each.
     """
+    passes = history.facts.layers.passes
+    shown = ((index, op.modules) for index, op in enumerate(history.ops) if not (rolled and passes[index] > 1))
     lines = [f"{history.model_name}{' (repeats rolled)' if rolled else ''}"]
-    lines += _draw(_Drawing(history, rolled), _grow(history, rolled), "", depth or 10**9)
+    lines += draw_tree(_HistoryLines(history, rolled), shown, depth)
     if history.info.stopped:
         lines.append(f"✗ stopped: {history.info.stopped}")
     return "\n".join(lines) + "\n"
 
 
-def _grow(history: ModelHistory, rolled: bool) -> Branch:
+class Lines(Protocol):
+    """Writes the lines of a tree, and remembers which operation the line above showed."""
+
+    def module(self, call: ModuleCall | None) -> str:
+        """The line of a module call."""
+
+    def op(self, index: int, inside: ModuleCall | None = None) -> str:
+        """The line of an operation, `inside` a module that has no other."""
+
+    def skip_to(self, index: int) -> None:
+        """The line above stood for operations up to this one."""
+
+
+def draw_tree(lines: Lines, ops: Iterable[tuple[int, tuple[ModuleCall, ...]]], depth: int | None) -> Iterator[str]:
+    """A line for each operation, given with the modules it ran inside, and for each module."""
+    return _draw(lines, _grow(ops), "", depth or 10**9)
+
+
+def _grow(ops: Iterable[tuple[int, tuple[ModuleCall, ...]]]) -> Branch:
     """Sort the operations into the module calls they ran inside."""
     root = Branch(None)
     path = [root]
-    passes = history.facts.layers.passes
-    for index, op in enumerate(history.ops):
-        if rolled and passes[index] > 1:
-            continue
+    for index, modules in ops:
         shared = 0
-        while shared < min(len(op.modules), len(path) - 1) and path[shared + 1].call == op.modules[shared]:
+        while shared < min(len(modules), len(path) - 1) and path[shared + 1].call == modules[shared]:
             shared += 1
         del path[shared + 1 :]
-        for call in op.modules[shared:]:
+        for call in modules[shared:]:
             inner = Branch(call)
             path[-1].parts.append(inner)
             path.append(inner)
@@ -50,7 +68,7 @@ def _grow(history: ModelHistory, rolled: bool) -> Branch:
     return root
 
 
-def _draw(drawing: _Drawing, branch: Branch, indent: str, depth: int) -> Iterator[str]:
+def _draw(drawing: Lines, branch: Branch, indent: str, depth: int) -> Iterator[str]:
     for position, part in enumerate(branch.parts):
         last = position == len(branch.parts) - 1
         stem, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
@@ -76,8 +94,8 @@ def _ops(branch: Branch) -> Iterator[int]:
             yield part
 
 
-class _Drawing:
-    """Writes single lines, and remembers which operation the line above showed."""
+class _HistoryLines:
+    """The lines of a history."""
 
     def __init__(self, history: ModelHistory, rolled: bool) -> None:
         self._facts = history.facts

@@ -1,0 +1,54 @@
+"""What the page tells of an operation: beside the drawing, and as colours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torcheer.drawing.items import Item, label_of
+from torcheer.drawing.overlay import WAYS, values_of
+from torcheer.drawing.page import Facts
+from torcheer.history import ModelHistory
+from torcheer.history.sizes import human_bytes
+
+
+def facts_of(history: ModelHistory, item: Item) -> Facts:
+    """Label, address, details to show beside the drawing."""
+    facts = history.facts
+    details: list[tuple[str, str]] = []
+    if item.ops:
+        op = facts.ops[item.ops[0]]
+        details += [("function", op.function or op.name)] if op.kind == "op" else []
+        details += [
+            ("result", f"{meta.shape} {meta.dtype.removeprefix('torch.')} on {meta.device}, {human_bytes(meta.bytes)}")
+            for meta in op.outputs[:6]
+        ]
+        details += [("passes", str(len(item.ops)))] if len(item.ops) > 1 else []
+        details += (
+            [("time", f"{sum(facts.ops[n].elapsed_secs for n in item.ops) * 1e6:,.0f} µs")] if op.kind == "op" else []
+        )
+        flops = facts.flops[op.index]
+        details += [("flops", f"{flops * len(item.ops):,}")] if flops else []
+        details += [("gradient", op.grad_fn)] if op.grad_fn else []
+        details += (
+            [("arguments", ", ".join(f"{'.'.join(map(str, where))}={value}" for where, value in op.settings)[:300])]
+            if op.settings
+            else []
+        )
+        details += [("source", f"{op.source.file}:{op.source.line} in {op.source.function}")] if op.source else []
+        details += [("edited", op.edited)] if op.edited else []
+        details += [("note", op.note)] if op.note else []
+    for one in item.stored[:12]:
+        state = ("" if one.trainable else ", frozen") if one.kind == "parameter" else ""
+        details.append((one.kind, f"{one.name} {one.shape}{state}"))
+    around = item.path[-1].address if item.path else ""
+    return label_of(history, item) or item.name, around, details
+
+
+def overlays_of(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
+    """For each way to colour that there is something to say about: a value per item, or null."""
+    found: dict[str, Any] = {}
+    for way in WAYS[1:]:
+        values = values_of(history, items, way)
+        if any(value is not None for value in values):
+            found[way] = [None if value is None else float(f"{value:.4g}") for value in values]
+    return found

@@ -1,0 +1,194 @@
+"""From the steps of a backward pass to items: each operation, and beside it the rule that sends its gradient on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from math import prod
+
+from torcheer.drawing.families import family_of
+from torcheer.drawing.items import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
+from torcheer.drawing.scene import call_name, leaf_modules, look_of, several_calls
+from torcheer.drawing.words import shape_text
+from torcheer.history.formula import equations
+from torcheer.records import ModuleCall, Step
+
+VALUE = 0  # the results of an item: its value; GRADIENT, what comes back to it; KEPT, its value once more
+ITS_OWN = "torch’s own rule"
+
+Path = tuple[ModuleCall, ...]
+
+
+class Flow:
+    """Where gradients run, and what is kept for them."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = {step.index: step for step in steps}
+        self.loss = steps[-1].index if steps else -1
+        asks: set[int] = set()  # steps that have a parameter before them
+        for step in steps:
+            if step.kind == "parameter" or (step.kind == "op" and any(edge.parent in asks for edge in step.parents)):
+                asks.add(step.index)
+        self.reached = {self.loss} & asks  # steps that a gradient comes to
+        self.sent: dict[int, list[int]] = {}  # of an operation the parents that it sends a gradient to
+        for step in reversed(steps):
+            if step.index in self.reached and step.kind == "op":
+                self.sent[step.index] = [parent for parent in _passes(step) if parent in asks]
+                self.reached.update(self.sent[step.index])
+        self.uses = Counter(parent for parents in self.sent.values() for parent in parents)
+        self.kept = dict.fromkeys(index for step in steps if step.index in self.sent for index in step.saved)
+
+    def bytes(self, *kinds: str) -> int:
+        """How much the distinct values take that are kept for backward, of these kinds of steps."""
+        return sum(self.steps[index].bytes for index in self.kept if self.steps[index].kind in kinds)
+
+
+def _passes(step: Step) -> list[int]:
+    """The parents a rule says something about; where it is not recorded, all."""
+    if not step.passed:
+        return [edge.parent for edge in step.parents]
+    return [edge.parent for edge, passed in zip(step.parents, step.passed) if passed is not None]
+
+
+def items_of_steps(steps: Sequence[Step], flow: Flow, title: str) -> list[Item]:
+    """Everything to draw, what is read before what reads it."""
+    return _Maker(steps, flow).items(title)
+
+
+class _Maker:
+    def __init__(self, steps: Sequence[Step], flow: Flow) -> None:
+        self.steps, self.flow = flow.steps, flow
+        self.readers: dict[int, list[Step]] = {}
+        for step in steps:
+            for index in dict.fromkeys([edge.parent for edge in step.parents] + list(step.saved)):
+                if index != step.index:
+                    self.readers.setdefault(index, []).append(step)
+        self.path = {step.index: self._path(step) for step in steps}
+        self.leaves = leaf_modules(Counter(path for path in self.path.values() if path))
+        self.leaves -= {self.path[step.index][-1] for step in steps if step.kind != "op" and self.path[step.index]}
+        self.several = several_calls(call for path in set(self.path.values()) for call in path)
+        self.started: dict[Path, int] = {}  # the first operation of each box
+        for step in steps:
+            for depth in range(1, len(step.modules) + 1) if step.kind == "op" else ():
+                self.started.setdefault(step.modules[:depth], step.index)
+        self.order = sorted(steps, key=lambda step: (self._start(step), step.kind == "op", step.index))
+        self.found: list[Item] = []
+        self.item_of: dict[int, int] = {}
+        self.rule_of: dict[int, int] = {}
+
+    def items(self, title: str) -> list[Item]:
+        for step in self.order:
+            if step.kind == "op":
+                self._op(step)
+            else:
+                self._leaf(step)
+        if self.order:
+            self._loss(title)
+        return self.found
+
+    # Where things stand
+
+    def _path(self, step: Step) -> Path:
+        """The boxes around a step; a parameter stands in the innermost one that holds all its readers."""
+        if step.kind != "parameter" or not self.readers.get(step.index):
+            return step.modules
+        first, *others = [reader.modules for reader in self.readers[step.index]]
+        for other in others:
+            first = tuple(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other)))
+        return first
+
+    def _start(self, step: Step) -> int:
+        """A leaf stands just before the box in which it is first read, an operation where it ran."""
+        readers = self.readers.get(step.index, ())
+        if step.kind == "op" or not readers:
+            return step.index
+        depth = len(self.path[step.index]) + 1
+        return min(self.started.get(reader.modules[:depth], reader.index) for reader in readers)
+
+    # What is drawn
+
+    def _add(self, item: Item) -> Item:
+        item.number = len(self.found)
+        self.found.append(item)
+        return item
+
+    def _leaf(self, step: Step) -> None:
+        path = self.path[step.index]
+        trained = step.kind == "parameter"
+        inside = f"{path[-1].address}." if path else ""
+        name = (step.title or step.name).removeprefix(inside)
+        item = self._add(Item(-1, name if trained else "", (), path, step.kind, "" if trained else name or "constant"))
+        item.body = shape_text(step.shape)
+        item.shapes = (step.shape,)
+        item.carries = (FLOWS if step.index in self.flow.reached else STILL, STILL, GRADIENT, KEPT)
+        item.notes = ("", "", self._sum(step), "")
+        if trained:
+            item.parameters, item.states = prod(step.shape), frozenset({True})
+        item.label = str(step.index)
+        self.item_of[step.index] = item.number
+
+    def _op(self, step: Step) -> None:
+        path = self.path[step.index]
+        leaf = bool(path) and path[-1] in self.leaves
+        family = family_of(step.name)
+        look, kind = look_of(step.name, leaf, family, "", len({edge.parent for edge in step.parents}) > 1)
+        name = ""
+        if leaf:
+            call, around = path[-1], path[-2] if len(path) > 1 else None
+            name, kind, path = call_name(call, around, self.several.get(call.address, False)), call.type, path[:-1]
+        item = self._add(Item(-1, name, (step.index,), path, look, kind, "", family, (step.shape,)))
+        reached = step.index in self.flow.reached
+        item.carries = (FLOWS if reached else STILL, STILL, GRADIENT, KEPT)
+        told = any(self.steps[edge.parent].shape != step.shape for edge in step.parents)
+        item.notes = (shape_text(step.shape) if told else "", "", "", "")
+        item.parents = [(net, "") for net in dict.fromkeys((self.item_of[e.parent], VALUE) for e in step.parents)]
+        item.label = str(step.index)
+        self.item_of[step.index] = item.number
+        if reached:
+            self._rule(step, item)
+
+    def _rule(self, step: Step, forward: Item) -> None:
+        """The box of an operation's backward rule."""
+        rule = self._add(Item(-1, "", (), forward.path, "gradient", forward.name or forward.kind))
+        rule.body = "\n".join(equations(step.formula)) or (ITS_OWN if step.borrowed else "")
+        rule.marks = ("borrowed",) if step.borrowed else ()
+        rule.carries, rule.notes = forward.carries, ("", "", self._sum(step), "")
+        rule.pair, forward.pair = forward.number, rule.number
+        kept = [(self.item_of[index], KEPT) for index in step.saved]
+        gradients = [self._gradient(parent) for parent in self.flow.sent[step.index]]
+        rule.parents = [(net, "") for net in dict.fromkeys(kept + gradients)]
+        rule.label = str(step.index)
+        self.rule_of[step.index] = rule.number
+
+    def _gradient(self, index: int) -> Net:
+        """Where the gradient of a step's value arrives."""
+        return self.rule_of.get(index, self.item_of[index]), GRADIENT
+
+    def _sum(self, step: Step) -> str:
+        return SUM if self.flow.uses[step.index] > 1 else ""
+
+    def _loss(self, title: str) -> None:
+        """The end of the forward pass and the start of the backward one: its gradient is 1."""
+        last = self.steps[self.flow.loss]
+        item = self._add(Item(-1, "", (), (), "output", title))
+        item.parents = [((self.item_of[last.index], VALUE), "")]
+        if last.index in self.flow.reached:
+            item.parents.append((self._gradient(last.index), "1"))
+        item.body = number_text(last)
+        item.label = str(last.index)
+
+
+def number_text(step: Step) -> str:
+    """The value of a step that holds one number, "" of any other."""
+    if step.value is None or prod(step.shape) != 1:
+        return ""
+    try:
+        return f"{float(step.value):.4g}"
+    except (TypeError, ValueError, RuntimeError):  # one that has no numbers, as on the meta device
+        return ""
+
+
+def parameters_of(steps: Iterable[Step]) -> list[Step]:
+    """Those of the steps that gather a gradient."""
+    return [step for step in steps if step.kind == "parameter"]
