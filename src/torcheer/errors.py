@@ -36,3 +36,23 @@ class NotAModel(TorcheerError, TypeError):
 
 class CannotReplay(TorcheerError, RuntimeError):
     """Replay was asked for where the live model or its values are gone."""
+
+
+class MissingRule(TorcheerError, NotImplementedError):
+    """A gradient would have to go through an operation that has no rule."""
+
+
+class RuleMistake(TorcheerError, TypeError):
+    """A rule returned something that cannot be the gradient of what it was asked about."""
+
+
+class GraphFreed(TorcheerError, RuntimeError):
+    """Backward was asked to go through operations that have let go of their values."""
+
+
+class NotTraced(TorcheerError, RuntimeError):
+    """A gradient was asked of a tensor that nothing traced leads to."""
+
+
+class LeafWritten(TorcheerError, RuntimeError):
+    """A tensor that asked for a gradient was to be overwritten in place."""

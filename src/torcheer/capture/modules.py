@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,9 +28,12 @@ from torcheer.capture.recorder import Recorder
 from torcheer.capture.trees import leaves
 from torcheer.capture.twins import FUSED_MODULES, forward_of
 
+Around = Callable[[Module, Callable[[], Any]], Any]
+
 _SCOPE_WIDTH = 4
 _original = Module._call_impl
 _active: dict[int, list[Recorder]] = {}  # thread -> its recorders, outermost first
+_around: dict[int, list[Around]] = {}  # thread -> who wants to stand around its module calls, outermost first
 _lock = threading.Lock()
 _ident = threading.get_ident
 _frame = sys._getframe
@@ -50,11 +55,35 @@ def stop(recorder: Recorder) -> None:
                 recorders.remove(recorder)
             if not recorders:
                 del _active[thread]
-        if not _active:
-            Module._call_impl = _original  # type: ignore[method-assign]
+        _restore()
+
+
+def watch(around: Around) -> None:
+    """Let `around(module, call)` run every module call of this thread, where no recorder is wanted."""
+    with _lock:
+        _around.setdefault(_ident(), []).append(around)
+        Module._call_impl = _traced_call  # type: ignore[method-assign]
+
+
+def unwatch(around: Around) -> None:
+    """Undo `watch`."""
+    with _lock:
+        for thread, waiting in list(_around.items()):
+            if around in waiting:
+                waiting.remove(around)
+            if not waiting:
+                del _around[thread]
+        _restore()
+
+
+def _restore() -> None:
+    if not _active and not _around:
+        Module._call_impl = _original  # type: ignore[method-assign]
 
 
 def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
+    if _around and (waiting := _around.get(_ident())):
+        return waiting[-1](self, partial(_inner_call, self, args, kwargs))
     recorders = _active.get(_ident())
     if recorders is None:
         return _original(self, *args, **kwargs)
@@ -77,6 +106,11 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     refs = recorder.known.get(id(out)) if type(out) is Tensor else _refs(recorder, out)
     recorder.exits += (scope, refs)
     return out if recorder.after_module is None else recorder.after_module(scope, self, out)
+
+
+def _inner_call(module: Module, args: Any, kwargs: Any) -> Any:
+    recorders = _active.get(_ident())
+    return _nested_call(recorders, module, args, kwargs) if recorders else _original(module, *args, **kwargs)
 
 
 def _refs(recorder: Recorder, out: Any) -> tuple[int | None, ...]:

@@ -75,7 +75,8 @@ class BackwardDrawing(Drawing):
             f"{self._title} = {value}" if value else self._title,
             counted(sum(step.kind == "op" for step in steps), "operation"),
             f"{counted(len(sizes), 'parameter')} ({counted_text(sum(sizes))})" if sizes else "no parameters",
-            f"{human_bytes(kept)} kept for backward" + (f", and {human_bytes(held)} of parameters" if held else ""),
+            f"{human_bytes(kept)} kept for backward",
+            *([f"{human_bytes(held)} of parameters read again"] if held else []),
             *([f"{counted(self.picture.depth, 'level')} shown"] if self.picture.depth else []),
         ]
 

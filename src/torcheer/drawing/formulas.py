@@ -42,7 +42,10 @@ def typeset(text: str, size: float) -> tuple[list[Piece], float]:
             x += wide
         else:
             small, y = {"up": (SMALL, -0.36), "low": (SMALL, 0.17)}.get(kind, (1.0, 0.0))
-            found.append(Piece(x, y * size, letters, size * small, kind == "bold"))
+            shown = letters.lstrip()  # SVG leaves spaces at the ends of a text out
+            if shown:
+                indent = text_width(letters[: -len(shown)], size)
+                found.append(Piece(x + indent, y * size, shown.rstrip(), size * small, kind == "bold"))
             x += text_width(letters, size * small, kind == "bold") + (0.04 * size if small < 1 else 0)
     return found, x
 

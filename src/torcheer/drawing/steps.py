@@ -150,7 +150,7 @@ class _Maker:
 
     def _rule(self, step: Step, forward: Item) -> None:
         """The box of an operation's backward rule."""
-        rule = self._add(Item(-1, "", (), forward.path, "gradient", forward.name or forward.kind))
+        rule = self._add(Item(-1, "", (), forward.path, "gradient", look_of(step.name, False, "", "", False)[1]))
         rule.body = "\n".join(equations(step.formula)) or (ITS_OWN if step.borrowed else "")
         rule.marks = ("borrowed",) if step.borrowed else ()
         rule.carries, rule.notes = forward.carries, ("", "", self._sum(step), "")

@@ -1,0 +1,78 @@
+"""Normalising: subtract the mean, divide by the spread, scale and shift."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.autograd.rules.table import composite
+
+
+@composite("layer_norm")
+def layer_norm(x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Tensor:
+    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$ over the last axes."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    centred = x - x.mean(axes, keepdim=True)
+    y = centred * torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
+    return _scaled(y, weight, bias)
+
+
+@composite("rms_norm")
+def rms_norm(x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Tensor:
+    r"""$x / \sqrt{\overline{x^2} + \varepsilon} \odot w$ over the last axes."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    return _scaled(x * torch.rsqrt((x * x).mean(axes, keepdim=True) + eps), weight, None)
+
+
+@composite("group_norm")
+def group_norm(x: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Tensor:
+    r"""layer_norm over groups of channels."""
+    grouped = x.reshape(x.shape[0], num_groups, -1)
+    y = layer_norm(grouped, (grouped.shape[-1],), None, None, eps).reshape(x.shape)
+    shape = (-1, *(1,) * (x.dim() - 2))
+    return _scaled(y, weight if weight is None else weight.reshape(shape), bias if bias is None else bias.reshape(shape))
+
+
+@composite("batch_norm")
+def batch_norm(x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float, *_: Any) -> Tensor:
+    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$ over the batch; in eval with the averages kept in training."""
+    axes, shape = (0, *range(2, x.dim())), (1, -1, *(1,) * (x.dim() - 2))
+    if not training:
+        scale = torch.rsqrt(running_var + eps)
+        return _scaled((x - running_mean.reshape(shape)) * scale.reshape(shape), *_columns(weight, bias, shape))
+    mean = x.mean(axes, keepdim=True)
+    centred = x - mean
+    variance = (centred * centred).mean(axes, keepdim=True)
+    if running_mean is not None:
+        with torch.no_grad():
+            count = x.numel() / x.shape[1]
+            running_mean.lerp_(mean.reshape(-1).to(running_mean.dtype), momentum)
+            running_var.lerp_((variance * (count / (count - 1))).reshape(-1).to(running_var.dtype), momentum)
+    return _scaled(centred * torch.rsqrt(variance + eps), *_columns(weight, bias, shape))
+
+
+@composite("instance_norm")
+def instance_norm(x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, momentum: float, eps: float, *_: Any) -> Tensor:
+    r"""batch_norm of every sample by itself."""
+    if not use_input_stats:
+        return batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)
+    shape = (1, -1, *(1,) * (x.dim() - 2))
+    if running_mean is not None:
+        with torch.no_grad():
+            flat = x.flatten(2)
+            running_mean.lerp_(flat.mean(2).mean(0), momentum)
+            running_var.lerp_(flat.var(2).mean(0), momentum)
+    y = layer_norm(x, x.shape[2:], None, None, eps)
+    return _scaled(y, *_columns(weight, bias, shape))
+
+
+def _columns(weight: Any, bias: Any, shape: Any) -> tuple[Any, Any]:
+    return (None if weight is None else weight.reshape(shape)), (None if bias is None else bias.reshape(shape))
+
+
+def _scaled(y: Tensor, weight: Any, bias: Any) -> Tensor:
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias

@@ -1,0 +1,1 @@
+"""Recurrent nets, one step at a time."""

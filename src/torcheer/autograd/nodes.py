@@ -1,0 +1,114 @@
+"""What the tape keeps of an operation that ran."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from torcheer.autograd.rules import Rule
+
+FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+_order = count(1)  # creation order is a topological order: what an operation reads was there before it
+
+
+class Node:
+    """One operation that ran: what it read, and the rule that sends a gradient back through it."""
+
+    __slots__ = (
+        "__weakref__",
+        "args",  # of the call; in place of a traced tensor the node that made it
+        "device",
+        "dtype",
+        "family",  # weak references to the nodes whose results share memory with this one's, or None
+        "fresh",  # whether nobody else holds the gradient that is on its way to it
+        "function",
+        "hooks",  # asked with each gradient that arrives
+        "inplace",  # whether it wrote its result into its first argument
+        "kwargs",
+        "order",
+        "rule",
+        "scope",  # the module or composite it ran in
+        "shape",
+        "site",  # the code that called it, and at which instruction
+        "tensor",  # a weak reference to its result: it is the tensor that keeps the node, not the other way
+        "value",  # its result under a name of our own, where some rule reads it
+        "version",  # torch's count of writes to the result's memory when it was made
+        "versions",  # (tensor, count) of each tensor that is no node's and that the rule reads
+    )
+
+    def __init__(self, rule: Rule, function: Any, args: Any, kwargs: Any, versions: Any, out: Tensor) -> None:
+        self.order = next(_order)
+        self.rule, self.function, self.args, self.kwargs, self.versions = rule, function, args, kwargs, versions
+        self.shape, self.dtype, self.device = out.shape, out.dtype, out.device
+        self.tensor = weakref.ref(out)
+        self.version = out._version
+        self.value = out.detach() if rule.reads_result else None
+        self.scope = self.site = self.family = None
+        self.hooks: Any = ()
+        self.inplace = self.fresh = False
+
+    @property
+    def ndim(self) -> int:
+        """As a tensor has it: a rule that reads only a shape is given the node itself."""
+        return len(self.shape)
+
+    @property
+    def parents(self) -> list[Node | Tensor]:
+        """What gradients flow to: nodes, and leaves that ask for one."""
+        return list(parents_of(self.args))
+
+    def __lt__(self, other: Node) -> bool:  # the heap's question: newest first
+        return self.order > other.order
+
+    def __reduce__(self) -> Any:  # a copied or pickled tensor does not take its past along
+        return type(None), ()
+
+
+class Leaf:
+    """A tensor that asked for a gradient, while one is on its way to it."""
+
+    __slots__ = ("dtype", "fresh", "hooks", "order", "shape", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
+        self.order = 0
+        self.fresh = False
+        self.hooks = getattr(tensor, "_torcheer_hooks", ())
+
+    __lt__ = Node.__lt__
+
+
+def parents_of(args: Any) -> Iterator[Node | Tensor]:
+    """The nodes and asking leaves among arguments, lists opened."""
+    for arg in args:
+        if arg.__class__ is Node or (isinstance(arg, Tensor) and arg.requires_grad):
+            yield arg
+        elif arg.__class__ is list or arg.__class__ is tuple:
+            yield from parents_of(arg)
+
+
+def node_of(tensor: Any) -> Node | None:
+    """The operation that made a tensor, where it was recorded."""
+    return getattr(tensor, "_torcheer", None)
+
+
+def free(node: Node) -> None:
+    """Let go of everything a node kept."""
+    node.rule, node.args, node.versions, node.value = None, (), (), None
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Whether a gradient can come to a tensor."""
+    return node_of(tensor) is not None or tensor.requires_grad or shows_written(tensor)
+
+
+def shows_written(tensor: Tensor) -> bool:
+    """Whether it is a view of something that was traced by a write after the view was made."""
+    base = tensor._base
+    return base is not None and getattr(node_of(base), "inplace", False)

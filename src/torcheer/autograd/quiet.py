@@ -1,0 +1,32 @@
+"""Torch's own autograd, switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_set_grad = torch._C._set_grad_enabled
+
+
+def quietly(function: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function with torch's autograd off."""
+    _set_grad(False)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _set_grad(True)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """Nothing in the block is seen by any tape, nor by torch's autograd."""
+    before = torch.is_grad_enabled()
+    with torch._C.DisableTorchFunction():
+        _set_grad(False)
+        try:
+            yield
+        finally:
+            _set_grad(before)

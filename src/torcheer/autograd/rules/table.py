@@ -1,0 +1,103 @@
+"""The table of rules, and how one enters it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from torcheer.errors import BadArgument
+
+Function = Callable[..., Any]
+
+
+class Shape:
+    """Annotates an argument of which a rule reads the shape, dtype or device only, so that no value is kept for it."""
+
+
+class Rule:
+    """How a gradient goes back through one operation."""
+
+    __slots__ = ("borrowed", "formula", "function", "name", "names", "parameters", "reads_result", "why", "_reads", "_rest")
+
+    def __init__(self, name: str, function: Function, borrowed: bool = False) -> None:
+        self.name, self.function, self.borrowed = name, function, borrowed
+        self.formula, self.why = parse(function.__doc__ or "")
+        given = list(inspect.signature(function).parameters.values())[1:]
+        self.reads_result = bool(given) and given[0].name == "y"
+        given = given[1:] if self.reads_result else given
+        places = [one for one in given if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+        self.parameters = tuple(one.name for one in places)
+        self.names = {one.name for one in given}
+        self._reads = tuple(one.annotation not in (Shape, "Shape") for one in places)
+        rest = [one for one in given if one.kind is one.VAR_POSITIONAL]
+        self._rest = bool(rest) and rest[0].annotation not in (Shape, "Shape")
+
+    def reads(self, place: int) -> bool:
+        """Whether the rule reads the value of an argument, and not only its shape."""
+        return self._reads[place] if place < len(self._reads) else self._rest
+
+    def __repr__(self) -> str:
+        return f"<rule {self.name}: {self.formula}>"
+
+
+RULES: dict[str, Rule] = {}
+COMPOSITES: dict[str, Function] = {}
+
+
+def rule(*names: str) -> Callable[[Function], Function]:
+    """Say how gradients go back through an operation: `@rule("tanh")` above `def tanh(g, y, x)`.
+
+    The function is given the gradient `g` of the result, the result where its second parameter is named `y`, then the
+    operation's own arguments; it returns one gradient per argument, in order, None where there is none. A lambda in
+    its place is only asked when that gradient is wanted. Shapes that were broadcast are summed by the engine. It
+    should be written in operations that have rules: then gradients of gradients come by themselves.
+    """
+    _check(names, "rule")
+
+    def enter(function: Function) -> Function:
+        made = Rule(names[0], function)
+        for name in names:
+            COMPOSITES.pop(name, None)
+            RULES[name] = made
+        changed()
+        return function
+
+    return enter
+
+
+def composite(*names: str) -> Callable[[Function], Function]:
+    """Say what an operation is made of: the function is run in its place, and each of its parts recorded."""
+    _check(names, "composite")
+
+    def enter(function: Function) -> Function:
+        for name in names:
+            RULES.pop(name, None)
+            COMPOSITES[name] = function
+        changed()
+        return function
+
+    return enter
+
+
+listeners: list[Callable[[], None]] = []  # whoever has looked names up and must look again
+
+
+def changed() -> None:
+    """Tell whoever keeps a copy that a rule has come."""
+    for listener in listeners:
+        listener()
+
+
+def parse(doc: str) -> tuple[str, str]:
+    """The formula and the sentence of a docstring such as `$\\bar x = -\\bar y$: the sign goes back too.`"""
+    formulas = re.findall(r"\$(.+?)\$", doc, re.DOTALL)
+    last = doc.rfind("$")
+    why = " ".join(doc[last + 1 :].strip(" :;,\n").split()) if formulas else " ".join(doc.split())
+    return ", ".join(" ".join(one.split()) for one in formulas), why
+
+
+def _check(names: tuple[Any, ...], what: str) -> None:
+    if not names or not all(isinstance(name, str) for name in names):
+        raise BadArgument(f'@{what} needs the name of the operation: @{what}("tanh")')

@@ -1,0 +1,174 @@
+"""What torch's autograd would have answered, answered by ours: backward, grad, hooks, requires_grad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torcheer.autograd.engine import Watch, accumulate, run_backward
+from torcheer.autograd.nodes import is_traced, node_of
+from torcheer.autograd.plans import SPECIALS
+from torcheer.autograd.quiet import unrecorded
+from torcheer.errors import BadArgument, NotTraced
+
+if TYPE_CHECKING:
+    from torcheer.autograd.tape import Tape
+
+
+def as_list(value: Any) -> list[Any]:
+    """One or several, as a list."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, Tensor) else [value]
+
+
+def starts_of(outputs: list[Tensor], gradients: list[Any]) -> list[tuple[Any, Tensor]]:
+    """Where a backward pass begins, and with what."""
+    starts = []
+    for output, gradient in zip(outputs, gradients, strict=True):
+        start = node_of(output) or (output if output.requires_grad else None)
+        if start is None:
+            raise NotTraced(
+                "nothing that asks for a gradient leads to this tensor. Was it made inside autograd.record(), from "
+                "parameters or tensors with requires_grad, and not under no_grad or detached?"
+            )
+        if gradient is None:
+            if output.numel() != 1:
+                raise BadArgument(
+                    f"backward starts from one number, and this has shape {tuple(output.shape)}: reduce it with "
+                    f".sum() or .mean(), or say how much each entry counts with gradient="
+                )
+            gradient = torch.ones_like(output.detach())
+        elif gradient.shape != output.shape:
+            raise BadArgument(f"gradient= has shape {tuple(gradient.shape)}, the tensor {tuple(output.shape)}")
+        starts.append((start, gradient))
+    return starts
+
+
+def backward(
+    tape: Tape, outputs: Any, gradients: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
+    inputs: Any = None, watch: Watch | None = None,
+) -> None:  # fmt: skip
+    """Send gradients back from `outputs` and add them to `.grad` of everything that asked."""
+    keep = create_graph if retain_graph is None else retain_graph
+    targets = None if inputs is None else as_list(inputs)
+    only = None if targets is None else [node_of(one) or one for one in targets]
+    with rules_recorded(tape) if create_graph else unrecorded():
+        roots = as_list(outputs)
+        starts = starts_of(roots, [None] * len(roots) if gradients is None else as_list(gradients))
+        arrived = run_backward(starts, only=only, create_graph=create_graph, keep=keep, watch=watch)
+        for tensor, one in zip(targets or (), only or ()):
+            if id(one) in arrived:
+                accumulate(tensor, arrived[id(one)].clone())
+
+
+def grad(
+    tape: Tape, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
+    create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> tuple[Any, ...]:  # fmt: skip
+    """The gradients of `outputs` with respect to `inputs`, returned rather than stored."""
+    if is_grads_batched:
+        raise BadArgument("is_grads_batched: call grad once for each gradient instead")
+    keep = create_graph if retain_graph is None else retain_graph
+    targets, roots = as_list(inputs), as_list(outputs)
+    only = [node_of(one) or one for one in targets]
+    with rules_recorded(tape) if create_graph else unrecorded():
+        starts = starts_of(roots, [None] * len(roots) if grad_outputs is None else as_list(grad_outputs))
+        arrived = run_backward(starts, only=only, create_graph=create_graph, keep=keep)
+        found = [arrived.get(id(one)) for one in only]
+        if materialize_grads:
+            found = [torch.zeros_like(t) if one is None else one for one, t in zip(found, targets)]
+    if not allow_unused and not materialize_grads and any(one is None for one in found):
+        place = next(place for place, one in enumerate(found) if one is None)
+        raise NotTraced(f"input {place} of grad does not lead to the outputs; allow_unused=True gives None for it")
+    kinds = [type(one) for one in targets]
+    return tuple([kind.wrap(one) if create_graph and hasattr(kind, "wrap") else one for kind, one in zip(kinds, found)])
+
+
+@contextmanager
+def rules_recorded(tape: Tape) -> Iterator[None]:
+    """What rules compute is recorded too, so that there are gradients of gradients."""
+    with torch.enable_grad(), tape.on():
+        yield
+
+
+class Handle:
+    """What `register_hook` returns."""
+
+    def __init__(self, hooks: list[Any], hook: Any) -> None:
+        self._hooks, self._hook = hooks, hook
+
+    def remove(self) -> None:
+        """Take the hook away again."""
+        if self._hook in self._hooks:
+            self._hooks.remove(self._hook)
+
+
+def register_hook(tape: Tape, tensor: Tensor, hook: Any) -> Handle:
+    """Ask `hook` with the gradient of a tensor; what it returns goes on in its place."""
+    place = node_of(tensor)
+    if place is None and not tensor.requires_grad:
+        raise NotTraced("register_hook: no gradient will come to this tensor")
+    if place is not None:
+        place.hooks = hooks = list(place.hooks)
+    else:
+        hooks = tensor.__dict__.setdefault("_torcheer_hooks", [])
+    hooks.append(hook)
+    return Handle(hooks, hook)
+
+
+def register_post_accumulate_grad_hook(tape: Tape, tensor: Tensor, hook: Any) -> Handle:
+    """Call `hook(tensor)` when its `.grad` is complete."""
+    hooks = tensor.__dict__.setdefault("_torcheer_after", [])
+    hooks.append(hook)
+    return Handle(hooks, hook)
+
+
+def _requires_grad(tape: Tape, tensor: Tensor, *_: Any) -> bool:
+    return is_traced(tensor)
+
+
+def _is_leaf(tape: Tape, tensor: Tensor, *_: Any) -> bool:
+    return node_of(tensor) is None
+
+
+def _requires_grad_(tape: Tape, tensor: Tensor, requires_grad: bool = True) -> Tensor:
+    if node_of(tensor) is None:
+        tensor.requires_grad_(requires_grad)
+    return tensor
+
+
+def _detach_(tape: Tape, tensor: Tensor) -> Tensor:
+    tensor.__dict__.pop("_torcheer", None)
+    return tensor.requires_grad_(False)
+
+
+def _retain_grad(tape: Tape, tensor: Tensor) -> None:
+    """Every gradient is kept here as long as its tensor is."""
+
+
+def _tensor_backward(tape: Tape, tensor: Tensor, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
+    backward(tape, tensor, gradient, *args, **kwargs)
+
+
+def _many_backward(tape: Tape, tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+    backward(tape, tensors, grad_tensors, *args, **kwargs)
+
+
+SPECIALS.update(
+    {
+        Tensor.backward: _tensor_backward,
+        torch.autograd.backward: _many_backward,
+        torch.autograd.grad: grad,
+        Tensor.register_hook: register_hook,
+        Tensor.register_post_accumulate_grad_hook: register_post_accumulate_grad_hook,
+        Tensor.retain_grad: _retain_grad,
+        Tensor.requires_grad.__get__: _requires_grad,  # type: ignore[attr-defined]
+        Tensor.is_leaf.__get__: _is_leaf,  # type: ignore[attr-defined]
+        Tensor.requires_grad_: _requires_grad_,
+        Tensor.detach_: _detach_,
+    }
+)

@@ -1,0 +1,271 @@
+"""Recording: ordinary torch code runs, and every operation on a traced tensor leaves a node behind.
+
+A function mode sees each call. While one runs, torch's own autograd is off, so nothing it returns has a `grad_fn`; the
+node hangs on the result as an attribute and lives as long as the result or anything computed from it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.overrides import TorchFunctionMode
+
+from torcheer.autograd.borrow import borrowed
+from torcheer.autograd.missing import missing_rule
+from torcheer.autograd.inplace import join_family, refreshed, write
+from torcheer.autograd.nodes import FLOATS, Node, is_traced
+from torcheer.autograd.plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, Plan, plan_of
+from torcheer.autograd.quiet import quietly
+from torcheer.autograd.rules.table import Rule
+from torcheer.capture import modules
+from torcheer.capture.source import DIRECT, caller_of
+from torcheer.capture.trees import argument_tensors, leaves
+from torcheer.errors import BadArgument
+
+_set_grad, _grad_on = torch._C._set_grad_enabled, torch.is_grad_enabled
+_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_autocasts = torch._C._is_any_autocast_enabled
+_frame = sys._getframe
+_local = threading.local()
+
+
+class Scope:
+    """A call of a module or a composite, and the call around it."""
+
+    __slots__ = ("name", "outer", "thing")
+
+    def __init__(self, outer: Scope | None, name: str, thing: Any = None) -> None:
+        self.outer, self.name, self.thing = outer, name, thing  # thing: the module; an Operator; None
+
+
+class Tape(TorchFunctionMode):
+    """What is on while `record()` runs."""
+
+    __slots__ = ("borrow", "scope")
+
+    def __init__(self, borrow: bool = False) -> None:
+        self.borrow = borrow
+        self.scope: Scope | None = None
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        plan = plan_of(func)
+        if plan.kind is PASS or (plan.kind is not SPECIAL and not _grad_on()):
+            return func(*args, **kwargs) if kwargs else func(*args)
+        for kind in types:
+            if getattr(kind, "is_tracer", False):
+                return self.run_tracers(kind, plan, args, kwargs or {}, _frame(1))
+        return self.run(plan, args, kwargs or {}, _frame(1))
+
+    def run_tracers(self, kind: Any, plan: Plan, args: Any, kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """The same for our own kind of tensor, which has its results in kind."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return kind.wrap(self.run(plan, args, kwargs, frame))
+
+    def run(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Run one call of any kind, and record what it means for gradients."""
+        if plan.kind is RULE:
+            return self.record(plan.rule, plan.function, args, kwargs, frame, view=plan.view)
+        if plan.kind is SPECIAL:
+            return plan.special(self, *args, **kwargs)  # type: ignore[misc]
+        if not any(is_traced(tensor) for tensor in argument_tensors(args, kwargs)):
+            return quietly(plan.function, args, kwargs)
+        if plan.kind is WRITE:
+            return write(self, plan, args, kwargs, frame)
+        if plan.kind is COMPOSITE:
+            return self.inside(plan.name, plan.composite, args, kwargs)
+        if plan.kind is OPENED:
+            return self.inside(plan.name, plan.twin, args, kwargs)
+        return self._unknown(plan, args, kwargs, frame)
+
+    def record(
+        self, rule: Rule, function: Any, args: Any, kwargs: dict[str, Any], frame: FrameType, view: bool = False
+    ) -> Any:
+        """Run an operation that has a rule, and leave a node if a gradient will come back through it."""
+        if kwargs:
+            given, (args, kwargs) = (args, kwargs), placed(rule, args, kwargs)
+        else:
+            given = (args, kwargs)
+        kept, versions, traced = [], [], False
+        for place, arg in enumerate(args):
+            kind = arg.__class__
+            if kind is Tensor or kind is Parameter or isinstance(arg, Tensor):
+                node = getattr(arg, "_torcheer", None)
+                if node is None:
+                    node = self._keep(arg, rule.reads(place), versions)
+                    traced = traced or node is not arg or arg.requires_grad
+                else:
+                    if arg._version != node.version:
+                        node = refreshed(arg, node)
+                    if node.value is None and rule.reads(place):
+                        node.value = arg.detach()
+                    traced = True
+                kept.append(node)
+            elif (kind is tuple or kind is list) and leaves(arg):
+                kept.append(self._keep_all(arg, rule.reads(place), versions))
+                traced = traced or any(is_traced(tensor) for tensor in leaves(arg))
+            else:
+                kept.append(arg)
+        _set_grad(False)
+        try:
+            out = function(*given[0], **given[1]) if kwargs or given[1] else function(*args)
+        finally:
+            _set_grad(True)
+        if not traced:
+            return out
+        if not isinstance(out, Tensor):
+            return self._several(rule, out, frame)
+        if out.dtype not in FLOATS:
+            return _refuse_complex(rule, out)
+        if out is args[0] or getattr(out, "_torcheer", None) is not None:
+            return out  # one of the arguments, as it is: contiguous(), float()
+        if _autocasts():
+            kept = self._as_cast(kept, args, out.dtype, frame)
+        node = Node(rule, function, kept, kwargs, versions, out)
+        code = frame.f_code
+        node.site = (code, frame.f_lasti) if id(code) in DIRECT else caller_of(frame)
+        node.scope = self.scope
+        out._torcheer = node  # type: ignore[attr-defined]
+        if view and kept[0].__class__ is Node:
+            join_family(node, kept[0])
+        return out
+
+    def _keep(self, tensor: Tensor, reads: bool, versions: list[Any]) -> Any:
+        """What a node keeps of a tensor: the node that made it, or the tensor itself."""
+        node = getattr(tensor, "_torcheer", None)
+        base = tensor._base if node is None else None
+        if base is not None and getattr(getattr(base, "_torcheer", None), "inplace", False):
+            node = refreshed(tensor, None)  # it shows part of something that has been written to since
+        if node is not None:
+            if tensor._version != node.version:
+                node = refreshed(tensor, node)
+            if reads and node.value is None:
+                node.value = tensor.detach()
+            return node
+        if reads:
+            versions.append((tensor, tensor._version))
+        return tensor
+
+    def _keep_all(self, arg: Any, reads: bool, versions: list[Any]) -> Any:
+        kept = [
+            self._keep(one, reads, versions)
+            if isinstance(one, Tensor)
+            else self._keep_all(one, reads, versions)
+            if one.__class__ in (list, tuple)
+            else one
+            for one in arg
+        ]
+        return tuple(kept) if arg.__class__ is tuple else kept
+
+    def inside(self, name: str, function: Any, args: Any, kwargs: Any, thing: Any = None) -> Any:
+        """Run a function that is made of other operations, so that each of them arrives here."""
+        outer, self.scope = self.scope, Scope(self.scope, name, thing)
+        try:
+            with self.on():
+                return function(*args, **kwargs)
+        finally:
+            self.scope = outer
+
+    def _as_cast(self, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
+        """Autocast changed the type of some arguments on their way in: record that as an operation of its own."""
+        for place, arg in enumerate(args):
+            if isinstance(arg, Tensor) and arg.dtype in FLOATS and arg.dtype != dtype and is_traced(arg):
+                cast = self.run(plan_of(Tensor.to), (arg, dtype), {}, frame)
+                kept[place] = node = cast._torcheer
+                node.value = cast.detach()
+        return kept
+
+    def _unknown(self, plan: Plan, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """A function without a rule: fine if its results are no numbers to differentiate."""
+        out = quietly(plan.function, args, kwargs)
+        if plan.constant or not any(tensor.dtype in FLOATS or tensor.is_complex() for tensor in leaves(out)):
+            return out
+        if not self.borrow:
+            raise missing_rule(plan.name, plan.where, plan.function, frame)
+        return borrowed(self, plan, args, kwargs, out, frame)
+
+    def _several(self, rule: Rule, out: Any, frame: FrameType) -> Any:
+        if any(tensor.dtype in FLOATS for tensor in leaves(out)):
+            raise missing_rule(rule.name, f"{rule.name} in the form that returns {type(out).__name__}", None, frame)
+        return out
+
+    # Being on
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Once more, from within a call that it is seeing."""
+        _push(self)
+        try:
+            yield
+        finally:
+            _pop()
+
+    def __enter__(self) -> Tape:
+        self._outer = getattr(_local, "tape", None)
+        _local.tape = self
+        modules.watch(self._around)
+        return super().__enter__()  # type: ignore[no-any-return]
+
+    def __exit__(self, *problem: Any) -> None:
+        super().__exit__(*problem)
+        modules.unwatch(self._around)
+        _local.tape = self._outer
+
+    def _around(self, module: Module, call: Callable[[], Any]) -> Any:
+        outer, self.scope = self.scope, Scope(self.scope, "", module)
+        try:
+            return call()
+        finally:
+            self.scope = outer
+
+
+def current() -> Tape:
+    """The tape that is on in this thread, or one for tracers that run without any."""
+    tape = getattr(_local, "tape", None)
+    if tape is None:
+        tape = getattr(_local, "own", None)
+        if tape is None:
+            tape = _local.own = Tape()
+    return tape  # type: ignore[no-any-return]
+
+
+# The first two places under the names torch gives them, and numpy's names for what follows.
+_PLACES = {
+    "input": 0, "self": 0, "tensors": 0, "other": 1, "mat2": 1, "vec2": 1, "exponent": 1, "tensor": 1,
+}  # fmt: skip
+_NAMES = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def placed(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Keyword arguments that may be tensors, moved to their places; `out=` has no place."""
+    if kwargs.get("out") is not None:
+        raise BadArgument(f"{rule.name}(out=…): autograd needs the result as a new tensor; leave `out` away")
+    places = dict(enumerate(args))
+    rest = {}
+    for name, value in kwargs.items():
+        name = _NAMES.get(name, name)
+        place = rule.parameters.index(name) if name in rule.parameters else _PLACES.get(name, -1)
+        if place >= 0 and place not in places and (isinstance(value, (Tensor, list, tuple)) or name in _PLACES):
+            places[place] = value
+        elif isinstance(value, Tensor) and is_traced(value):
+            raise BadArgument(f"{rule.name}({name}=…): its rule knows no argument of that name; give it by position")
+        elif name in rule.names and value is not None:
+            rest[name] = value
+    for place in range(max(places, default=-1)):
+        if place not in places:
+            name = rule.parameters[place]
+            places[place] = rest.pop(name, None)
+    return tuple(places[place] for place in sorted(places)), rest
+
+
+def _refuse_complex(rule: Rule, out: Tensor) -> Tensor:
+    if out.is_complex():
+        raise BadArgument(f"{rule.name} returned {out.dtype}: the rules here are for real numbers")
+    return out
