@@ -100,7 +100,7 @@ def dropout(x: Tensor, p: float = 0.5, train: bool = True, inplace: bool = False
         return x
     if p == 1:
         return x * 0
-    mask = torch.empty_like(x, memory_format=torch.contiguous_format).bernoulli_(1 - p).div_(1 - p)
+    mask = torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
     return x.mul_(mask) if inplace else x * mask
 
 
