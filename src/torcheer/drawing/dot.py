@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from torcheer.drawing.colours import LIGHT, family_colours, gradient_fill
-from torcheer.drawing.items import GRADIENT, KEPT, STILL, Item
+from torcheer.drawing.items import GRADIENT, KEPT, STILL
 from torcheer.drawing.picture import Picture, View
 from torcheer.drawing.words import shape_text
 
@@ -91,13 +91,9 @@ def _edges(picture: Picture, members: _Members) -> list[str]:
             more = f" headlabel={_quoted(name)}" if name else ""
             more += f' taillabel="{output}"' if len(shapes) > 1 else ""
             more += " constraint=false style=dashed" if loop else ""
-            more += EDGES.get(_carries(items[origin], output), "")
+            more += EDGES.get(items[origin].carries[output] if output < len(items[origin].carries) else STILL, "")
             found[f"  {source} -> {target} [label={_quoted(shape)}{more}];"] = None
     return list(found)
-
-
-def _carries(item: Item, output: int) -> int:
-    return item.carries[output] if output < len(item.carries) else STILL
 
 
 def _escaped(text: str) -> str:

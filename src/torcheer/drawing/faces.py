@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torcheer.drawing.boxes import Box
 from torcheer.drawing.fonts import text_width
 from torcheer.drawing.formulas import typeset
-from torcheer.drawing.items import Face
+from torcheer.drawing.items import FLOWS, GRADIENT, KEPT, Face
 
 TITLE, BODY, NOTE = 11.5, 10.0, 10.0  # font sizes
 
@@ -40,6 +40,7 @@ SHAPES = {
 }
 BODY_LINE = 14.0
 FORMULA, FORMULA_LINE = 11.5, 16.0
+EVENLY = 40.0  # between the ports of folded boxes through which lines run both ways
 SHEETS = 6.0  # how far the sheets of a stack show below the first
 
 
@@ -91,6 +92,10 @@ def draw_face(name: str, face: Face, down: bool = True) -> Drawn:
         width += 18 + 4 * len(face.badge)
     entry_gap, entry_note = _notes(face.entries, 18.0, down)
     exit_gap, exit_note = _notes(face.exits, 22.0, down)
+    if face.even:
+        entry_gap = exit_gap = max(entry_gap, exit_gap if any(face.exits) else 0.0)
+    if any(face.lines) or face.look in ("gradient", "parameter"):
+        exit_note = max(exit_note, 2.0)  # room for the head of a gradient that comes in there
     if not down:
         ports = max((len(face.entries) - 1) * entry_gap, (len(face.exits) - 1) * exit_gap)
         taller = max(0.0, 2.0 * ceil((ports + 14 - height) / 2))
@@ -100,21 +105,51 @@ def draw_face(name: str, face: Face, down: bool = True) -> Drawn:
     else:
         entry_room = 12 + entry_gap * len(face.entries) if entry_note else 0.0
         exit_room = exit_gap * len(face.exits) if len(face.exits) > 1 else 0.0
+    slots = _slots(face.lines, max(EVENLY, exit_note + 8) if down else entry_gap)
+    if down:
+        entry_room = max(entry_room, slots.reach + 16)
+    else:
+        height = max(height, slots.reach + 14)
     natural, width = width, max(width, 34.0, entry_room, exit_room)
     if not shape.bar:
         runs = [run._replace(x=run.x + (width - natural) / 2) for run in runs]
     sheets = SHEETS if face.folded and face.times > 1 else 0.0
+    across = 2.0 * ceil(width / 2) if down else height
     box = Box(
         2.0 * ceil((width + sheets) / 2),
         height + sheets,
-        len(face.entries),
-        len(face.exits),
+        slots.places(0, across) if any(face.lines) else len(face.entries),
+        slots.places(1, across) if any(face.lines) else len(face.exits),
         entry_gap,
         exit_gap,
         entry_note,
         exit_note,
     )
     return Drawn(box, tuple(runs), face.badge)
+
+
+class _Slots(NamedTuple):
+    """Places for the ports of a folded box through which lines run both ways: values, what is kept, gradients, each as
+    far along below as above."""
+
+    numbers: tuple[tuple[int, ...], tuple[int, ...]]
+    gap: float
+    reach: float
+
+    def places(self, end: int, across: float) -> tuple[float, ...]:
+        """Where the entries (0) or exits (1) stand."""
+        return tuple(across / 2 - self.reach / 2 + number * self.gap for number in self.numbers[end])
+
+
+def _slots(lines: tuple[tuple[int, ...], tuple[int, ...]], gap: float) -> _Slots:
+    ends = [[max(line, FLOWS) for line in end] for end in lines]
+    start: dict[int, int] = {}
+    count = 0
+    for kind in (FLOWS, KEPT, GRADIENT):
+        start[kind] = count
+        count += max(end.count(kind) for end in ends)
+    numbers = [tuple(start[kind] + end[:place].count(kind) for place, kind in enumerate(end)) for end in ends]
+    return _Slots((numbers[0], numbers[1]), gap, max(0, count - 1) * gap)
 
 
 def _rule(body: str, x: float, base: float) -> tuple[list[Run], float]:

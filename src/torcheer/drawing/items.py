@@ -12,8 +12,10 @@ from torcheer.records import ModuleCall, Stored
 
 Net = tuple[int, int]  # an item and which of its results
 
-STILL, FLOWS, GRADIENT, KEPT = range(4)  # what a net carries: a value without or with a gradient, a gradient on its way
-# back (its lines are drawn against the layout), a value that is kept for backward
+STILL, FLOWS, KEPT, GRADIENT = range(
+    4
+)  # what a net carries: a value without or with a gradient, a value that is kept for
+# backward, a gradient on its way back (it is laid out as if it came down, too)
 
 SUM = "+="  # written where gradients of several uses meet
 
@@ -34,6 +36,8 @@ class Face(NamedTuple):
     fill: str = ""  # colours a user's function asked for
     stroke: str = ""
     folded: bool = False  # a box with something in it
+    even: bool = False  # its ports are as far apart above as below, so that lines run straight on
+    lines: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # what each entry and exit of a folded box carries
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +57,7 @@ class Item:
     parameters: int = 0  # numbers in those it holds
     states: frozenset[bool] = frozenset()  # whether they are trained
     stored: tuple[Stored, ...] = ()
-    carries: tuple[int, ...] = ()  # what each result is: STILL, FLOWS, GRADIENT or KEPT
+    carries: tuple[int, ...] = ()  # what each result is: STILL, FLOWS, KEPT or GRADIENT
     parents: list[tuple[Net, str]] = field(default_factory=list)  # and the name of the argument
     badge: str = ""
     fill: str = ""
@@ -84,6 +88,12 @@ def labels_of(history: ModelHistory, item: Item) -> tuple[str, ...]:
     return tuple([history.facts.layers.label(index) for index in item.ops])
 
 
+def carried(items: list[Item], net: Net) -> int:
+    """What a net carries."""
+    carries = items[net[0]].carries
+    return carries[net[1]] if net[1] < len(carries) else STILL
+
+
 def note_at(item: Item, output: int) -> str:
     """What is written where a result leaves a folded box: its shape, unless the item says otherwise."""
     if item.notes is not None:
@@ -107,5 +117,5 @@ def face_of(item: Item, exits: list[int], told: bool) -> Face:
     names = tuple([name for _, name in item.parents])
     return Face(
         item.look, item.kind, item.body, item.family, len(item.ops) or 1, names, notes, item.badge, item.marks,
-        item.fill, item.stroke,
+        item.fill, item.stroke, even=item.notes is not None,
     )  # fmt: skip

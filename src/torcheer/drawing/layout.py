@@ -7,13 +7,13 @@ into coordinates whenever the sizes of its children change (docs/layout.md says 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from torcheer.drawing.items import FLOWS, KEPT
+from torcheer.drawing.items import FLOWS, GRADIENT, KEPT
 
-NO_PAIRS: Mapping[int, int] = {}
+NO_PAIRS: dict[int, int] = {}
 Edge = tuple[int, int, int, int]  # from node, its exit, to node, its entry
 
 
@@ -51,7 +51,7 @@ class Layout:
 
 def arrange(
     entries: int, children: int, exits: int, edges: list[Edge], merges: set[int], flows: Sequence[int] = (),
-    pairs: Mapping[int, int] = NO_PAIRS,
+    pairs: dict[int, int] = NO_PAIRS,
 ) -> Layout:  # fmt: skip
     """Give every node a row and a column, every long edge a lane.
 
@@ -67,8 +67,11 @@ def arrange(
     kept = {edge for edge, flow in zip(edges, flows) if flow == KEPT}
     lines = [edge for edge in forward if edge not in kept] if kept else forward
     chains, chain_of, next_of, lengths = _chains(entries, count, lines, rows, flowing)
-    anchors, leads = _hang(count, lines, next_of)
-    columns, ends = _columns(count, forward, rows, chains, chain_of, lengths, next_of, anchors, leads, merges)
+    gradients = {edge for edge, flow in zip(edges, flows) if flow == GRADIENT}
+    anchors, leads = _hang(
+        count, sorted(lines, key=lambda edge: edge not in gradients), next_of
+    )  # values go last: they win
+    columns, ends = _columns(count, forward, rows, chains, chain_of, lengths, next_of, anchors, leads, merges, pairs)
     routes, column_count, columns = _routes(edges, rows, columns, next_of, ends, merges)
     return Layout(
         entries, children, exits, rows, columns, anchors, leads, _spans(rows, columns, routes), row_count, column_count,
@@ -76,9 +79,7 @@ def arrange(
     )  # fmt: skip
 
 
-def _rows(
-    entries: int, children: int, exits: int, forward: list[Edge], pairs: Mapping[int, int]
-) -> tuple[list[int], int]:
+def _rows(entries: int, children: int, exits: int, forward: list[Edge], pairs: dict[int, int]) -> tuple[list[int], int]:
     """Each node one below the lowest of its parents; one without parents just above its first child."""
     count = entries + children + exits
     rows = [0] * entries + [1] * (children + exits)
@@ -174,8 +175,10 @@ def _columns(
     anchors: list[int],
     leads: list[int],
     merges: set[int],
+    pairs: dict[int, int],
 ) -> tuple[list[int], list[int]]:
-    """A column for each chain, the longest in the middle, others beside what they leave or join.
+    """A column for each chain, the longest in the middle, others beside what they leave or join, those of backward
+    rules to the right of their operations.
 
     A chain keeps its column until its last edge ends, so that edge runs straight down. `ends` says how far.
     """
@@ -197,7 +200,9 @@ def _columns(
                 near[start] = end if near[start] < 0 else near[start]
                 if target == -2 - next_of[source] and anchors[target] >= 0:
                     off[start] = entry - anchors[target]
-    order = sorted(range(len(chains)), key=lambda n: (rows[chains[n][0]], abs(off[n]), n))
+    rules = {chain_of[node]: chain_of[other] for node, other in reversed(pairs.items())}
+    near = [rules.get(number, other) for number, other in enumerate(near)]
+    order = sorted(range(len(chains)), key=lambda n: (n in rules, rows[chains[n][0]], abs(off[n]), n))
     if chains:
         main = max(order, key=lambda n: lengths[n])
         order.remove(main)
@@ -208,6 +213,8 @@ def _columns(
     for number in order:
         start, end, middle = rows[chains[number][0]], ends[number], place.get(near[number], 0)
         side, loyal = (-1 if off[number] < 0 else 1), 3 if off[number] else 0
+        if number in rules:
+            side, loyal = 1, len(chains)
         tried = (middle, side, loyal, start, end)
         step = steps.get(tried, 0)  # what was taken for such a chain before is still taken
         column = _beside(middle, side, loyal, step)

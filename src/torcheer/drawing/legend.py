@@ -61,13 +61,9 @@ def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None)
         "stop": (_box("card look-stop", theme.card, theme.alarm), "stopped here"),
         "rule": (
             _box("card look-gradient", gradient_fill(theme), theme.gradient),
-            "rule: what becomes of the gradient",
+            "backward rule",
         ),
-        "sum": (_plus(theme), "gradients of several uses add up"),
-        "constant": (
-            _box("card look-constant", theme.card, theme.frame, ' stroke-dasharray="3 2"'),
-            "gets no gradient",
-        ),
+        "sum": (_plus(theme), "gradients of several uses, added up"),
         "borrowed": (
             _box("card look-gradient", gradient_fill(theme), theme.gradient, ' stroke-dasharray="3 2"'),
             "torch's own rule",

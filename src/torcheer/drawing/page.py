@@ -110,7 +110,6 @@ OTHER_MARKS = (
     "kept",
     "rule",
     "sum",
-    "constant",
     "borrowed",
 )
 

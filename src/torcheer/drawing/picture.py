@@ -117,19 +117,19 @@ def _fit(scene: Scene, opener: _Opener, direction: str, level: int | None) -> Pi
         limits = [float("inf")] * (count <= 3000) + [max(240.0, 20 * round(ideal * factor / 20)) for factor in factors]
         for limit in dict.fromkeys(limits):
             root = natural if limit == float("inf") else opener.view(scene.root, down, limit)
-            worth = _worth(root) + (0.04 if down else 0.0)
+            worth = _worth(root, scene.wrap_cost) + (0.04 if down else 0.0)
             if best is None or worth > best[0] + 1e-9:
                 best = worth, Picture(scene, root, down, limit, level)
     assert best is not None
     return best[1]
 
 
-def _worth(view: View) -> float:
+def _worth(view: View, wrap_cost: float) -> float:
     """Whether it is large enough to read, less for a form unlike a page's and for places where the eye must jump."""
     form = max(view.box.width, 1.0) / max(view.box.height, 1.0)
     off = max(form / 1.78, 1.2 / form, 1.0)
     worst = 0.3 if not 1 / LONGEST <= form <= LONGEST else 0.0
-    return min(_scale(view.box) / SMALLEST, 1.0) - 0.06 * (off - 1) - 0.02 * view.wraps - worst
+    return min(_scale(view.box) / SMALLEST, 1.0) - 0.06 * (off - 1) - wrap_cost * view.wraps - worst
 
 
 class _Opener:

@@ -19,7 +19,7 @@ from torcheer.drawing.groups import (
     stacks,
     wrap,
 )
-from torcheer.drawing.items import STILL, Face, Item, Net, face_of, note_at
+from torcheer.drawing.items import GRADIENT, Face, Item, Net, carried, face_of, note_at
 from torcheer.drawing.layout import Edge, Layout, arrange
 from torcheer.drawing.words import frozen_text, parameter_text
 
@@ -50,6 +50,7 @@ class Scene:
     plans: list[Plan]
     items: list[Item]  # in the order of the plans
     flowing: bool  # whether gradients flow anywhere
+    wrap_cost: float = 0.02  # what a place costs where the eye must jump
 
 
 _Ports = dict[Net, int] | None  # the number of each; None where there is only one
@@ -60,7 +61,9 @@ def plan_scene(items: list[Item]) -> Scene:
     root, around = sort_into_boxes(items)
     planner = _Planner(items, join(items, around))
     plan = planner.plan(root)
-    return Scene(plan, planner.plans, in_order(root), any(any(item.carries) for item in items))
+    both = any(item.look == "gradient" for item in items)
+    flowing = any(any(item.carries) for item in items)
+    return Scene(plan, planner.plans, in_order(root), flowing, 0.1 if both else 0.02)  # it jumps there and back
 
 
 class _Planner:
@@ -189,10 +192,9 @@ class _Planner:
             found.append((stop, start, net))
         found.sort()
         edges, flows = [], []
-        for stop, start, (number, output) in found:
-            carries = self.items[number].carries
+        for stop, start, net in found:
             edges.append(start + stop)
-            flows.append(carries[output] if output < len(carries) else STILL)
+            flows.append(carried(self.items, net))
         return edges, tuple(flows)
 
     def _told(self, item: Item, used: list[int]) -> bool:
@@ -209,6 +211,11 @@ class _Planner:
             if output >= len(before) or before[output] != shape:
                 return True
         return False
+
+    def _lines(self, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What runs through the border of a box, where gradients do."""
+        entries, exits = (tuple(carried(self.items, net) for net in nets) for nets in (group.entries, group.exits))
+        return (entries, exits) if GRADIENT in entries + exits else ((), ())
 
     def _face(self, group: Group) -> Face:
         for member in group.members:
@@ -244,6 +251,7 @@ class _Planner:
             exits,
             marks=tuple(sorted({frozen_text(states).strip(), *group.marks} - {""})),
             folded=group.sort != "pill",
+            lines=self._lines(group),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from torcheer.drawing.items import FLOWS, STILL, Item, Net
+from torcheer.drawing.items import FLOWS, Item, Net, carried
 from torcheer.drawing.style import Style
 
 
@@ -63,12 +63,5 @@ def _behind(items: list[Item], net: Net, skipped: set[int], seen: set[int]) -> I
             yield net
         elif net[0] not in seen:
             seen.add(net[0])
-            kind = _kind(items, net)
-            stack.extend(parent for parent, _ in reversed(items[net[0]].parents) if _kind(items, parent) == kind)
-
-
-def _kind(items: list[Item], net: Net) -> int:
-    """Values are bridged to values, gradients to gradients."""
-    carries = items[net[0]].carries
-    found = carries[net[1]] if net[1] < len(carries) else FLOWS
-    return FLOWS if found == STILL else found
+            kind = max(carried(items, net), FLOWS)  # values are bridged to values, gradients to gradients
+            stack.extend(one for one, _ in reversed(items[net[0]].parents) if max(carried(items, one), FLOWS) == kind)

@@ -66,7 +66,8 @@ class _Maker:
                     self.readers.setdefault(index, []).append(step)
         self.path = {step.index: self._path(step) for step in steps}
         self.leaves = leaf_modules(Counter(path for path in self.path.values() if path))
-        self.leaves -= {self.path[step.index][-1] for step in steps if step.kind != "op" and self.path[step.index]}
+        with_rule = (self.path[index] for index in flow.reached)  # there are two things in these boxes
+        self.leaves -= {path[-1] for path in with_rule if path}
         self.several = several_calls(call for path in set(self.path.values()) for call in path)
         self.started: dict[Path, int] = {}  # the first operation of each box
         for step in steps:
@@ -121,8 +122,8 @@ class _Maker:
         item = self._add(Item(-1, name if trained else "", (), path, step.kind, "" if trained else name or "constant"))
         item.body = shape_text(step.shape)
         item.shapes = (step.shape,)
-        item.carries = (FLOWS if step.index in self.flow.reached else STILL, STILL, GRADIENT, KEPT)
-        item.notes = ("", "", self._sum(step), "")
+        item.carries = (FLOWS if step.index in self.flow.reached else STILL, STILL, KEPT, GRADIENT)
+        item.notes = ("", "", "", self._sum(step))
         if trained:
             item.parameters, item.states = prod(step.shape), frozenset({True})
         item.label = str(step.index)
@@ -139,7 +140,7 @@ class _Maker:
             name, kind, path = call_name(call, around, self.several.get(call.address, False)), call.type, path[:-1]
         item = self._add(Item(-1, name, (step.index,), path, look, kind, "", family, (step.shape,)))
         reached = step.index in self.flow.reached
-        item.carries = (FLOWS if reached else STILL, STILL, GRADIENT, KEPT)
+        item.carries = (FLOWS if reached else STILL, STILL, KEPT, GRADIENT)
         told = any(self.steps[edge.parent].shape != step.shape for edge in step.parents)
         item.notes = (shape_text(step.shape) if told else "", "", "", "")
         item.parents = [(net, "") for net in dict.fromkeys((self.item_of[e.parent], VALUE) for e in step.parents)]
@@ -153,7 +154,7 @@ class _Maker:
         rule = self._add(Item(-1, "", (), forward.path, "gradient", look_of(step.name, False, "", "", False)[1]))
         rule.body = "\n".join(equations(step.formula)) or (ITS_OWN if step.borrowed else "")
         rule.marks = ("borrowed",) if step.borrowed else ()
-        rule.carries, rule.notes = forward.carries, ("", "", self._sum(step), "")
+        rule.carries, rule.notes = forward.carries, ("", "", "", self._sum(step))
         rule.pair, forward.pair = forward.number, rule.number
         kept = [(self.item_of[index], KEPT) for index in step.saved]
         gradients = [self._gradient(parent) for parent in self.flow.sent[step.index]]
