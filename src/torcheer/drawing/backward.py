@@ -31,7 +31,7 @@ def draw_steps(
     style: Any = None,
     title: str = "loss",
 ) -> BackwardDrawing:
-    """Draw the steps of a backward pass, the last of which is the loss, and write the picture where `path` is given.
+    """Draw the steps of a backward pass, of which the last to run is the loss, and write the picture to `path`.
 
     Values flow down, gradients flow up beside them; dotted lines lead from what is kept to the rule that reads it.
     """
@@ -39,7 +39,7 @@ def draw_steps(
     wanted = style_of(style)
     with uncollected():
         flow = Flow(steps)
-        items = items_of_steps(steps, flow, title)
+        items = items_of_steps(flow, title)
         if wanted.node:
             items = restyled(items, wanted, lambda item: (item.label,) if item.label else ())
         found = picture(plan_scene(items), depth=depth, direction=direction, style=wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ SPELLED = {letter: name for name, letter in GREEK.items()} | {
     "⋆": "*", "∗": "*", "∘": "·", "′": "'", "∈": " in ", "ℓ": "l", "∇": "grad ", "⌊": "[", "⌋": "]", "↦": "→",
     "∏": "prod ", "∫": "integral ", "𝟙": "1", "ℝ": "R",
 }  # fmt: skip
+SHIFTED = re.compile(r"([_^])(?:\(((?:[^()]|\([^()]*\))*)\)|(\w+))")  # what Unicode has no small letters for
 SMALL = 0.72  # of the size
 
 
@@ -52,6 +54,15 @@ def typeset(text: str, size: float) -> tuple[list[Piece], float]:
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
     """Stretches of letters that are set alike: "up", "low", "bar", "circle", "bold" or ""."""
+    start = 0
+    for found in SHIFTED.finditer(text):
+        yield from _letters(text[start : found.start()])
+        yield "up" if found[1] == "^" else "low", found[2] or found[3]
+        start = found.end()
+    yield from _letters(text[start:])
+
+
+def _letters(text: str) -> Iterator[tuple[str, str]]:
     kind, letters = "", ""
     for place, letter in enumerate(text):
         if letter == BAR:

@@ -79,6 +79,7 @@ def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str
         },
         "metrics": METRICS._asdict(),
         "flowing": scene.flowing,
+        "wrap_cost": scene.wrap_cost,
         "root": scene.root.number,
         "plans": plans,
         "leaves": tables.leaves,

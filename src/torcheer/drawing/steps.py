@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from math import prod
+from operator import attrgetter
 
 from torcheer.drawing.families import family_of
 from torcheer.drawing.items import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
@@ -20,10 +21,15 @@ ITS_OWN = "torch’s own rule"
 Path = tuple[ModuleCall, ...]
 
 
+def _holds(call: ModuleCall, step: Step) -> bool:
+    return bool(call.address) and step.name.startswith(f"{call.address}.")
+
+
 class Flow:
     """Where gradients run, and what is kept for them."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
+        steps = sorted(steps, key=attrgetter("index"))
         self.steps = {step.index: step for step in steps}
         self.loss = steps[-1].index if steps else -1
         asks: set[int] = set()  # steps that have a parameter before them
@@ -51,14 +57,15 @@ def _passes(step: Step) -> list[int]:
     return [edge.parent for edge, passed in zip(step.parents, step.passed) if passed is not None]
 
 
-def items_of_steps(steps: Sequence[Step], flow: Flow, title: str) -> list[Item]:
+def items_of_steps(flow: Flow, title: str) -> list[Item]:
     """Everything to draw, what is read before what reads it."""
-    return _Maker(steps, flow).items(title)
+    return _Maker(flow).items(title)
 
 
 class _Maker:
-    def __init__(self, steps: Sequence[Step], flow: Flow) -> None:
+    def __init__(self, flow: Flow) -> None:
         self.steps, self.flow = flow.steps, flow
+        steps = list(flow.steps.values())
         self.readers: dict[int, list[Step]] = {}
         for step in steps:
             for index in dict.fromkeys([edge.parent for edge in step.parents] + list(step.saved)):
@@ -91,13 +98,15 @@ class _Maker:
     # Where things stand
 
     def _path(self, step: Step) -> Path:
-        """The boxes around a step; a parameter stands in the innermost one that holds all its readers."""
-        if step.kind != "parameter" or not self.readers.get(step.index):
+        """The boxes around a step; a parameter of a module, or what has no name, stands in the innermost box that holds
+        all its readers."""
+        if step.kind == "op" or not self.readers.get(step.index):
             return step.modules
-        first, *others = [reader.modules for reader in self.readers[step.index]]
+        shared, *others = [reader.modules for reader in self.readers[step.index]]
         for other in others:
-            first = tuple(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, other)))
-        return first
+            shared = tuple(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], zip(shared, other)))
+        inside = step.modules or step.name in ("", "constant") or any(_holds(call, step) for call in shared)
+        return shared if inside else ()
 
     def _start(self, step: Step) -> int:
         """A leaf stands just before the box in which it is first read, an operation where it ran."""
@@ -138,6 +147,7 @@ class _Maker:
         if leaf:
             call, around = path[-1], path[-2] if len(path) > 1 else None
             name, kind, path = call_name(call, around, self.several.get(call.address, False)), call.type, path[:-1]
+        kind = kind if leaf else step.title or kind
         item = self._add(Item(-1, name, (step.index,), path, look, kind, "", family, (step.shape,)))
         reached = step.index in self.flow.reached
         item.carries = (FLOWS if reached else STILL, STILL, KEPT, GRADIENT)
@@ -188,8 +198,3 @@ def number_text(step: Step) -> str:
         return f"{float(step.value):.4g}"
     except (TypeError, ValueError, RuntimeError):  # one that has no numbers, as on the meta device
         return ""
-
-
-def parameters_of(steps: Iterable[Step]) -> list[Step]:
-    """Those of the steps that gather a gradient."""
-    return [step for step in steps if step.kind == "parameter"]

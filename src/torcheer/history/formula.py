@@ -10,24 +10,26 @@ SUPERSCRIPTS = dict(zip("0123456789+-−=()niTjkxytabcdemos", "⁰¹²³⁴⁵�
 SUBSCRIPTS = dict(zip("0123456789+-−=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ"))
 GREEK = dict(
     zip(
-        "alpha beta gamma delta epsilon varepsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi varphi chi "
-        "psi omega Gamma Delta Theta Lambda Pi Sigma Phi Psi Omega".split(),
+        "alpha beta gamma delta epsilon varepsilon zeta eta theta kappa lambda mu nu xi pi rho sigma tau phi varphi "
+        "chi psi omega Gamma Delta Theta Lambda Pi Sigma Phi Psi Omega".split(),
         "αβγδεεζηθκλμνξπρστφφχψωΓΔΘΛΠΣΦΨΩ",
     )
 )
 SIGNS = {
-    "odot": "⊙", "otimes": "⊗", "oplus": "⊕", "times": "×", "cdot": "·", "star": "⋆", "ast": "∗", "circ": "∘", "div": "÷",
-    "pm": "±", "sum": "∑", "prod": "∏", "int": "∫", "partial": "∂", "nabla": "∇", "infty": "∞", "le": "≤", "leq": "≤",
+    "odot": "⊙", "otimes": "⊗", "oplus": "⊕", "times": "×", "cdot": "·", "star": "⋆", "ast": "∗", "circ": "∘",
+    "div": "÷", "pm": "±", "sum": "∑", "prod": "∏", "int": "∫", "partial": "∂", "nabla": "∇", "infty": "∞", "le": "≤",
+    "leq": "≤",
     "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "approx": "≈", "to": "→", "rightarrow": "→", "mapsto": "↦", "in": "∈",
     "gets": "←", "leftarrow": "←", "top": "ᵀ", "intercal": "ᵀ", "prime": "′", "dots": "…", "ldots": "…", "cdots": "…",
-    "ell": "ℓ", "mid": "|", "vert": "|", "lvert": "|", "rvert": "|", "lfloor": "⌊", "rfloor": "⌋", "colon": ":",
+    "ell": "ℓ", "mid": "|", "vert": "|", "lvert": "|", "rvert": "|", "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈",
+    "rceil": "⌉", "colon": ":", "lnot": "¬", "neg": "¬", "land": "∧", "lor": "∨",
 }  # fmt: skip
 SPACES = {",": " ", ";": " ", ":": " ", " ": " ", "!": "", "quad": "  ", "qquad": "  ", "\\": ", "}
-NOTHING = frozenset("left right big Big bigl bigr Bigl Bigr displaystyle limits".split())
+NOTHING = frozenset("left right big Big bigl bigr Bigl Bigr displaystyle textstyle limits mathrel mathbin".split())
 WORDS = frozenset("text operatorname mathrm mathbf mathit mathsf mathcal textbf textit boldsymbol".split())
 DOUBLE = {"1": "𝟙", "R": "ℝ", "E": "𝔼", "N": "ℕ", "Z": "ℤ"}
 SPACED = "=⊙⊗⊕×·⋆∗*÷±≤≥≠≈→←↦∈+<>"  # signs with room on both sides
-SMALL = "".join(SUBSCRIPTS.values())
+SMALL, HIGH = ("".join(table.values()) for table in (SUBSCRIPTS, SUPERSCRIPTS))
 OPEN, CLOSE, END = "\x01\x02\x03"  # while it is put together: around words, and after fractions
 TOKEN = re.compile(r"\\[a-zA-Z]+\*?[ \t\n]*|\\.|\s+|.", re.DOTALL)
 
@@ -47,7 +49,7 @@ def equations(latex: str) -> list[str]:
     >>> equations(r"\\bar a = \\bar y\\,b, \\bar b = \\bar y\\,a")
     ['ā = ȳ b', 'b̄ = ȳ a']
     """
-    return re.split(rf"[,;]\s+(?=[^,;=()]*{BAR}[^,;=()]*=)", plain(latex)) if latex.strip() else []
+    return re.split(rf"[,;]\s+(?=\S*{BAR}\S* \+?= )", plain(latex)) if latex.strip() else []
 
 
 class _Reader:
@@ -100,7 +102,7 @@ class _Reader:
 
     def _macro(self, name: str) -> str:
         if name in ACCENTS:
-            return "".join(letter + ACCENTS[name] for letter in self._argument().strip())
+            return _accented(name, self._argument().strip())
         if name in ("frac", "tfrac", "dfrac"):
             return f"{_held(self._argument())}/{_held(self._argument())}{END}"
         if name == "sqrt":
@@ -120,6 +122,13 @@ class _Reader:
         return name if not name.isalpha() else _word(name)
 
 
+def _accented(name: str, text: str) -> str:
+    """The accent on a letter; over something longer a line means its average."""
+    if len(text) > 3 and name == "overline":
+        return f"{_word('mean')}({text})"
+    return "".join(letter + ACCENTS[name] for letter in text)
+
+
 def _word(name: str) -> str:
     """A word such as `log`, between marks that `_tidy` turns into spaces where its neighbours would touch it."""
     return f"{OPEN}{name}{CLOSE}"
@@ -129,29 +138,33 @@ def _held(text: str) -> str:
     """Parentheses around what would fall apart."""
     text = text.strip()
     letters = re.sub(rf"[{BAR}{''.join(SUPERSCRIPTS.values())}{''.join(SUBSCRIPTS.values())}]", "", text)
-    whole = len(letters) <= 1 or letters.isdigit() or re.fullmatch(r"√?(\w|\([^()]*\))", letters)
+    whole = len(letters) <= 1 or letters.isdigit() or re.fullmatch(rf"√?(\w|\([^()]*\))|{OPEN}\w+{CLOSE}", letters)
     return text if whole else f"({text})"
 
 
 def _shifted(sign: str, text: str) -> str:
     """Small letters above or below the line where Unicode has them all."""
-    text = re.sub(f"[{OPEN}{CLOSE}{END}]", "", text.strip())
+    text = _tidy(text)
+    tight = text.replace(" ", "")
     table = SUPERSCRIPTS if sign == "^" else SUBSCRIPTS
     if text == "ᵀ" or text == "′":
         return text
-    if text and all(letter in table for letter in text):
-        return "".join(table[letter] for letter in text)
+    if tight and all(letter in table for letter in tight):
+        return "".join(table[letter] for letter in tight)
     return sign + (text if len(text) <= 1 or text.isalpha() else f"({text})")
 
 
 def _tidy(text: str) -> str:
     """One space where one belongs."""
-    text = re.sub(rf"\s*([{re.escape(SPACED)}])\s*", r" \1 ", text)
+    text = re.sub(rf"\s*(\+=|[{re.escape(SPACED)}])\s*", r" \1 ", text)
     text = re.sub(r"\s*−\s*", _minus, text)
-    text = re.sub(rf"(?<=[\w){BAR}]){OPEN}|{CLOSE}(?=[\w√∑∂{OPEN}])|{END}(?=[\w√∑∂({OPEN}])", " ", text)
+    text = re.sub(
+        rf"(?<=[\w){BAR}]){OPEN}|{CLOSE}(?=[^\W{HIGH}{SMALL}]|[√∑∂{OPEN}])|{END}(?=[\w√∑∂({OPEN}])", " ", text
+    )
     text = re.sub(f"[{OPEN}{CLOSE}{END}]", "", text)
     text = re.sub(rf"(∑[{SMALL}]*|ᵀ)(?=[^\W\d_ᵀ{SMALL}])", r"\1 ", text)
-    text = re.sub(r"([(\[{])\s+|\s+([)\]},;])", lambda found: found[1] or found[2], text)
+    text = re.sub(r"\s+/\s*|\s*/\s+", " / ", text)
+    text = re.sub(r"([(\[{⌊⌈])\s+|\s+([)\]}⌋⌉,;])", lambda found: found[1] or found[2], text)
     return re.sub(r"\s+", " ", text).strip(" ,;")
 
 

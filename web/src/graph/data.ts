@@ -37,7 +37,7 @@ export interface Plan {
   first: number[]; // where the items of each part start, counted from this box's first item
   size: number; // items in it at any depth
   layout: Layout;
-  flows: number[]; // for each route, whether gradients flow
+  flows: number[]; // for each route what it carries, one of Carries
 }
 
 export interface Theme {
@@ -52,7 +52,12 @@ export interface Theme {
   card: string;
   loop: string;
   alarm: string;
+  gradient: string;
+  kept: string;
 }
+
+/** What a route carries: a value without or with a gradient, a value kept for backward, a gradient on its way back. */
+export const Carries = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
 
 export interface Data {
   header: string[];
@@ -60,6 +65,7 @@ export interface Data {
   colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[] };
   metrics: Metrics;
   flowing: boolean;
+  wrap_cost: number; // what a place costs where the eye must jump
   root: number;
   plans: Plan[];
   leaves: Leaf[];

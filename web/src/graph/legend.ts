@@ -33,7 +33,7 @@ export function entries(app: App): Entry[] {
     found.push({ swatch: strip(data.colours.ramp), words: `${data.colour_names[colouring.way]}: ${low} – ${high}` });
   }
   for (const [mark, [entry]] of Object.entries(data.legend)) {
-    if (!entry || !seen.has(mark) || (mark === "edge" && !seen.has("still"))) continue;
+    if (!entry || !seen.has(mark) || (mark === "edge" && !seen.has("still") && !seen.has("gradient"))) continue;
     const swatch = element("g");
     swatch.innerHTML = entry[0]; // Python's own, nothing of the model is in it
     found.push({ swatch, words: entry[1] });

@@ -41,7 +41,7 @@ function about(app: App, box: Placed): HTMLElement[] {
   const leaf = app.data.leaves[view.part.leaf];
   const times = view.whole && view.whole.times > 1 ? ` ×${view.whole.times}` : "";
   const found: HTMLElement[] = [
-    h("h2", {}, view.name || leaf.kind, view.name ? h("span", { class: "soft" }, ` ${leaf.kind}`) : null, times),
+    h("h2", {}, view.name || kindOf(app, box), view.name ? h("span", { class: "soft" }, ` ${leaf.kind}`) : null, times),
   ];
   const address = view.whole?.sort === "stack" ? join(box.parent!.address, view.name) : box.address;
   if (address && address !== view.name) found.push(h("p", { class: "address" }, address));
@@ -68,7 +68,7 @@ function facts(app: App, box: Placed): [string, string][] {
   const { view } = box;
   const leaf = app.data.leaves[view.part.leaf];
   const found: [string, string][] = [];
-  if (leaf.body) found.push([view.whole ? "inside" : "settings", leaf.body]);
+  if (leaf.body && leaf.look !== "gradient" && leaf.look !== "constant") found.push([view.whole ? "inside" : "settings", leaf.body]);
   const value = app.colouring?.value(box);
   if (app.colouring && value != null) found.push([app.data.colour_names[app.colouring.way], app.colouring.tell(value)]);
   if (leaf.badge) found.push(["shared", `weights of all boxes marked ${leaf.badge}`]);
@@ -103,6 +103,12 @@ function neighbours(app: App, box: Placed): HTMLElement[] {
   });
 }
 
+/** Its class or function; the rule of an operation is not the operation. */
+function kindOf(app: App, { view }: Placed): string {
+  const { kind, look } = app.data.leaves[view.part.leaf];
+  return look === "gradient" ? `${kind}, backward` : kind;
+}
+
 function link(app: App, box: Placed): HTMLElement {
   const { kind } = app.data.leaves[box.view.part.leaf];
   const go = (): void => {
@@ -112,7 +118,7 @@ function link(app: App, box: Placed): HTMLElement {
   return h(
     "button",
     { title: box.address, click: go },
-    box.view.name || kind,
+    box.view.name || kindOf(app, box),
     box.view.name ? h("span", { class: "soft" }, ` ${kind}`) : null,
   );
 }

@@ -1,6 +1,6 @@
 // SVG elements for one box, one frame or the edges in a frame. The same marks as in src/torcheer/drawing/svg.py: plain
 // attributes carry the light colours, classes let a dark page override them.
-import type { Data, Theme } from "./data";
+import { Carries, type Data, type Theme } from "./data";
 import { arrowPath, linePath, number } from "./glyphs";
 import type { View } from "./scene";
 
@@ -21,7 +21,8 @@ export interface Wanted {
   boxes: Set<number>;
 }
 
-export type EdgeKind = "edge" | "still" | "loop";
+export type EdgeKind = "edge" | "still" | "loop" | "gradient" | "kept";
+const DASHES: Partial<Record<EdgeKind, string>> = { still: "4 3", kept: "1.5 2.5" };
 
 type Attributes = Record<string, string | number | undefined>;
 
@@ -97,27 +98,27 @@ export class Painter {
   edges(view: View, down: boolean, wanted: Wanted | null, notes: boolean): SVGElement {
     const made = element("g", { class: "edges" });
     const lines: Partial<Record<EdgeKind, string>> = {};
-    const heads: Partial<Record<EdgeKind, string>> = {};
+    const heads: Partial<Record<EdgeKind, Set<string>>> = {}; // gradients that meet arrive as one
     const { layout, flows } = view.plan!;
     view.composed!.paths.forEach((path, n) => {
       if (path.length < 2 || (wanted && !wanted.routes.has(n))) return;
       const kind = edgeKind(this.data, layout.routes[n].back, flows[n]);
-      const inner = layout.routes[n].target - layout.entries;
-      let points = path;
-      if (inner < layout.children && !view.inside[inner].composed) {
+      const { source, target } = layout.routes[n];
+      const inner = (kind === "gradient" ? source : target) - layout.entries;
+      let points = kind === "gradient" ? [...path].reverse() : path;
+      if (inner >= 0 && inner < layout.children && !view.inside[inner].composed) {
         let head: string;
-        [head, points] = arrowPath(path);
-        heads[kind] = (heads[kind] ?? "") + head;
+        [head, points] = arrowPath(points);
+        (heads[kind] ??= new Set()).add(head);
       }
       lines[kind] = (lines[kind] ?? "") + linePath(points);
     });
     for (const [kind, d] of Object.entries(lines) as [EdgeKind, string][]) {
-      const dashes = kind === "still" ? "4 3" : undefined;
-      const stroke = { stroke: this.line(kind), "stroke-width": 1.2, "stroke-dasharray": dashes };
+      const stroke = { stroke: this.line(kind), "stroke-width": 1.2, "stroke-dasharray": DASHES[kind] };
       made.append(element("path", { class: kind, d, fill: "none", ...stroke }));
     }
-    for (const [kind, d] of Object.entries(heads) as [EdgeKind, string][]) {
-      made.append(element("path", { class: `head-${kind}`, d, fill: this.line(kind) }));
+    for (const [kind, found] of Object.entries(heads) as [EdgeKind, Set<string>][]) {
+      made.append(element("path", { class: `head-${kind}`, d: [...found].join(""), fill: this.line(kind) }));
     }
     if (notes) this.notes(view, down, wanted, made);
     return made;
@@ -156,11 +157,14 @@ export class Painter {
   }
 
   private line(kind: EdgeKind): string {
-    return { edge: this.theme.line, still: this.theme.faint, loop: this.theme.loop }[kind];
+    const { line, faint, loop, gradient, kept } = this.theme;
+    return { edge: line, still: faint, loop, gradient, kept }[kind];
   }
 }
 
 export function edgeKind(data: Data, back: boolean, flows: number): EdgeKind {
+  if (flows === Carries.gradient) return "gradient";
+  if (flows === Carries.kept) return "kept";
   return back ? "loop" : flows || !data.flowing ? "edge" : "still";
 }
 

@@ -146,13 +146,24 @@ export class Scene {
     const factors =
       count <= 400 ? [0.45, 0.6, 0.8, 1.0, 1.25, 1.6, 2.1] : count <= 3000 ? [0.8, 1.1, 1.5] : [1.1]; // prettier-ignore
     const limits = factors.map((factor) => Math.max(240, 20 * roundEven((ideal * factor) / 20)));
-    let best = count <= 3000 ? { worth: worth(this.root), limit: Infinity } : { worth: -Infinity, limit: Infinity };
+    let best = count <= 3000 ? { worth: this.worth(), limit: Infinity } : { worth: -Infinity, limit: Infinity };
     for (const limit of new Set(limits)) {
       this.turn(this.down, limit);
-      const found = worth(this.root);
+      const found = this.worth();
       if (found > best.worth + 1e-9) best = { worth: found, limit };
     }
     if (this.limit !== best.limit) this.turn(this.down, best.limit);
+  }
+
+  /** How large it can be shown, and how far it is from the form of a page. */
+  private worth(): number {
+    const { box, wraps } = this.root;
+    const [width, height] = [Math.max(box.width, 1), Math.max(box.height, 1)];
+    const form = width / height;
+    const off = Math.max(form / 1.78, 1.2 / form, 1);
+    const scale = Math.min(1, PAGE[0] / width, PAGE[1] / height);
+    const worst = 1 / LONGEST <= form && form <= LONGEST ? 0 : 0.3;
+    return Math.min(scale / SMALLEST, 1) - 0.06 * (off - 1) - this.data.wrap_cost * wraps - worst;
   }
 
   private build(decide: Decide, key?: (plan: number, depth: number) => string): View {
@@ -265,16 +276,6 @@ function levelRule(level: number, all: boolean): Decide {
     if (plan.sort === "pill" ? !all : depth >= level) return "folded";
     return plan.sort === "stack" && !all ? "one" : "open";
   };
-}
-
-/** How large it can be shown, and how far it is from the form of a page. */
-function worth({ box, wraps }: View): number {
-  const [width, height] = [Math.max(box.width, 1), Math.max(box.height, 1)];
-  const form = width / height;
-  const off = Math.max(form / 1.78, 1.2 / form, 1);
-  const scale = Math.min(1, PAGE[0] / width, PAGE[1] / height);
-  const worst = 1 / LONGEST <= form && form <= LONGEST ? 0 : 0.3;
-  return Math.min(scale / SMALLEST, 1) - 0.06 * (off - 1) - 0.02 * wraps - worst;
 }
 
 function roundEven(value: number): number {

@@ -1,5 +1,6 @@
 // Follow tensors from a box through the frames around it, to the nearest boxes before and after.
 import type { Layout } from "./compose";
+import { Carries } from "./data";
 import type { Placed } from "./place";
 
 export interface Trace {
@@ -42,7 +43,7 @@ class Tracer {
       return;
     }
     const child = frame.inside[source - layout.entries];
-    if (!child.view.composed) this.before.add(child);
+    if (!child.view.composed) (runsBack(frame, number) ? this.after : this.before).add(child);
     else this.each(child, "to", firstExit(child) + exit, (_, inner) => this.back(child, inner));
   }
 
@@ -58,7 +59,7 @@ class Tracer {
       return;
     }
     const child = frame.inside[target - layout.entries];
-    if (!child.view.composed) this.after.add(child);
+    if (!child.view.composed) (runsBack(frame, number) ? this.before : this.after).add(child);
     else this.each(child, "from", entry, (_, inner) => this.forth(child, inner));
   }
 
@@ -80,6 +81,11 @@ class Tracer {
     const { layout } = frame.view.plan!;
     for (const number of routesOf(layout)[end].get(node) ?? []) visit(layout.routes[number], number);
   }
+}
+
+/** Whether a route is read against its direction: a gradient comes from what stands below. */
+function runsBack(frame: Placed, number: number): boolean {
+  return frame.view.plan!.flows[number] === Carries.gradient;
 }
 
 function nodeOf(box: Placed): number {
