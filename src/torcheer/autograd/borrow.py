@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.missing import missing_rule
-from torcheer.autograd.nodes import FLOATS
+from torcheer.autograd.nodes import FLOATS, node_of
 from torcheer.autograd.rules.table import Rule
 from torcheer.capture.calls import learn
 from torcheer.capture.trees import leaves, replace
@@ -30,6 +30,9 @@ def borrowed(tape: Tape, plan: Plan, args: Any, kwargs: Any, out: Any, frame: Fr
         if result.dtype in FLOATS:
             rule = Rule(plan.name, _asking_torch(plan, number, args, kwargs), borrowed=True)
             tape.record(rule, lambda *_, result=result: result, tensors, {}, frame)
+            made = node_of(result)
+            if made is not None:
+                made.function = None  # it would hold the result, which holds the node
     return out
 
 

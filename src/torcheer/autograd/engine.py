@@ -12,6 +12,10 @@ from torch import Tensor
 from torcheer.autograd.nodes import Leaf, Node, free, parents_of
 from torcheer.errors import GraphFreed, RuleMistake, ValueUnavailable
 
+_GONE = (
+    "backward came this way before and let go of what was saved. To go again, call the first backward with "
+    "retain_graph=True, or run the forward pass again"
+)
 Starts = list[tuple[Any, Tensor]]
 Watch = Callable[[Node, Tensor, list[tuple[Any, Tensor]]], object]
 
@@ -77,10 +81,7 @@ def apply_rule(node: Node, gradient: Tensor, create_graph: bool = False) -> list
     """Ask a node's rule what the gradient of its result means for what it read."""
     rule = node.rule
     if rule is None:
-        raise GraphFreed(
-            "backward came this way before and let go of what was saved. To go again, call the first "
-            "backward with retain_graph=True, or run the forward pass again"
-        )
+        raise GraphFreed(_GONE)
     for tensor, version in node.versions:
         if tensor._version != version:
             raise ValueUnavailable(
@@ -99,13 +100,19 @@ def _value(arg: Any, reads: bool, create_graph: bool) -> Any:
     if arg.__class__ is Node:
         if not reads:
             return arg
+        value = arg.value
+        if value is None:  # let go by a backward from elsewhere; someone may still hold the result
+            held = arg.tensor()
+            if held is None or held._version != arg.version:
+                raise GraphFreed(_GONE)
+            value = held.detach()
         if not create_graph:
-            return arg.value
-        alias = arg.value.detach()  # so that the gradient's own graph leads on to where the value came from
+            return value
+        alias = value.detach()  # so that the gradient's own graph leads on to where the value came from
         alias._torcheer = arg
         return alias
     if arg.__class__ is list or arg.__class__ is tuple:
-        return [_value(one, reads, create_graph) for one in arg]
+        return arg.__class__([_value(one, reads, create_graph) for one in arg])
     return arg
 
 

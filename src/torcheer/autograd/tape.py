@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.overrides import TorchFunctionMode
 
+from torcheer.autograd import functions
 from torcheer.autograd.borrow import borrowed
 from torcheer.autograd.missing import missing_rule
 from torcheer.autograd.inplace import join_family, refreshed, write
@@ -211,10 +212,12 @@ class Tape(TorchFunctionMode):
         self._outer = getattr(_local, "tape", None)
         _local.tape = self
         modules.watch(self._around)
+        functions.start(self)
         return super().__enter__()  # type: ignore[no-any-return]
 
     def __exit__(self, *problem: Any) -> None:
         super().__exit__(*problem)
+        functions.stop(self)
         modules.unwatch(self._around)
         _local.tape = self._outer
 

@@ -94,7 +94,9 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 
 @composite("dropout", "dropout1d", "alpha_free_dropout")
-def dropout(x: Tensor, p: float = 0.5, train: bool = True, inplace: bool = False, training: bool | None = None) -> Tensor:
+def dropout(
+    x: Tensor, p: float = 0.5, train: bool = True, inplace: bool = False, training: bool | None = None
+) -> Tensor:
     r"""$x \odot m / (1-p)$ with a mask $m$ drawn once: what was dropped sends nothing back."""
     if not (train if training is None else training) or p == 0:
         return x

@@ -64,14 +64,18 @@ def binary_cross_entropy_with_logits(
 
 
 @composite("nll_loss", "nll_loss_nd", "nll_loss2d")
-def nll_loss(x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean", ignore_index: int = -100) -> Tensor:
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean", ignore_index: int = -100
+) -> Tensor:
     r"""$-x_t$: the log-chance that was given to what happened, as a cost."""
     axis = 1 if x.dim() > 1 else 0
     counts = target != ignore_index
     safe = target.where(counts, 0)
     weights = counts.to(x.dtype) if weight is None else weight[safe] * counts
     losses = -x.gather(axis, safe.unsqueeze(axis)).squeeze(axis) * weights
-    return losses.sum() / weights.sum() if REDUCTIONS.get(reduction, reduction) == "mean" else reduced(losses, reduction)
+    return (
+        losses.sum() / weights.sum() if REDUCTIONS.get(reduction, reduction) == "mean" else reduced(losses, reduction)
+    )
 
 
 @composite("cross_entropy_loss")
@@ -87,14 +91,18 @@ def cross_entropy(
     sharp = nll_loss(logs, target, weight, reduction, ignore_index)
     if not label_smoothing:
         return sharp
-    return (1 - label_smoothing) * sharp + label_smoothing / x.shape[axis] * _blurred(logs, target, weight, reduction, ignore_index)
+    return (1 - label_smoothing) * sharp + label_smoothing / x.shape[axis] * _blurred(
+        logs, target, weight, reduction, ignore_index
+    )
 
 
 def _against_shares(logs: Tensor, target: Tensor, weight: Any, reduction: Any, smoothing: float) -> Tensor:
     """Where the target is a distribution itself."""
     axis = 1 if logs.dim() > 1 else 0
     target = target * (1 - smoothing) + smoothing / logs.shape[axis] if smoothing else target
-    weighted = logs if weight is None else logs * weight.reshape(-1, *(1,) * (logs.dim() - 2)) if axis else logs * weight
+    weighted = (
+        logs if weight is None else logs * weight.reshape(-1, *(1,) * (logs.dim() - 2)) if axis else logs * weight
+    )
     losses = -(weighted * target).sum(axis)
     if REDUCTIONS.get(reduction, reduction) == "mean":
         return losses.sum() / (logs.numel() / logs.shape[axis])

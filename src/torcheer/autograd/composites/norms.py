@@ -11,7 +11,9 @@ from torcheer.autograd.rules.table import composite
 
 
 @composite("layer_norm")
-def layer_norm(x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Tensor:
+def layer_norm(
+    x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
+) -> Tensor:
     r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$ over the last axes."""
     axes = tuple(range(-len(normalized_shape), 0))
     centred = x - x.mean(axes, keepdim=True)
@@ -33,11 +35,23 @@ def group_norm(x: Tensor, num_groups: int, weight: Any = None, bias: Any = None,
     grouped = x.reshape(x.shape[0], num_groups, -1)
     y = layer_norm(grouped, (grouped.shape[-1],), None, None, eps).reshape(x.shape)
     shape = (-1, *(1,) * (x.dim() - 2))
-    return _scaled(y, weight if weight is None else weight.reshape(shape), bias if bias is None else bias.reshape(shape))
+    return _scaled(
+        y, weight if weight is None else weight.reshape(shape), bias if bias is None else bias.reshape(shape)
+    )
 
 
 @composite("batch_norm")
-def batch_norm(x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float, *_: Any) -> Tensor:
+def batch_norm(
+    x: Tensor,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Tensor:
     r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$ over the batch; in eval with the averages kept in training."""
     axes, shape = (0, *range(2, x.dim())), (1, -1, *(1,) * (x.dim() - 2))
     if not training:
@@ -55,7 +69,17 @@ def batch_norm(x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var
 
 
 @composite("instance_norm")
-def instance_norm(x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, momentum: float, eps: float, *_: Any) -> Tensor:
+def instance_norm(
+    x: Tensor,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Tensor:
     r"""batch_norm of every sample by itself."""
     if not use_input_stats:
         return batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)

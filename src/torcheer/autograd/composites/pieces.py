@@ -14,7 +14,11 @@ from torcheer.autograd.rules.table import composite
 def split(x: Tensor, split_size_or_sections: Any, dim: int = 0, split_size: Any = None) -> tuple[Tensor, ...]:
     r"""Stretches of $x$, one after the other."""
     size, length = split_size_or_sections, x.shape[dim]
-    sizes = list(size) if not isinstance(size, int) else [min(size, length - at) for at in range(0, length, max(size, 1))] or [0]
+    sizes = (
+        list(size)
+        if not isinstance(size, int)
+        else [min(size, length - at) for at in range(0, length, max(size, 1))] or [0]
+    )
     starts = [sum(sizes[:place]) for place in range(len(sizes))]
     return tuple(x.narrow(dim, start, size) for start, size in zip(starts, sizes))
 

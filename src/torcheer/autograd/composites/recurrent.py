@@ -1,1 +1,192 @@
-"""Recurrent nets, one step at a time."""
+"""Recurrent nets, one step at a time.
+
+A batch of sequences is a list of steps, each with one row per sequence. Packed sequences are sorted by length, so that
+those which have ended are the last rows, and later steps simply have fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.autograd.composites.activations import dropout
+from torcheer.autograd.rules.table import composite
+
+State = tuple[Tensor, ...]
+Step = Callable[..., State]
+linear = torch.nn.functional.linear
+
+
+# What happens in one step. x has been multiplied with its weights already, for all steps at once.
+
+
+def _lstm_step(x: Tensor, state: State, weight: Tensor, bias: Any = None, project: Any = None) -> State:
+    h, c = state
+    i, f, g, o = (x + linear(h, weight, bias)).chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    h = torch.sigmoid(o) * torch.tanh(c)
+    return (h if project is None else linear(h, project)), c
+
+
+def _gru_step(x: Tensor, state: State, weight: Tensor, bias: Any = None) -> State:
+    (h,) = state
+    (r, z, n), (r_h, z_h, n_h) = x.chunk(3, -1), linear(h, weight, bias).chunk(3, -1)
+    z = torch.sigmoid(z + z_h)
+    n = torch.tanh(n + torch.sigmoid(r + r_h) * n_h)
+    return ((1 - z) * n + z * h,)
+
+
+def _tanh_step(x: Tensor, state: State, weight: Tensor, bias: Any = None) -> State:
+    return (torch.tanh(x + linear(state[0], weight, bias)),)
+
+
+def _relu_step(x: Tensor, state: State, weight: Tensor, bias: Any = None) -> State:
+    return (torch.relu(x + linear(state[0], weight, bias)),)
+
+
+# As torch names them
+
+
+@composite("lstm")
+def lstm(*args: Any) -> tuple[Tensor, ...]:
+    r"""$c_t = \sigma(f)\,c_{t-1} + \sigma(i)\tanh(g)$, $h_t = \sigma(o)\tanh(c_t)$: the gates $i, f, g, o$ are linear in
+    $x_t$ and $h_{t-1}$; along the memory $c$ gradients go back by one factor, the forget gate."""
+    return _recurrent(_lstm_step, *args)
+
+
+@composite("gru")
+def gru(*args: Any) -> tuple[Tensor, ...]:
+    r"""$h_t = (1 - z)\,n + z\,h_{t-1}$: the gate $z$ says how much of the old state stays."""
+    return _recurrent(_gru_step, *args)
+
+
+@composite("rnn_tanh")
+def rnn_tanh(*args: Any) -> tuple[Tensor, ...]:
+    r"""$h_t = \tanh(W x_t + U h_{t-1} + b)$: the same weights in every step, so their gradients add up over time."""
+    return _recurrent(_tanh_step, *args)
+
+
+@composite("rnn_relu")
+def rnn_relu(*args: Any) -> tuple[Tensor, ...]:
+    r"""$h_t = \max(W x_t + U h_{t-1} + b, 0)$: the same weights in every step, so their gradients add up over time."""
+    return _recurrent(_relu_step, *args)
+
+
+@composite("lstm_cell")
+def lstm_cell(x: Tensor, hx: Any, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> State:
+    r"""$c' = \sigma(f)\,c + \sigma(i)\tanh(g)$, $h' = \sigma(o)\tanh(c')$: one step of an LSTM."""
+    return _lstm_step(linear(x, w_ih, b_ih), tuple(hx), w_hh, b_hh)
+
+
+@composite("gru_cell")
+def gru_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Tensor:
+    r"""$h' = (1 - z)\,n + z\,h$: one step of a GRU."""
+    return _gru_step(linear(x, w_ih, b_ih), (hx,), w_hh, b_hh)[0]
+
+
+@composite("rnn_tanh_cell")
+def rnn_tanh_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Tensor:
+    r"""$h' = \tanh(W x + U h + b)$: one step of a recurrent net."""
+    return _tanh_step(linear(x, w_ih, b_ih), (hx,), w_hh, b_hh)[0]
+
+
+@composite("rnn_relu_cell")
+def rnn_relu_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any = None, b_hh: Any = None) -> Tensor:
+    r"""$h' = \max(W x + U h + b, 0)$: one step of a recurrent net."""
+    return _relu_step(linear(x, w_ih, b_ih), (hx,), w_hh, b_hh)[0]
+
+
+@composite("_pack_padded_sequence")
+def pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool = False) -> tuple[Tensor, Tensor]:
+    r"""$(x_{1,1} \dots x_{1,n_1}, x_{2,1} \dots x_{2,n_2}, \dots)$: step after step, only the sequences still running."""
+    x = x.transpose(0, 1) if batch_first else x
+    sizes = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1)
+    return torch.cat([step[:size] for step, size in zip(x, sizes.tolist())]), sizes
+
+
+@composite("_pad_packed_sequence")
+def pad_packed_sequence(
+    data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
+) -> tuple[Tensor, Tensor]:
+    r"""$y_{t,i} = x_{t,i}$ where sequence $i$ still runs: the other places are filled."""
+    sizes = batch_sizes.tolist()
+    empty = data.new_full((max(total_length - len(sizes), 0), sizes[0], *data.shape[1:]), padding_value)
+    steps = [
+        torch.cat([step, data.new_full((sizes[0] - len(step), *step.shape[1:]), padding_value)])
+        for step in data.split(sizes)
+    ]
+    padded = torch.cat([torch.stack(steps), empty])
+    lengths = (batch_sizes.unsqueeze(1) > torch.arange(sizes[0])).sum(0)
+    return (padded.transpose(0, 1) if batch_first else padded), lengths
+
+
+# Steps into layers, layers into nets
+
+
+def _recurrent(step: Step, x: Tensor, second: Any, third: Any, *settings: Any) -> tuple[Tensor, ...]:
+    """Torch's two forms: (input, state, weights, …, batch_first), and (data, batch_sizes, state, weights, …)."""
+    if not isinstance(third, Tensor) and isinstance(third[0], Tensor) and isinstance(settings[0], bool):
+        *settings_before, batch_first = settings
+        x = x.transpose(0, 1) if batch_first else x
+        y, state = _net(step, x, None, second, third, *settings_before)
+        return (y.transpose(0, 1) if batch_first else y), *state
+    y, state = _net(step, x, second.tolist(), third, *settings)
+    return y, *state
+
+
+def _net(
+    step: Step, x: Tensor, sizes: Any, start: Any, weights: Sequence[Tensor], has_biases: bool, layers: int, p: float,
+    train: bool, both_ways: bool,
+) -> tuple[Tensor, State]:  # fmt: skip
+    """Layer upon layer; where it reads both ways, each layer gets the two results side by side."""
+    ways = 2 if both_ways else 1
+    count = len(weights) // (layers * ways)
+    starts = [start] if isinstance(start, Tensor) else list(start)
+    ends: list[State] = []
+    for layer in range(layers):
+        results = []
+        for way in range(ways):
+            place = layer * ways + way
+            own = _named(weights[place * count : (place + 1) * count], has_biases)
+            y, end = _one_way(step, x, sizes, tuple(one[place] for one in starts), own, way == 1)
+            results.append(y)
+            ends.append(end)
+        x = torch.cat(results, -1) if both_ways else results[0]
+        if p and train and layer < layers - 1:
+            x = dropout(x, p)
+    return x, tuple(torch.stack(parts) for parts in zip(*ends))
+
+
+def _named(weights: Sequence[Tensor], has_biases: bool) -> tuple[Any, ...]:
+    """(to input, its bias, to state, its bias, projection)."""
+    if has_biases:
+        w_ih, w_hh, b_ih, b_hh, *project = weights
+        return w_ih, b_ih, w_hh, b_hh, *project
+    w_ih, w_hh, *project = weights
+    return w_ih, None, w_hh, None, *project
+
+
+def _one_way(
+    step: Step, x: Tensor, sizes: Any, start: State, weights: tuple[Any, ...], backwards: bool
+) -> tuple[Tensor, State]:
+    """One layer from the first step to the last, or the other way round."""
+    w_ih, b_ih, *rest = weights
+    x = linear(x, w_ih, b_ih)
+    steps = list(x.unbind(0) if sizes is None else x.split(sizes))
+    steps = steps[::-1] if backwards else steps
+    state, results, ended = tuple(one[: len(steps[0])] for one in start), [], []
+    for x in steps:
+        more = len(x) - len(state[0])
+        if more > 0:  # backwards, shorter sequences begin later
+            state = tuple(torch.cat([now, new[len(now) : len(x)]]) for now, new in zip(state, start))
+        elif more < 0:
+            ended.append(tuple(one[len(x) :] for one in state))
+            state = tuple(one[: len(x)] for one in state)
+        state = step(x, state, *rest)
+        results.append(state[0])
+    results = results[::-1] if backwards else results
+    end = tuple(torch.cat(parts) for parts in zip(state, *ended[::-1])) if ended else state
+    return (torch.stack(results) if sizes is None else torch.cat(results)), end

@@ -3,10 +3,12 @@
 In the formulas $y$ is the result, $\\bar y$ the gradient that arrives at it, $\\bar x$ the one that goes on to $x$.
 """
 
-from torcheer.autograd.rules import activations, arithmetic, convolutions, indexing, products, reductions, shapes
+from torcheer.autograd.rules import (
+    activations, arithmetic, convolutions, indexing, products, reductions, resampling, shapes,
+)  # fmt: skip
 from torcheer.autograd.rules.table import COMPOSITES, RULES, Rule, Shape, composite, rule
 
 __all__ = [
     "COMPOSITES", "RULES", "Rule", "Shape", "activations", "arithmetic", "composite", "convolutions", "indexing",
-    "products", "reductions", "rule", "shapes",
+    "products", "reductions", "resampling", "rule", "shapes",
 ]  # fmt: skip

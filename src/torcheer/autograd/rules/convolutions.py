@@ -15,7 +15,9 @@ TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.con
 
 
 @rule("conv1d", "conv2d", "conv3d")
-def conv(g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1) -> Any:
+def conv(
+    g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1
+) -> Any:
     r"""$\bar X = W^\top \star \bar Y$, $\bar W = X \star \bar Y$, $\bar b = \sum \bar Y$: each pixel goes back along
     the paths it came by, and a weight meets every pixel it touched."""
     how = Geometry(x, weight, stride, padding, dilation, groups)
@@ -23,7 +25,17 @@ def conv(g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def conv_transpose(g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: Any = 1, dilation: Any = 1) -> Any:
+def conv_transpose(
+    g: Any,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: Any = 1,
+    dilation: Any = 1,
+) -> Any:
     r"""$\bar X = W \star \bar Y$, $\bar W = \bar Y \star X$, $\bar b = \sum \bar Y$: the backward of a convolution, run
     forward, has the convolution as its backward."""
     how = Geometry(g, weight, stride, padding, dilation, groups)
@@ -64,7 +76,11 @@ class Geometry:
         reach = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel)]
         least = [(n - 1) * s - 2 * p + r for n, s, p, r in zip(g.shape[-self.axes :], self.stride, self.padding, reach)]
         left = [n - m for n, m in zip(size, least)]  # pixels at the end that no step of the kernel reached
-        if any(one >= max(s, d) for one, s, d in zip(left, self.stride, self.dilation)) or min(left) < 0 or any(self.odd):
+        if (
+            any(one >= max(s, d) for one, s, d in zip(left, self.stride, self.dilation))
+            or min(left) < 0
+            or any(self.odd)
+        ):
             return self._to_input_at_length(g, size)
         make = TRANSPOSED[self.axes]
         return make(g, self.weight, None, self.stride, self.padding, left, self.groups, self.dilation)

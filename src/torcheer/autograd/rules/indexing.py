@@ -159,7 +159,9 @@ def masked_fill(g: Any, x: Shape, mask: Any, value: Shape) -> Any:
 @rule("masked_select")
 def masked_select(g: Any, x: Shape, mask: Any) -> Any:
     r"""$\bar x_m = \bar y$: what the mask let through gets its gradient."""
-    return put_back(g, torch.broadcast_shapes(x.shape, mask.shape), mask.expand(torch.broadcast_shapes(x.shape, mask.shape)))
+    return put_back(
+        g, torch.broadcast_shapes(x.shape, mask.shape), mask.expand(torch.broadcast_shapes(x.shape, mask.shape))
+    )
 
 
 @rule("masked_scatter")

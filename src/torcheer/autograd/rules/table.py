@@ -19,7 +19,18 @@ class Shape:
 class Rule:
     """How a gradient goes back through one operation."""
 
-    __slots__ = ("borrowed", "formula", "function", "name", "names", "parameters", "reads_result", "why", "_reads", "_rest")
+    __slots__ = (
+        "borrowed",
+        "formula",
+        "function",
+        "name",
+        "names",
+        "parameters",
+        "reads_result",
+        "why",
+        "_reads",
+        "_rest",
+    )
 
     def __init__(self, name: str, function: Function, borrowed: bool = False) -> None:
         self.name, self.function, self.borrowed = name, function, borrowed
@@ -57,10 +68,9 @@ def rule(*names: str) -> Callable[[Function], Function]:
     _check(names, "rule")
 
     def enter(function: Function) -> Function:
-        made = Rule(names[0], function)
         for name in names:
             COMPOSITES.pop(name, None)
-            RULES[name] = made
+            RULES[name] = Rule(name, function)
         changed()
         return function
 

@@ -1,0 +1,116 @@
+"""Users' own `torch.autograd.Function`s: their forward runs unrecorded, their backward is the rule.
+
+No function mode sees `apply`, so it is replaced while a tape is on, for the tape's own thread only.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from torcheer.autograd.nodes import FLOATS, is_traced, node_of
+from torcheer.autograd.rules.table import Rule
+from torcheer.capture.trees import leaves
+from torcheer.errors import MissingRule
+
+_original = Function.__dict__["apply"]
+_tapes: dict[int, list[Any]] = {}  # thread -> its tapes, innermost last
+_lock = threading.Lock()
+
+
+def start(tape: Any) -> None:
+    """Let a tape see the custom functions of this thread."""
+    with _lock:
+        _tapes.setdefault(threading.get_ident(), []).append(tape)
+        Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
+
+
+def stop(tape: Any) -> None:
+    """Undo `start`; with the last tape torch is as it was found."""
+    with _lock:
+        for thread, tapes in list(_tapes.items()):
+            if tape in tapes:
+                tapes.remove(tape)
+            if not tapes:
+                del _tapes[thread]
+        if not _tapes:
+            Function.apply = _original  # type: ignore[method-assign]
+
+
+def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    tapes = _tapes.get(threading.get_ident())
+    traced = tapes and torch.is_grad_enabled() and any(is_traced(tensor) for tensor in leaves((args, kwargs)))
+    if not traced or not tapes:
+        return _original.__get__(None, cls)(*args, **kwargs)
+    return run_function(tapes[-1], cls, args, kwargs, sys._getframe(1))
+
+
+class Context:
+    """What a custom function's forward and backward share."""
+
+    def __init__(self) -> None:
+        self.saved_tensors: tuple[Any, ...] = ()
+        self.needs_input_grad: tuple[bool, ...] = ()
+        self.materialize = True
+        self.flat: set[int] = set()  # ids of results without a gradient
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Keep tensors for backward."""
+        self.saved_tensors = tuple([one.detach() if isinstance(one, Tensor) else one for one in tensors])
+
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
+        """Results without a gradient."""
+        self.flat = {id(one) for one in tensors}
+
+    def mark_dirty(self, *tensors: Tensor) -> None:
+        """Arguments that were written to."""
+        raise MissingRule("a custom Function that writes to its arguments (mark_dirty) cannot be recorded")
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether missing gradients arrive as zeros."""
+        self.materialize = value
+
+
+def run_function(tape: Any, cls: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+    """Run a custom function, and leave a node at each of its results."""
+    ctx = Context()
+    ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and is_traced(arg) for arg in args)
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        if cls.setup_context is not Function.setup_context:
+            out = cls.forward(*args, **kwargs)
+            cls.setup_context(ctx, args, out)
+        else:
+            out = cls.forward(ctx, *args, **kwargs)
+    results = [one.detach() if any(one is arg for arg in args) else one for one in as_list(out)]
+    for place, result in enumerate(results):
+        if isinstance(result, Tensor) and result.dtype in FLOATS and id(as_list(out)[place]) not in ctx.flat:
+            rule = Rule(cls.__name__, _rule(cls, ctx, place, results))
+            tape.record(rule, lambda *_, result=result: result, args, {}, frame)
+            node_of(result).function = None  # type: ignore[union-attr]  # it would hold the result, which holds the node
+    return tuple(results) if isinstance(out, (tuple, list)) else results[0]
+
+
+def as_list(out: Any) -> list[Any]:
+    """What a function returned, one thing or several."""
+    return list(out) if isinstance(out, (tuple, list)) else [out]
+
+
+def _rule(cls: Any, ctx: Context, place: int, results: list[Any]) -> Any:
+    shapes = [(one.shape, one.dtype, one.device) if isinstance(one, Tensor) else None for one in results]
+
+    def custom(g: Tensor, *args: Any) -> tuple[Any, ...]:
+        gradients = [
+            None if made is None else g if number == place
+            else torch.zeros(made[0], dtype=made[1], device=made[2]) if ctx.materialize else None
+            for number, made in enumerate(shapes)
+        ]  # fmt: skip
+        found = cls.backward(ctx, *gradients)
+        return found if isinstance(found, tuple) else (found,)
+
+    custom.__doc__ = cls.backward.__doc__ or "The user's own backward."
+    return custom
