@@ -77,7 +77,7 @@ def log_forward_pass(
 
 
 def draw(
-    what: ModelHistory | torch.nn.Module,
+    what: ModelHistory | torch.nn.Module | torch.Tensor,
     inputs: Any = None,
     *,
     path: str | os.PathLike[str] | None = None,
@@ -87,12 +87,15 @@ def draw(
     colour_by: str = "kind",
     style: Any = None,
 ) -> Drawing:
-    """Draw a history, or a model with `inputs`, which is run once.
+    """Draw a history; or a model with `inputs`, which is run once; or a loss that was recorded by `torcheer.autograd`,
+    with its backward pass.
 
     >>> drawing = draw(torch.nn.Linear(2, 3), torch.ones(1, 2))
     >>> drawing.boxes
     3
     """
+    if isinstance(what, torch.Tensor):
+        return _draw_loss(what, path, depth=depth, direction=direction, style=style)
     if isinstance(what, torch.nn.Module):
         if inputs is None:
             raise BadArgument(
@@ -100,12 +103,20 @@ def draw(
             )
         what = _log_forward_pass(what, inputs, layers_to_save="none")
     elif not isinstance(what, ModelHistory):
-        raise BadArgument(f"draw needs a history or a model with inputs, got {type(what).__name__}")
+        raise BadArgument(f"draw needs a history, a model with inputs, or a loss, got {type(what).__name__}")
     elif inputs is not None:
         raise BadArgument("draw: a history has run already; inputs go with a model")
     from torcheer.drawing import draw_history  # capturing should not wait for it
 
     return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
+
+
+def _draw_loss(loss: torch.Tensor, path: Any, **options: Any) -> Drawing:
+    from torcheer.autograd import explain
+    from torcheer.drawing.backward import draw_steps
+
+    steps = explain(loss)
+    return draw_steps(steps[::-1], path, title=steps.loss, **options)
 
 
 def validate(model: torch.nn.Module, inputs: Any = (), *, input_kwargs: Mapping[str, Any] | None = None) -> Validation:

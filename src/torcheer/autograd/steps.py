@@ -32,11 +32,15 @@ def explain(loss: Tensor, gradient: Tensor | None = None) -> Explanation:
         maker = _Maker(names)
         leaves = [leaf for node in maker.gather(starts) for leaf in parents_of(node.args) if leaf.__class__ is not Node]
         run_backward(starts, only=leaves, create_graph=False, keep=True, watch=maker.saw)
-        return Explanation(maker.steps()[::-1])
+        return Explanation(maker.steps()[::-1], names.of(loss) or "loss")
 
 
 class Explanation(list[Step]):
     """Steps of a backward pass, the loss's own first; `print` shows them."""
+
+    def __init__(self, steps: list[Step], loss: str) -> None:
+        super().__init__(steps)
+        self.loss = loss  # what the user calls it
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
