@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
+from unicodedata import normalize
 
 from torcheer.drawing.fonts import CHARACTERS, text_width
 from torcheer.history.formula import BAR, GREEK, SUBSCRIPTS, SUPERSCRIPTS
@@ -63,6 +64,7 @@ def _parts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _letters(text: str) -> Iterator[tuple[str, str]]:
+    text = "".join(apart if (apart := normalize("NFD", letter))[-1] == BAR else letter for letter in text)
     kind, letters = "", ""
     for place, letter in enumerate(text):
         if letter == BAR:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unicodedata import normalize
 
 BAR = "\u0304"  # stands above the letter before it
 ACCENTS = {"bar": BAR, "overline": BAR, "hat": "\u0302", "tilde": "\u0303", "dot": "\u0307"}
@@ -40,7 +41,7 @@ def plain(latex: str) -> str:
     >>> plain(r"\\bar x = \\frac{\\bar y}{2\\sqrt{x}}")
     'x̄ = ȳ/(2√x)'
     """
-    return _tidy(_Reader(latex).all())
+    return normalize("NFC", _text(latex))
 
 
 def equations(latex: str) -> list[str]:
@@ -49,7 +50,13 @@ def equations(latex: str) -> list[str]:
     >>> equations(r"\\bar a = \\bar y\\,b, \\bar b = \\bar y\\,a")
     ['ā = ȳ b', 'b̄ = ȳ a']
     """
-    return re.split(rf"[,;]\s+(?=\S*{BAR}\S* \+?= )", plain(latex)) if latex.strip() else []
+    found = re.split(rf"[,;]\s+(?=\S*{BAR}\S* \+?= )", _text(latex)) if latex.strip() else []
+    return [normalize("NFC", one) for one in found]
+
+
+def _text(latex: str) -> str:
+    """Letters and their bars still apart."""
+    return _tidy(_Reader(latex).all())
 
 
 class _Reader:
