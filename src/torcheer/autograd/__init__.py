@@ -15,6 +15,7 @@ from torcheer.autograd.rules import Shape, composite, rule
 from torcheer.autograd.steps import Explanation, explain
 from torcheer.autograd.tape import Tape
 from torcheer.autograd.tensor import tracer
+from torcheer.autograd import nn
 
 
 def record(borrow: bool = False) -> Tape:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.nodes import Leaf, Node, free, parents_of
+from torcheer.autograd.rules.table import NOTHING, VALUE
 from torcheer.errors import GraphFreed, RuleMistake, ValueUnavailable
 
 _GONE = (
@@ -88,23 +89,23 @@ def apply_rule(node: Node, gradient: Tensor, create_graph: bool = False) -> list
                 f"a {tuple(tensor.shape)} tensor that {node.rule.name} read was changed in place before backward, and "
                 f"its rule needs the old value. Use its clone() there, or write x = x + … instead of x += …"
             )
-    values = [_value(arg, rule.reads(place), create_graph) for place, arg in enumerate(node.args)]
+    values = [_value(arg, rule.reads[place], create_graph) for place, arg in enumerate(node.args)]
     if rule.reads_result:
-        values.insert(0, _value(node, True, create_graph))
+        values.insert(0, _value(node, VALUE, create_graph))
     found = rule.function(gradient, *values, **node.kwargs)
     return list(_matched(node, node.args, found if found.__class__ is tuple else (found,)))
 
 
-def _value(arg: Any, reads: bool, create_graph: bool) -> Any:
+def _value(arg: Any, reads: int, create_graph: bool) -> Any:
     """What a rule is given for an argument: a node stands for its shape, or for its value where that is read."""
-    if arg.__class__ is Node:
-        if not reads:
-            return arg
+    if arg.__class__ is Node and reads is not NOTHING:
         value = arg.value
-        if value is None:  # let go by a backward from elsewhere; someone may still hold the result
+        if value is None:  # let go by a backward from elsewhere, or a factor that no other argument asks about
             held = arg.tensor()
-            if held is None or held._version != arg.version:
+            if arg.rule is None and (held is None or held._version != arg.version):
                 raise GraphFreed(_GONE)
+            if held is None:
+                return arg
             value = held.detach()
         if not create_graph:
             return value

@@ -5,13 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from torcheer.autograd.rules import Rule
+from torcheer.autograd.rules.table import FOR_OTHER, VALUE, Rule
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 _order = count(1)  # creation order is a topological order: what an operation reads was there before it
@@ -58,6 +57,10 @@ class Node:
         """As a tensor has it: a rule that reads only a shape is given the node itself."""
         return len(self.shape)
 
+    def dim(self) -> int:
+        """The same, the other way a tensor has it."""
+        return len(self.shape)
+
     @property
     def parents(self) -> list[Node | Tensor]:
         """What gradients flow to: nodes, and leaves that ask for one."""
@@ -91,6 +94,14 @@ def parents_of(args: Any) -> Iterator[Node | Tensor]:
             yield arg
         elif arg.__class__ is list or arg.__class__ is tuple:
             yield from parents_of(arg)
+
+
+def reads_value(rule: Rule, args: Any, place: int) -> bool:
+    """Whether a rule reads the value of an argument, given which of the others want a gradient."""
+    reads = rule.reads[place]
+    if reads is not FOR_OTHER:
+        return reads is VALUE
+    return any(True for _ in parents_of(arg for other, arg in enumerate(args) if other != place))
 
 
 def node_of(tensor: Any) -> Node | None:

@@ -76,7 +76,7 @@ def _make(function: Any) -> Plan:
     plan.special = SPECIALS.get(function)
     if plan.special is not None:
         plan.kind = SPECIAL
-    elif call.skip:
+    elif call.skip or call.where.startswith("torch.nn.init."):
         plan.kind = PASS
     elif plan.constant:
         plan.kind = UNKNOWN
@@ -85,7 +85,7 @@ def _make(function: Any) -> Plan:
         if name in COMPOSITES and name in _WHOLE:
             plan.kind, plan.composite = COMPOSITE, COMPOSITES[name]
     elif name in RULES:
-        plan.kind, plan.rule = RULE, RULES[name]
+        plan.kind, plan.rule, plan.twin = RULE, RULES[name], call.twin
     elif name in COMPOSITES:
         plan.kind, plan.composite = COMPOSITE, COMPOSITES[name]
     elif call.writes and (functional := _functional(name)) is not None:
@@ -93,8 +93,8 @@ def _make(function: Any) -> Plan:
     return plan
 
 
-# Python functions of torch.nn.functional that need not be opened: they do what the rule of the same name says.
-_QUICK: frozenset[Any] = frozenset()
+# Python functions of torch.nn.functional that need not be opened, unless to write in place: the rule says what they do.
+_QUICK = frozenset({torch.nn.functional.relu})
 # And those whose composite is to be read in place of torch's own code.
 _WHOLE = frozenset("dropout cross_entropy huber_loss smooth_l1_loss".split())
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.engine import reached, run_backward, sum_to
-from torcheer.autograd.nodes import Node, parents_of
+from torcheer.autograd.nodes import Node, parents_of, reads_value
 from torcheer.autograd.places import Names, source_of
 from torcheer.autograd.quiet import unrecorded
 from torcheer.autograd.specials import starts_of
@@ -103,7 +103,7 @@ class _Maker:
             for path, arg in walk(node.args):
                 if isinstance(arg, (Node, Tensor)):
                     edges.append(Edge(self._index(arg), 0, path))
-                    if node.rule.reads(path[0]):  # type: ignore[arg-type]
+                    if reads_value(node.rule, node.args, path[0]):  # type: ignore[arg-type]
                         read.append(self._index(arg))
             self._add(node, tuple(edges), read)
         return self.found

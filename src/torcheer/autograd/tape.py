@@ -6,6 +6,7 @@ node hangs on the result as an attribute and lives as long as the result or anyt
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,14 +19,14 @@ from torch import Tensor
 from torch.nn import Module, Parameter
 from torch.overrides import TorchFunctionMode
 
-from torcheer.autograd import functions
+from torcheer.autograd import functions, rest
 from torcheer.autograd.borrow import borrowed
 from torcheer.autograd.missing import missing_rule
 from torcheer.autograd.inplace import join_family, refreshed, write
-from torcheer.autograd.nodes import FLOATS, Node, is_traced
+from torcheer.autograd.nodes import FLOATS, Node, is_traced, reads_value
 from torcheer.autograd.plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, Plan, plan_of
 from torcheer.autograd.quiet import quietly
-from torcheer.autograd.rules.table import Rule
+from torcheer.autograd.rules.table import VALUE, Rule
 from torcheer.capture import modules
 from torcheer.capture.source import DIRECT, caller_of
 from torcheer.capture.trees import argument_tensors, leaves
@@ -73,6 +74,8 @@ class Tape(TorchFunctionMode):
     def run(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run one call of any kind, and record what it means for gradients."""
         if plan.kind is RULE:
+            if plan.twin is not None and "inplace" in kwargs and (kwargs := dict(kwargs)).pop("inplace"):
+                return plan.twin(*args, inplace=True)
             return self.record(plan.rule, plan.function, args, kwargs, frame, view=plan.view)
         if plan.kind is SPECIAL:
             return plan.special(self, *args, **kwargs)  # type: ignore[misc]
@@ -81,7 +84,7 @@ class Tape(TorchFunctionMode):
         if plan.kind is WRITE:
             return write(self, plan, args, kwargs, frame)
         if plan.kind is COMPOSITE:
-            return self.inside(plan.name, plan.composite, args, kwargs)
+            return self.inside(plan.name, plan.composite, args, spelled(plan.composite, kwargs) if kwargs else kwargs)
         if plan.kind is OPENED:
             return self.inside(plan.name, plan.twin, args, kwargs)
         return self._unknown(plan, args, kwargs, frame)
@@ -94,26 +97,32 @@ class Tape(TorchFunctionMode):
             given, (args, kwargs) = (args, kwargs), placed(rule, args, kwargs)
         else:
             given = (args, kwargs)
-        kept, versions, traced = [], [], False
+        kept: list[Any] = []
+        versions: list[Any] = []
+        traced, reads = False, rule.reads
         for place, arg in enumerate(args):
             kind = arg.__class__
             if kind is Tensor or kind is Parameter or isinstance(arg, Tensor):
                 node = getattr(arg, "_torcheer", None)
                 if node is None:
-                    node = self._keep(arg, rule.reads(place), versions)
+                    node = self._keep(arg, reads[place], versions)
                     traced = traced or node is not arg or arg.requires_grad
                 else:
                     if arg._version != node.version:
                         node = refreshed(arg, node)
-                    if node.value is None and rule.reads(place):
+                    if node.value is None and reads[place] is VALUE:
                         node.value = arg.detach()
                     traced = True
                 kept.append(node)
             elif (kind is tuple or kind is list) and leaves(arg):
-                kept.append(self._keep_all(arg, rule.reads(place), versions))
+                kept.append(self._keep_all(arg, reads[place], versions))
                 traced = traced or any(is_traced(tensor) for tensor in leaves(arg))
             else:
                 kept.append(arg)
+        if traced and rule.has_partners:
+            for place, arg in enumerate(kept):
+                if arg.__class__ is Node and arg.value is None and reads_value(rule, kept, place):
+                    arg.value = args[place].detach()
         _set_grad(False)
         try:
             out = function(*given[0], **given[1]) if kwargs or given[1] else function(*args)
@@ -168,10 +177,11 @@ class Tape(TorchFunctionMode):
     def inside(self, name: str, function: Any, args: Any, kwargs: Any, thing: Any = None) -> Any:
         """Run a function that is made of other operations, so that each of them arrives here."""
         outer, self.scope = self.scope, Scope(self.scope, name, thing)
+        _push(self)
         try:
-            with self.on():
-                return function(*args, **kwargs)
+            return function(*args, **kwargs)
         finally:
+            _pop()
             self.scope = outer
 
     def _as_cast(self, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
@@ -213,9 +223,11 @@ class Tape(TorchFunctionMode):
         _local.tape = self
         modules.watch(self._around)
         functions.start(self)
+        rest.start()
         return super().__enter__()  # type: ignore[no-any-return]
 
     def __exit__(self, *problem: Any) -> None:
+        rest.stop()
         super().__exit__(*problem)
         functions.stop(self)
         modules.unwatch(self._around)
@@ -254,18 +266,27 @@ def placed(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[A
     rest = {}
     for name, value in kwargs.items():
         name = _NAMES.get(name, name)
-        place = rule.parameters.index(name) if name in rule.parameters else _PLACES.get(name, -1)
-        if place >= 0 and place not in places and (isinstance(value, (Tensor, list, tuple)) or name in _PLACES):
+        place = rule.place_of(name, _PLACES.get(name, -1))
+        if place >= 0 and place not in places and (leaves(value) or name in _PLACES or place >= len(rule.parameters)):
             places[place] = value
-        elif isinstance(value, Tensor) and is_traced(value):
+        elif any(is_traced(tensor) for tensor in leaves(value)):
             raise BadArgument(f"{rule.name}({name}=…): its rule knows no argument of that name; give it by position")
         elif name in rule.names and value is not None:
             rest[name] = value
     for place in range(max(places, default=-1)):
         if place not in places:
             name = rule.parameters[place]
-            places[place] = rest.pop(name, None)
+            places[place] = rest.pop(name, rule.defaults.get(name))
     return tuple(places[place] for place in sorted(places)), rest
+
+
+def spelled(function: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments under the names that a composite has for them."""
+    if kwargs.get("out") is not None:
+        raise BadArgument(f"{function.__name__}(out=…): autograd needs the result as a new tensor; leave `out` away")
+    first = next(iter(inspect.signature(function).parameters))
+    names = {**_NAMES, "input": first, "self": first}
+    return {names.get(name, name): value for name, value in kwargs.items() if name != "out"}
 
 
 def _refuse_complex(rule: Rule, out: Tensor) -> Tensor:

@@ -110,7 +110,12 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
 
 def _inner_call(module: Module, args: Any, kwargs: Any) -> Any:
     recorders = _active.get(_ident())
-    return _nested_call(recorders, module, args, kwargs) if recorders else _original(module, *args, **kwargs)
+    if recorders:
+        return _nested_call(recorders, module, args, kwargs)
+    forward = _plan_of(type(module)).forward
+    if forward is None or _has_ways_of_its_own(module):
+        return _original(module, *args, **kwargs)
+    return forward(module, *args, **kwargs)
 
 
 def _refs(recorder: Recorder, out: Any) -> tuple[int | None, ...]:
@@ -119,9 +124,7 @@ def _refs(recorder: Recorder, out: Any) -> tuple[int | None, ...]:
 
 def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
     """Call a module the way `_call_impl` does, through the twin of its forward where there is one."""
-    plan = _plans.get(type(module))
-    if plan is None:
-        plan = _plans[type(module)] = _Plan(type(module))
+    plan = _plan_of(type(module))
     if plan.chooses:
         recorder.entered(module, args, kwargs)
     if plan.scripted:
@@ -130,9 +133,15 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
         with looking_below(recorder):
             return _original(module, *args, **kwargs)
     forward = plan.fused if recorder.fused else plan.forward
-    if (
-        forward is None
-        or module._forward_hooks
+    if forward is None or _has_ways_of_its_own(module):
+        return _original(module, *args, **kwargs)
+    return forward(module, *args, **kwargs)
+
+
+def _has_ways_of_its_own(module: Module) -> bool:
+    """Whether `_call_impl` would do more than call the forward of the module's class."""
+    return bool(
+        module._forward_hooks
         or module._forward_pre_hooks
         or module._backward_hooks
         or module._backward_pre_hooks
@@ -142,9 +151,7 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
         or _global_backward_pre_hooks
         or "forward" in module.__dict__
         or _tracing()
-    ):
-        return _original(module, *args, **kwargs)
-    return forward(module, *args, **kwargs)
+    )
 
 
 class _Plan:
@@ -160,6 +167,13 @@ class _Plan:
 
 
 _plans: dict[type, _Plan] = {}
+
+
+def _plan_of(kind: type) -> _Plan:
+    plan = _plans.get(kind)
+    if plan is None:
+        plan = _plans[kind] = _Plan(kind)
+    return plan
 
 
 def _is_scripted(kind: type) -> bool:

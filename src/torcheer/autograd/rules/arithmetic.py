@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torcheer.autograd.rules.table import Shape, rule
+from torcheer.autograd.rules.table import ForOther, Shape, rule
 
 
 @rule("add")
@@ -29,13 +29,13 @@ def rsub(g: Any, a: Shape, b: Shape, alpha: Any = 1) -> Any:
 
 
 @rule("mul")
-def mul(g: Any, a: Any, b: Any) -> Any:
+def mul(g: Any, a: ForOther, b: ForOther) -> Any:
     r"""$\bar a = \bar y \odot b$, $\bar b = \bar y \odot a$: each factor is scaled by the other one."""
     return lambda: g * b, lambda: g * a
 
 
 @rule("div")
-def div(g: Any, a: Any, b: Any, rounding_mode: Any = None) -> Any:
+def div(g: Any, a: ForOther, b: Any, rounding_mode: Any = None) -> Any:
     r"""$\bar a = \bar y / b$, $\bar b = -\bar y \odot a / b^2$: a rounded quotient is flat and sends nothing."""
     if rounding_mode is not None:
         return lambda: g * 0, lambda: g * 0
@@ -43,7 +43,7 @@ def div(g: Any, a: Any, b: Any, rounding_mode: Any = None) -> Any:
 
 
 @rule("rdiv")
-def rdiv(g: Any, a: Any, b: Any) -> Any:
+def rdiv(g: Any, a: Any, b: ForOther) -> Any:
     r"""$\bar a = -\bar y \odot b / a^2$, $\bar b = \bar y / a$: this is b / a, as Python writes 1 / x."""
     return lambda: -g * b / (a * a), lambda: g / a
 

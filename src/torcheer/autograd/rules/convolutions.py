@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import rule
+from torcheer.autograd.rules.table import ForOther, Shape, rule
 
 FORWARD = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
@@ -16,7 +16,7 @@ TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.con
 
 @rule("conv1d", "conv2d", "conv3d")
 def conv(
-    g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1
+    g: Any, x: ForOther, weight: ForOther, bias: Shape = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1
 ) -> Any:
     r"""$\bar X = W^\top \star \bar Y$, $\bar W = X \star \bar Y$, $\bar b = \sum \bar Y$: each pixel goes back along
     the paths it came by, and a weight meets every pixel it touched."""
@@ -27,9 +27,9 @@ def conv(
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(
     g: Any,
-    x: Any,
-    weight: Any,
-    bias: Any = None,
+    x: ForOther,
+    weight: ForOther,
+    bias: Shape = None,
     stride: Any = 1,
     padding: Any = 0,
     output_padding: Any = 0,

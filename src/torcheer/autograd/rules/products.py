@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torcheer.autograd.rules.table import rule
+from torcheer.autograd.rules.table import ForOther, Shape, rule
 
 
 @rule("matmul", "mm", "bmm", "mv", "dot")
-def matmul(g: Any, a: Any, b: Any) -> Any:
+def matmul(g: Any, a: ForOther, b: ForOther) -> Any:
     r"""$\bar A = \bar Y B^\top$, $\bar B = A^\top \bar Y$: the shapes allow no other order."""
     if a.dim() == 1 and b.dim() == 1:
         return lambda: g * b, lambda: g * a
@@ -22,13 +22,13 @@ def matmul(g: Any, a: Any, b: Any) -> Any:
 
 
 @rule("rmatmul")
-def rmatmul(g: Any, a: Any, b: Any) -> Any:
+def rmatmul(g: Any, a: ForOther, b: ForOther) -> Any:
     r"""$\bar B = \bar Y A^\top$, $\bar A = B^\top \bar Y$: this is b @ a, as Python asks the right side."""
     return matmul(g, b, a)[::-1]
 
 
 @rule("linear")
-def linear(g: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+def linear(g: Any, x: ForOther, weight: ForOther, bias: Shape = None) -> Any:
     r"""$\bar X = \bar Y W$, $\bar W = \bar Y^\top X$, $\bar b = \sum \bar Y$: every row of the batch adds to the weights."""
     rows = g.reshape(-1, g.shape[-1])
     to_weight = lambda: rows.t() @ x.reshape(-1, x.shape[-1])  # noqa: E731
@@ -36,6 +36,6 @@ def linear(g: Any, x: Any, weight: Any, bias: Any = None) -> Any:
 
 
 @rule("outer", "ger")
-def outer(g: Any, a: Any, b: Any) -> Any:
+def outer(g: Any, a: ForOther, b: ForOther) -> Any:
     r"""$\bar a = \bar Y b$, $\bar b = \bar Y^\top a$: entry ij is $a_i b_j$."""
     return lambda: g @ b, lambda: g.t() @ a

@@ -7,13 +7,30 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from torcheer.errors import BadArgument
 
 Function = Callable[..., Any]
+_MOST = 64  # arguments of one call
 
 
 class Shape:
     """Annotates an argument of which a rule reads the shape, dtype or device only, so that no value is kept for it."""
+
+    shape: torch.Size
+    ndim: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class ForOther:
+    """Annotates a factor whose value a rule reads for the gradients of other arguments only: where none of them wants
+    one, no value is kept for it."""
+
+
+NOTHING, VALUE, FOR_OTHER = range(3)
+_READS: dict[Any, int] = {Shape: NOTHING, "Shape": NOTHING, ForOther: FOR_OTHER, "ForOther": FOR_OTHER}
 
 
 class Rule:
@@ -21,15 +38,17 @@ class Rule:
 
     __slots__ = (
         "borrowed",
+        "defaults",
         "formula",
         "function",
+        "has_partners",
         "name",
         "names",
         "parameters",
+        "reads",
         "reads_result",
+        "rest",
         "why",
-        "_reads",
-        "_rest",
     )
 
     def __init__(self, name: str, function: Function, borrowed: bool = False) -> None:
@@ -41,13 +60,18 @@ class Rule:
         places = [one for one in given if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
         self.parameters = tuple(one.name for one in places)
         self.names = {one.name for one in given}
-        self._reads = tuple(one.annotation not in (Shape, "Shape") for one in places)
+        self.defaults = {one.name: one.default for one in places if one.default is not one.empty}
         rest = [one for one in given if one.kind is one.VAR_POSITIONAL]
-        self._rest = bool(rest) and rest[0].annotation not in (Shape, "Shape")
+        self.rest = rest[0].name if rest else None  # "dims" of `*dims`
+        reads = [_READS.get(one.annotation, VALUE) for one in (*places, *rest * _MOST)]
+        self.has_partners = FOR_OTHER in reads
+        self.reads = (*reads, *(NOTHING,) * _MOST)  # what the rule reads of each argument
 
-    def reads(self, place: int) -> bool:
-        """Whether the rule reads the value of an argument, and not only its shape."""
-        return self._reads[place] if place < len(self._reads) else self._rest
+    def place_of(self, name: str, other: int = -1) -> int:
+        """Where an argument of that name stands."""
+        if name in self.parameters:
+            return self.parameters.index(name)
+        return len(self.parameters) if name == self.rest else other
 
     def __repr__(self) -> str:
         return f"<rule {self.name}: {self.formula}>"

@@ -1,0 +1,263 @@
+"""Layers, losses and models in torchtrace's style; each is a small `Operator`, to be read and imitated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from torcheer.autograd import init
+from torcheer.autograd.base import Input, Operator
+from torcheer.autograd.tape import current
+from torcheer.autograd.tensor import tracer
+from torcheer.errors import BadArgument, WrongInputs
+
+__all__ = [
+    "BCE", "MSE", "BCEWithLogits", "Conv2d", "CrossEntropy", "Gather_last", "Huber", "Input", "Linear", "Model",
+    "Operator", "ReLU", "Sequential", "Sum", "View",
+]  # fmt: skip
+
+
+# Layers
+
+
+def weight_of(shape: tuple[int, ...], bound: float, name: str) -> tracer:
+    """A leaf with numbers between `-bound` and `bound`."""
+    made = tracer(init.uniform_(torch.empty(shape), -bound, bound), requires_grad=True)
+    made.name = name
+    return made
+
+
+class Linear(Operator):
+    r"""$y = x W^\top + b$ over the last axis; any number of axes may stand before it."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        self.in_features, self.out_features = in_features, out_features
+        bound = max(in_features, 1) ** -0.5
+        self.weight = weight_of((out_features, in_features), bound, "weight")
+        self.bias = weight_of((out_features,), bound, "bias") if bias else None
+        self._name = f"Linear layer ({in_features} X {out_features})"
+
+    def forward(self, x: Any) -> Any:
+        """Mix the features."""
+        if not x.dim() or x.shape[-1] != self.in_features:
+            raise WrongInputs(
+                f"{self} takes {self.in_features} features in the last axis, and was given shape {tuple(x.shape)}. "
+                f"Use View(…) before it, or Linear({x.shape[-1] if x.dim() else 1}, {self.out_features})"
+            )
+        return functional.linear(x, self.weight, self.bias)
+
+
+class Conv2d(Operator):
+    """A small window of weights, moved over an image."""
+
+    def __init__(
+        self, in_channels: int, filters: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, bias: bool = True
+    ) -> None:
+        self.in_channels, self.filters = in_channels, filters
+        self.kernel_size = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
+        self.stride, self.padding = stride, padding
+        bound = max(in_channels * prod(self.kernel_size), 1) ** -0.5
+        self.weight = weight_of((filters, in_channels, *self.kernel_size), bound, "weight")
+        self.bias = weight_of((filters,), bound, "bias") if bias else None
+        self._name = f"Conv2d {in_channels} -> {filters}"
+
+    def forward(self, x: Any) -> Any:
+        """Look at every place of the image through the window."""
+        if x.dim() not in (3, 4) or x.shape[-3] != self.in_channels:
+            raise WrongInputs(
+                f"{self} takes images as (batch, {self.in_channels}, height, width), and was given shape "
+                f"{tuple(x.shape)}. " + self._hint(x)
+            )
+        return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+
+    def _hint(self, x: Any) -> str:
+        if x.dim() in (3, 4) and x.shape[-1] == self.in_channels:
+            return "If the channels stand last, move them with x.movedim(-1, -3)"
+        if x.dim() == 2:
+            return f"View(-1, {self.in_channels}, height, width) makes images of rows"
+        return f"Conv2d({x.shape[-3]}, …) would take it" if x.dim() in (3, 4) else "View(…) changes the shape"
+
+    def line(self, came: torch.Size, went: torch.Size) -> str:
+        """With the shapes of the gradient before and after."""
+        return f"{self}   GRAD:{came} -> {went}"
+
+
+class ReLU(Operator):
+    r"""$y = \max(x, 0)$."""
+
+    def forward(self, x: Any) -> Any:
+        """Cut off what is below zero."""
+        return torch.relu(x)
+
+
+class Sum(Operator):
+    """All elements added up, as a tensor of one."""
+
+    def forward(self, x: Any) -> Any:
+        """Add everything up."""
+        return x.sum().reshape(1)
+
+
+class View(Operator):
+    """The same numbers in another shape; -1 stands for what is left."""
+
+    def __init__(self, *shape: Any) -> None:
+        self.shape = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        self._name = f"View({self.shape})"
+
+    def forward(self, x: Any) -> Any:
+        """Count the numbers anew."""
+        return x.reshape(self.shape)
+
+
+class Gather_last(Operator):
+    """Of each row the entry that `where` points at: (N, M) becomes (N, 1)."""
+
+    _name = "Gather()"
+
+    def __init__(self, where: Any) -> None:
+        self.where = torch.as_tensor(where)
+
+    def forward(self, x: Any) -> Any:
+        """Pick one entry of each row."""
+        where = self.where.detach().to(x.device)
+        where = where.reshape(*x.shape[:-1], 1) if where.numel() * x.shape[-1] == x.numel() else where
+        if where.shape != (*x.shape[:-1], 1) or where.is_floating_point():
+            raise WrongInputs(
+                f"Gather takes one whole number for each of the {prod(x.shape[:-1])} rows of {tuple(x.shape)}, and was "
+                f"given {self.where.dtype} of shape {tuple(self.where.shape)}"
+            )
+        return x.gather(-1, where.long())
+
+
+# Losses: one number for how far an answer is from its target
+
+
+class Loss(Operator):
+    """Compares what a model says with what it should say, entry by entry."""
+
+    def __call__(self, x: Any, target: Any) -> Any:
+        if torch.broadcast_shapes(x.shape, target.shape) != x.shape:
+            raise WrongInputs(
+                f"{self}: the target has shape {tuple(target.shape)}, the answer {tuple(x.shape)}, and to compare each "
+                f"with each is hardly meant. Give the target the answer's shape, as with target.view{tuple(x.shape)}"
+            )
+        return super().__call__(x, target)
+
+
+class MSE(Loss):
+    r"""$\overline{(x - t)^2}$: far misses count most."""
+
+    _name = "Mean Square Loss"
+
+    def forward(self, x: Any, target: Any) -> Any:
+        """Square the misses."""
+        return ((x - target) ** 2).mean()
+
+
+class Huber(Loss):
+    r"""$\tfrac12 d^2$ for misses $d$ up to $\delta$, then a straight line: far misses pull, but no harder."""
+
+    _name = "Huber Loss"
+
+    def __init__(self, delta: float = 1.0) -> None:
+        self.delta = delta
+
+    def forward(self, x: Any, target: Any) -> Any:
+        """Square small misses, count large ones."""
+        return functional.huber_loss(x, target.expand(x.shape), delta=self.delta)
+
+
+class BCE(Loss):
+    r"""$-t \log x - (1 - t) \log(1 - x)$ for a chance $x$: how surprised it was."""
+
+    _name = "Binary Cross Entropy"
+
+    def forward(self, x: Any, target: Any) -> Any:
+        """Ask chances."""
+        return functional.binary_cross_entropy(x, target.expand(x.shape))
+
+
+class BCEWithLogits(Loss):
+    r"""The same for scores: $x$ is taken through a sigmoid first, safely."""
+
+    _name = "Binary Cross Entropy of scores"
+
+    def forward(self, x: Any, target: Any) -> Any:
+        """Ask scores."""
+        return functional.binary_cross_entropy_with_logits(x, target.expand(x.shape))
+
+
+class CrossEntropy(Operator):
+    r"""$-\log \text{softmax}(x)_t$: how surprised the scores of classes were by the class that it was."""
+
+    _name = "Cross Entropy"
+
+    def forward(self, x: Any, target: Any) -> Any:
+        """Scores (N, classes, …) against class numbers (N, …), or against shares of the scores' own shape."""
+        return functional.cross_entropy(x, target)
+
+
+# Models
+
+
+class Model(Operator):
+    """Layers under one roof: set them, list them in `construct()`, use them in `forward`.
+
+    Without `construct` every layer among the attributes counts. `super().__init__()` may be called first, last, or not.
+    """
+
+    def construct(self) -> list[Any]:
+        """The layers, in the order they print."""
+        return list(super().parts())
+
+    def parts(self) -> Iterable[Any]:
+        """What `construct` lists."""
+        return [part for part in self.construct() if hasattr(part, "parameters")]
+
+    def _run(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return tracer.wrap(forward(*args, **kwargs))
+        with current().on():  # a torch module inside is traced as well; no scope: the layers are what is shown
+            return tracer.wrap(forward(*args, **kwargs))
+
+    def __str__(self) -> str:
+        lines = [f"({place}):{part}" for place, part in enumerate(self.construct())]
+        inner = "\n".join(lines).replace("\n", "\n    ")
+        return f"{self._name or 'Sequence'}(\n    {inner}\n)" if lines else f"{self._name or 'Sequence'}()"
+
+    __repr__ = __str__
+
+
+class Sequential(Model):
+    """One after the other."""
+
+    def __init__(self, *ops: Any) -> None:
+        self.ops = list(ops[0]) if len(ops) == 1 and isinstance(ops[0], (list, tuple)) else list(ops)
+        for place, op in enumerate(self.ops):
+            if not callable(op):
+                raise BadArgument(f"Sequential: number {place} is {op!r}, which cannot be called with a tensor")
+
+    def construct(self) -> list[Any]:
+        """Those that were given."""
+        return self.ops
+
+    def forward(self, x: Any) -> Any:
+        """Each is given what the one before returned."""
+        for op in self.ops:
+            x = op(x)
+        return x
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.ops)
+
+    def __getitem__(self, place: Any) -> Any:
+        return Sequential(*self.ops[place]) if isinstance(place, slice) else self.ops[place]

@@ -1,0 +1,60 @@
+"""A tape rests while an optimizer steps: nothing there is recorded, and being asked would only take time.
+
+Torch's own hooks around every optimizer's `step` tell when; they are there only while some tape is on.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_handles: list[Any] = []
+_users = 0
+_lock = threading.Lock()
+_resting = threading.local()
+
+
+def start() -> None:
+    """One more tape is on."""
+    global _users
+    with _lock:
+        _users += 1
+        if not _handles:
+            _handles.append(register_optimizer_step_pre_hook(_before))
+            _handles.append(register_optimizer_step_post_hook(_after))
+
+
+def stop() -> None:
+    """One tape less; with the last, torch is as it was found."""
+    global _users
+    wake()
+    with _lock:
+        _users -= 1
+        if not _users:
+            while _handles:
+                _handles.pop().remove()
+
+
+def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    from torcheer.autograd.tape import Tape
+
+    closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+    height = torch._C._len_torch_function_stack()
+    if closure is None and height and isinstance(torch._C._get_function_stack_at(height - 1), Tape):
+        _resting.tape = _pop()
+
+
+def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    wake()
+
+
+def wake() -> None:
+    """Go on, also where a step ended in an error."""
+    tape = getattr(_resting, "tape", None)
+    if tape is not None:
+        _resting.tape = None
+        _push(tape)
