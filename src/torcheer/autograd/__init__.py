@@ -7,15 +7,22 @@ with autograd.record():
     autograd.backward(loss, show=True)
 """
 
-from torcheer.autograd import composites as _composites
-from torcheer.autograd import specials as _specials
+from torcheer.autograd import base, composites, init, nn, optim, specials
+from torcheer.autograd.base import Operator
+from torcheer.autograd.files import from_numpy, load, load_from_torch, save, set_seed
 from torcheer.autograd.gradcheck import gradcheck
 from torcheer.autograd.higher import backward, grad, hessian, jacobian, jvp
+from torcheer.autograd.nn import Sequential
 from torcheer.autograd.rules import Shape, composite, rule
 from torcheer.autograd.steps import Explanation, explain
 from torcheer.autograd.tape import Tape
 from torcheer.autograd.tensor import tracer
-from torcheer.autograd import nn
+
+__all__ = [
+    "Explanation", "Operator", "Sequential", "Shape", "Tape", "backward", "base", "composite", "composites", "explain",
+    "from_numpy", "grad", "gradcheck", "hessian", "init", "jacobian", "jvp", "load", "load_from_torch", "nn", "optim",
+    "record", "rule", "save", "set_seed", "specials", "tracer",
+]  # fmt: skip
 
 
 def record(borrow: bool = False) -> Tape:

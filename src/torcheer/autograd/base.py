@@ -114,7 +114,9 @@ class Operator:
         """Take the weights of a list such as `seq_list()` returns."""
         weights, given = list(self.parameters()), [torch.as_tensor(one) for one in seq_list]
         if len(weights) != len(given):
-            raise BadArgument(f"load_seq_list: {len(given)} tensors for {len(weights)} weights; is the list of this model?")
+            raise BadArgument(
+                f"load_seq_list: {len(given)} tensors for {len(weights)} weights; is the list of this model?"
+            )
         for place, (weight, one) in enumerate(zip(weights, given)):
             if weight.shape != one.shape:
                 raise BadArgument(
@@ -181,4 +183,6 @@ def _operators(values: Iterable[Any]) -> Iterator[Any]:
 
 def _is_weight(value: Any) -> bool:
     """Whether it asks for a gradient; a weight of ours that is frozen keeps its place, by its name."""
-    return isinstance(value, Tensor) and node_of(value) is None and (value.requires_grad or bool(getattr(value, "name", "")))
+    if not isinstance(value, Tensor) or node_of(value) is not None:
+        return False
+    return value.requires_grad or bool(getattr(value, "name", ""))

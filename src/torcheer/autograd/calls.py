@@ -73,7 +73,8 @@ class Call:
         state = vars(self.operator)
         before = dict(state)
         then = {name: self._now(name, one, y, values) for name, one in self.left.items()}
-        then |= {"_out_x": y, "_father": Input(values[0] if values else None), "_fathers": [Input(one) for one in values]}
+        fathers = [Input(one) for one in values[: self.count]]
+        then |= {"_out_x": y, "_father": fathers[0] if fathers else Input(), "_fathers": fathers}
         state.update(then)
         try:
             yield
@@ -96,8 +97,8 @@ class Call:
         for one, now in zip(tensors, found):
             if now is None and one.dtype in FLOATS and torch.is_grad_enabled():
                 raise MissingRule(
-                    f"{self.operator} cannot be differentiated twice: its forward keeps self.{name}, which was computed "
-                    f"unseen. Keep arguments or the result and compute the rest in backward, or leave backward away"
+                    f"{self.operator} cannot be differentiated twice: its forward keeps self.{name}, which was "
+                    f"computed unseen. Keep arguments or the result and compute the rest in backward, or write none"
                 )
         return replace(kept, iter([one if now is None else now for one, now in zip(tensors, found)]))
 

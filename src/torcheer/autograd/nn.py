@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from torcheer.autograd import init

@@ -31,6 +31,7 @@ class tracer(Tensor):
     is_tracer = True
     name: str | None = None  # shown where a gradient arrives
     _asks: bool = False
+    _torcheer: Any  # there once something has made it
 
     @staticmethod
     def __new__(cls, data: Any = (), *, requires_grad: bool = False) -> tracer:
@@ -43,7 +44,7 @@ class tracer(Tensor):
         made._asks = requires_grad
         if isinstance(data, Tensor) and (node := node_of(data)) is not None:
             made._torcheer = node
-        return made  # type: ignore[no-any-return]
+        return made
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -119,7 +120,9 @@ class tracer(Tensor):
         if node_of(self) is None:
             self._asks = requires_grad
         elif not requires_grad:
-            raise BadArgument("requires_grad_(False): this tensor was computed from others; detach() gives it without its past")
+            raise BadArgument(
+                "requires_grad_(False): this tensor was computed from others; detach() gives it without its past"
+            )
         return self
 
     # What goes along when it is copied, and how it prints

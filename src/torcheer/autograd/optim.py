@@ -1,0 +1,245 @@
+"""Optimizers: what to do with a gradient once it is there. Each update is its formula, line for line.
+
+In the formulas $p$ is a parameter, $g$ its gradient, $\\eta$ the learning rate `lr`, $\\lambda$ `weight_decay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from difflib import get_close_matches
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.autograd.nodes import node_of
+from torcheer.autograd.quiet import unrecorded
+from torcheer.errors import BadArgument
+
+State = dict[str, Any]
+
+
+class Optimizer:
+    """Parameters in groups, each with settings of its own, and what is remembered of each parameter."""
+
+    def __init__(self, params: Iterable[Any], **defaults: Any) -> None:
+        self.defaults = defaults
+        self.state: dict[Tensor, State] = {}
+        self.param_groups: list[dict[str, Any]] = []
+        given: list[Any] = [params] if isinstance(params, (Tensor, dict)) else list(params)
+        if not given:
+            raise BadArgument(
+                f"{type(self).__name__} was given no parameters. An empty list, or a generator that was used up: "
+                f"write model.parameters() where the optimizer is made"
+            )
+        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Take more parameters, with settings that differ from the optimizer's own."""
+        if not isinstance(group, dict) or "params" not in group:
+            raise BadArgument(f"a group of parameters is {{'params': […], 'lr': …}}, not {type(group).__name__}")
+        params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        for name in group:
+            if name not in self.defaults and name not in ("params", "name"):
+                near = get_close_matches(name, self.defaults, 1)
+                known = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(self.defaults)}"
+                raise BadArgument(f"{type(self).__name__} has no setting {name!r}. {known}")
+        known_ids = {id(param) for old in self.param_groups for param in old["params"]}
+        for place, param in enumerate(params):
+            self._check(param, place)
+            if id(param) in known_ids:
+                raise BadArgument(f"parameter {place} of shape {tuple(param.shape)} stands in the optimizer twice")
+            known_ids.add(id(param))
+        self.param_groups.append({**self.defaults, **group, "params": params})
+        _check_settings(self.param_groups[-1])
+
+    def _check(self, param: Any, place: int) -> None:
+        if not isinstance(param, Tensor):
+            raise BadArgument(f"parameter {place} of {type(self).__name__} is {type(param).__name__}, not a tensor")
+        if node_of(param) is not None:
+            raise BadArgument(
+                f"parameter {place} of shape {tuple(param.shape)} was computed from others. Give those to the "
+                f"optimizer, or detach().requires_grad_() makes it one of its own"
+            )
+
+    def zero_grad(self) -> None:
+        """Forget the gradients: the next backward would add to them."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                param.grad = None
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move every parameter that has a gradient; `closure` computes the loss first, where one is given."""
+        loss = None if closure is None else closure()
+        with unrecorded():
+            for group in self.param_groups:
+                for param in group["params"]:
+                    if param.grad is not None:
+                        self.update(param, param.grad, self.state.setdefault(param, {}), group)
+        return loss
+
+    def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Move one parameter in place; `state` is what was remembered of it."""
+        raise NotImplementedError(f"{type(self).__name__} needs an update(self, param, grad, state, group)")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the parameters, which are counted through instead."""
+        order = self._numbers()
+        groups = [{**group, "params": [order[id(one)] for one in group["params"]]} for group in self.param_groups]
+        state = {order[id(param)]: one for param, one in self.state.items()}
+        return deepcopy({"state": state, "param_groups": groups})
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from what `state_dict()` returned."""
+        sizes = [[len(group["params"]) for group in groups] for groups in (saved["param_groups"], self.param_groups)]
+        if sizes[0] != sizes[1]:
+            raise BadArgument(f"the saved optimizer has groups of {sizes[0]} parameters, this one of {sizes[1]}")
+        params = [param for group in self.param_groups for param in group["params"]]
+        fresh = {}
+        for number, state in deepcopy(saved["state"]).items():
+            param = params[int(number)]
+            fresh[param] = {name: _beside(one, param, name) for name, one in state.items()}
+        self.state = fresh
+        for group, one in zip(self.param_groups, saved["param_groups"]):
+            group.update({name: value for name, value in deepcopy(one).items() if name != "params"})
+
+    def _numbers(self) -> dict[int, int]:
+        params = [param for group in self.param_groups for param in group["params"]]
+        return {id(param): number for number, param in enumerate(params)}
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self.defaults.items())
+        return f"{type(self).__name__}({len(self._numbers())} parameters, {settings})"
+
+
+class SGD(Optimizer):
+    r"""$p \mathrel{-}= \eta\, g$; with momentum $m$: $b = m\,b + (1 - d)\, g$, $p \mathrel{-}= \eta\, b$.
+
+    $d$ is `dampening`, and $b$ is $g$ the first time. `nesterov` looks a step ahead: $p \mathrel{-}= \eta\,(g + m\,b)$.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-3, momentum: float = 0.0, dampening: float = 0.0,
+        weight_decay: float = 0.0, nesterov: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            params, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, nesterov=nesterov
+        )
+
+    def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Go against the gradient."""
+        grad = decayed(grad, param, group)
+        momentum = group["momentum"]
+        if momentum:
+            if "velocity" not in state:
+                state["velocity"] = grad.clone()
+            else:
+                state["velocity"].mul_(momentum).add_(grad, alpha=1 - group["dampening"])
+            grad = grad + momentum * state["velocity"] if group["nesterov"] else state["velocity"]
+        param.sub_(grad, alpha=group["lr"])
+
+
+class RMSprop(Optimizer):
+    r"""$s = \alpha\, s + (1 - \alpha)\, g^2$, $p \mathrel{-}= \eta\, g / (\sqrt s + \epsilon)$.
+
+    Each number moves as fast as its gradients are small. `centered` takes the square of the average gradient from $s$;
+    `momentum` $m$ moves by $b = m\,b + g / (\sqrt s + \epsilon)$.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-2, alpha: float = 0.99, eps: float = 1e-8,
+        weight_decay: float = 0.0, momentum: float = 0.0, centered: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            params, lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum, centered=centered
+        )
+
+    def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Go against the gradient, measured by its usual size."""
+        grad = decayed(grad, param, group)
+        square = averaged(state, "square", grad * grad, group["alpha"])
+        if group["centered"]:
+            mean = averaged(state, "mean", grad, group["alpha"])
+            square = square - mean * mean
+        move = grad / (square.sqrt() + group["eps"])
+        if group["momentum"]:
+            move = state["velocity"] = state.get("velocity", 0.0) * group["momentum"] + move
+        param.sub_(move, alpha=group["lr"])
+
+
+class Adam(Optimizer):
+    r"""$p \mathrel{-}= \eta\, \hat m / (\sqrt{\hat v} + \epsilon)$.
+
+    $m = \beta_1 m + (1 - \beta_1)\, g$ is the average gradient, $v = \beta_2 v + (1 - \beta_2)\, g^2$ that of its
+    square; $\hat m = m / (1 - \beta_1^t)$ and $\hat v = v / (1 - \beta_2^t)$ make up for the zeros they begin with.
+    `amsgrad` takes the largest $v$ so far.
+    """
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, amsgrad: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
+
+    def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Go against the average gradient, measured by its usual size."""
+        self.move(param, decayed(grad, param, group), state, group)
+
+    def move(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
+        """The step itself."""
+        first, second = group["betas"]
+        steps = state["steps"] = state.get("steps", 0) + 1
+        mean = averaged(state, "mean", grad, first)
+        square = averaged(state, "square", grad * grad, second)
+        if group["amsgrad"]:
+            square = state["largest"] = torch.maximum(state.get("largest", square), square)
+        size = (square / (1 - second**steps)).sqrt() + group["eps"]
+        param.sub_(mean / (1 - first**steps) / size, alpha=group["lr"])
+
+
+class AdamW(Adam):
+    r"""Adam with $p \mathrel{-}= \eta\,\lambda\, p$ on its own: the decay is not measured by the gradient's size."""
+
+    def __init__(
+        self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 1e-2, amsgrad: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
+
+    def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Shrink a little, then go as Adam does."""
+        param.mul_(1 - group["lr"] * group["weight_decay"])
+        self.move(param, grad, state, group)
+
+
+def decayed(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
+    r"""$g + \lambda\, p$: the gradient of $\tfrac\lambda2 p^2$ comes on top, and pulls towards zero."""
+    return grad + group["weight_decay"] * param if group["weight_decay"] else grad
+
+
+def averaged(state: State, name: str, new: Tensor, keep: float) -> Tensor:
+    """A running average that begins at zero: `keep` of the old, the rest of the new."""
+    if name not in state:
+        state[name] = torch.zeros_like(new)
+    return state[name].mul_(keep).add_(new, alpha=1 - keep)  # type: ignore[no-any-return]
+
+
+def _check_settings(group: dict[str, Any]) -> None:
+    for name in ("lr", "momentum", "weight_decay", "eps"):
+        if group.get(name, 0.0) < 0:
+            raise BadArgument(f"{name} is {group[name]}, and it cannot be below zero")
+    if not all(0 <= one < 1 for one in group.get("betas", ())):
+        raise BadArgument(f"betas are {group['betas']}: each says how much of an average stays, from 0 to below 1")
+    if group.get("nesterov") and (group["momentum"] <= 0 or group["dampening"] != 0):
+        raise BadArgument("nesterov looks ahead along the momentum: it needs momentum above 0 and dampening 0")
+
+
+def _beside(value: Any, param: Tensor, name: str) -> Any:
+    """A saved value on the device and in the type of its parameter."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.shape != param.shape:
+        raise BadArgument(f"the saved {name} has shape {tuple(value.shape)}, its parameter {tuple(param.shape)}")
+    return value.to(param.device, param.dtype)
