@@ -4,11 +4,12 @@ In the formulas $y$ is the result, $\\bar y$ the gradient that arrives at it, $\
 """
 
 from torcheer.autograd.rules import (
-    activations, arithmetic, convolutions, indexing, products, reductions, resampling, shapes,
+    activations, arithmetic, convolutions, elementary, indexing, linalg, products, reductions, resampling, shapes,
+    windows,
 )  # fmt: skip
 from torcheer.autograd.rules.table import COMPOSITES, RULES, Rule, Shape, composite, rule
 
 __all__ = [
-    "COMPOSITES", "RULES", "Rule", "Shape", "activations", "arithmetic", "composite", "convolutions", "indexing",
-    "products", "reductions", "resampling", "rule", "shapes",
+    "COMPOSITES", "RULES", "Rule", "Shape", "activations", "arithmetic", "composite", "convolutions", "elementary",
+    "indexing", "linalg", "products", "reductions", "resampling", "rule", "shapes", "windows",
 ]  # fmt: skip

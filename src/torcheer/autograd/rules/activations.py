@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
+from torcheer.autograd.rules.reductions import stretch
 from torcheer.autograd.rules.table import Shape, rule
 
 
 @rule("relu")
 def relu(g: Any, y: Any, x: Shape, inplace: bool = False) -> Any:
     r"""$\bar x = \bar y \odot [y > 0]$: what was cut off forward is cut off backward."""
-    return g * (y > 0)
+    return g.masked_fill(y <= 0, 0)
 
 
 @rule("sigmoid")
@@ -41,10 +42,32 @@ def leaky_relu(g: Any, x: Any, negative_slope: float = 0.01, inplace: bool = Fal
 
 @rule("clamp")
 def clamp(g: Any, x: Any, min: Any = None, max: Any = None) -> Any:
-    r"""$\bar x = \bar y \odot [\text{min} \le x \le \text{max}]$: what was held back at a limit sends nothing."""
-    low = x >= min if min is not None else torch.ones_like(x, dtype=torch.bool)
-    high = x <= max if max is not None else torch.ones_like(x, dtype=torch.bool)
-    return g * (low & high), lambda: g * ~low, lambda: g * (low & ~high)
+    r"""$\bar x = \bar y\,[\text{min} \le x \le \text{max}]$: at a limit the gradient is the limit's."""
+    nothing = torch.zeros_like(x, dtype=torch.bool)
+    low = nothing if min is None else x < min
+    high = nothing if max is None else x > max
+    ours = g.masked_fill(low | high, 0)
+    if min is not None and max is not None:  # where they are crossed, max has the last word
+        low, high = low & (min < max), high | (max < min)
+    return ours, lambda: g.masked_fill(~low, 0), lambda: g.masked_fill(~high, 0)
+
+
+@rule("threshold")
+def threshold(g: Any, x: Any, threshold: Any, value: Any, inplace: bool = False) -> Any:
+    r"""$\bar x = \bar y\,[x > t]$: what was replaced sends nothing."""
+    return g.masked_fill(x <= threshold, 0)
+
+
+@rule("hardshrink")
+def hardshrink(g: Any, x: Any, lambd: float = 0.5) -> Any:
+    r"""$\bar x = \bar y\,[|x| > \lambda]$: small numbers were set to zero and send nothing."""
+    return g.masked_fill((x >= -lambd) & (x <= lambd), 0)
+
+
+@rule("softshrink")
+def softshrink(g: Any, x: Any, lambd: float = 0.5) -> Any:
+    r"""$\bar x = \bar y\,[|x| > \lambda]$: the rest only moved towards zero, all by the same."""
+    return g.masked_fill((x >= -lambd) & (x <= lambd), 0)
 
 
 @rule("softmax", "_softmax")
@@ -62,6 +85,4 @@ def log_softmax(g: Any, y: Any, x: Shape, dim: int, dtype: Any = None) -> Any:
 @rule("logsumexp")
 def logsumexp(g: Any, y: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
     r"""$\bar x = \bar y\,e^{x - y}$: a soft maximum is moved by each entry's share of it."""
-    from torcheer.autograd.rules.reductions import stretch
-
     return stretch(g, x, dim, keepdim) * torch.exp(x - stretch(y, x, dim, keepdim))

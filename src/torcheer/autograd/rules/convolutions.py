@@ -16,7 +16,7 @@ TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.con
 
 @rule("conv1d", "conv2d", "conv3d")
 def conv(
-    g: Any, x: ForOther, weight: ForOther, bias: Shape = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: Any = 1
+    g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
 ) -> Any:
     r"""$\bar X = W^\top \star \bar Y$, $\bar W = X \star \bar Y$, $\bar b = \sum \bar Y$: each pixel goes back along
     the paths it came by, and a weight meets every pixel it touched."""
@@ -26,20 +26,13 @@ def conv(
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 def conv_transpose(
-    g: Any,
-    x: ForOther,
-    weight: ForOther,
-    bias: Shape = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: Any = 1,
-    dilation: Any = 1,
-) -> Any:
+    g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Any:  # fmt: skip
     r"""$\bar X = W \star \bar Y$, $\bar W = \bar Y \star X$, $\bar b = \sum \bar Y$: the backward of a convolution, run
     forward, has the convolution as its backward."""
     how = Geometry(g, weight, stride, padding, dilation, groups)
-    return lambda: how.forward(g), lambda: how.to_weight(x), lambda: g.sum(how.all_but_channels)
+    return lambda: how.forward(g, x.shape), lambda: how.to_weight(x), lambda: g.sum(how.all_but_channels)
 
 
 class Geometry:
@@ -66,9 +59,12 @@ class Geometry:
     def _batch(self, image: Tensor) -> Tensor:
         return image.unsqueeze(0) if self.single else image
 
-    def forward(self, image: Tensor) -> Tensor:
-        """The convolution itself."""
-        return FORWARD[self.axes](image, self.weight, None, self.stride, self.padding, self.dilation, self.groups)
+    def forward(self, image: Tensor, size: Any) -> Tensor:
+        """The convolution itself, as far as `size` goes."""
+        y = FORWARD[self.axes](image, self.weight, None, self.stride, self.padding, self.dilation, self.groups)
+        for axis in range(-self.axes, 0):
+            y = y.narrow(axis, 0, size[axis])
+        return y
 
     def to_input(self, g: Tensor) -> Tensor:
         """Spread each result over the pixels it was made from."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.rules.table import Shape, rule
+from torcheer.errors import BadArgument
 
 
 def visible(function: Any) -> Any:
@@ -95,14 +96,12 @@ def index_copy(g: Any, x: Shape, dim: int, index: Any, source: Shape) -> Any:
 @rule("index_fill")
 def index_fill(g: Any, x: Shape, dim: int, index: Any, value: Shape) -> Any:
     r"""$\bar x = \bar y$ but zero at index: the overwritten has no say any more."""
-    return lambda: g.index_fill(dim, index, 0), None, None, lambda: g.index_select(dim, index).sum()
+    return lambda: g.index_fill(dim, index, 0), None, None, lambda: (g - g.index_fill(dim, index, 0)).sum()
 
 
-@rule("gather", "take_along_dim")
-def gather(g: Any, x: Shape, dim: Any, index: Any, sparse_grad: bool = False) -> Any:
+@rule("gather")
+def gather(g: Any, x: Shape, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     r"""$\bar x_{\text{index}} \mathrel{+}= \bar y$: each picked entry gets what its copies received."""
-    if isinstance(dim, Tensor):  # take_along_dim(x, index, dim)
-        dim, index = index, dim
     return g.new_zeros(x.shape).scatter_add(dim, index, g)
 
 
@@ -121,8 +120,9 @@ def scatter(g: Any, x: Shape, dim: int, index: Any, src: Shape) -> Any:
 @rule("take")
 def take(g: Any, x: Shape, index: Any) -> Any:
     r"""$\bar x_{\text{index}} \mathrel{+}= \bar y$: places are counted row by row."""
-    flat = g.new_zeros(x.shape.numel()).index_add(0, index.reshape(-1), g.reshape(-1))
-    return flat.reshape(x.shape)
+    size = x.shape.numel()
+    places = index.reshape(-1) % max(size, 1)  # from the end where negative
+    return g.new_zeros(size).index_add(0, places, g.reshape(-1)).reshape(x.shape)
 
 
 @rule("put")
@@ -140,28 +140,31 @@ def embedding(
     rows = indices.reshape(-1)
     flat = g.reshape(-1, weight.shape[1])
     if padding_idx >= 0:
-        flat = flat * (rows != padding_idx).unsqueeze(1)
+        flat = flat.masked_fill((rows == padding_idx).unsqueeze(1), 0)
+    if scale_grad_by_freq:
+        flat = flat / rows.bincount(minlength=weight.shape[0])[rows].unsqueeze(1)
     return g.new_zeros(weight.shape).index_add(0, rows, flat)
 
 
 @rule("where")
 def where(g: Any, condition: Any, a: Shape, b: Shape) -> Any:
     r"""$\bar a = \bar y\,[c]$, $\bar b = \bar y\,[\lnot c]$: each entry goes back to where it was taken from."""
-    return None, lambda: g * condition, lambda: g * ~condition
+    if condition.dtype is not torch.bool:  # a.where(condition, b)
+        return lambda: g.masked_fill(~a, 0), None, lambda: g.masked_fill(a, 0)
+    return None, lambda: g.masked_fill(~condition, 0), lambda: g.masked_fill(condition, 0)
 
 
 @rule("masked_fill")
 def masked_fill(g: Any, x: Shape, mask: Any, value: Shape) -> Any:
     r"""$\bar x = \bar y\,[\lnot m]$: what was painted over has no say any more."""
-    return lambda: g.masked_fill(mask, 0), None, lambda: (g * mask).sum()
+    return lambda: g.masked_fill(mask, 0), None, lambda: g.masked_fill(~mask, 0).sum()
 
 
 @rule("masked_select")
 def masked_select(g: Any, x: Shape, mask: Any) -> Any:
     r"""$\bar x_m = \bar y$: what the mask let through gets its gradient."""
-    return put_back(
-        g, torch.broadcast_shapes(x.shape, mask.shape), mask.expand(torch.broadcast_shapes(x.shape, mask.shape))
-    )
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    return put_back(g, shape, mask.expand(shape))
 
 
 @rule("masked_scatter")
@@ -185,18 +188,36 @@ def diagonal_scatter(g: Any, x: Shape, source: Shape, offset: int = 0, dim1: int
     return lambda: g.diagonal_scatter(zeros, offset, dim1, dim2), lambda: g.diagonal(offset, dim1, dim2)
 
 
-@rule("pad", "constant_pad_nd")
-def pad(g: Any, x: Shape, pad: Any, mode: str = "constant", value: Any = None) -> Any:
-    r"""$\bar x = $ the inner part of $\bar y$: the border was not there before."""
-    for place in range(0, len(pad), 2):
-        axis = x.ndim - 1 - place // 2
-        g = torch.nn.functional.pad(g, [0, 0] * (place // 2) + [-pad[place], -pad[place + 1]])
-        assert g.shape[axis] == x.shape[axis]
-    return g
+@rule("index_put", "_unsafe_index_put")
+def index_put(g: Any, x: Shape, indices: Any, values: Shape, accumulate: bool = False) -> Any:
+    r"""$\bar x = \bar y$ but zero at the indices, $\bar v = \bar y_{\text{indices}}$: added values overwrite nothing."""
+    index = tuple(slice(None) if one is None else one for one in indices)
+    return lambda: g if accumulate else put_at(g, index, 0), None, lambda: g[index]
 
 
-@rule("unfold")
-def unfold(g: Any, x: Shape, dimension: int, size: int, step: int) -> Any:
-    r"""$\bar x_i = \sum \bar y$ over the windows that show it: windows overlap, so their gradients add up."""
-    places = torch.arange(x.shape.numel(), device=g.device).view(x.shape).unfold(dimension, size, step)
-    return g.new_zeros(x.shape.numel()).index_add(0, places.reshape(-1), g.reshape(-1)).reshape(x.shape)
+@visible
+def scatter_extreme(x: Tensor, dim: int, index: Tensor, src: Tensor, how: str, include_self: bool) -> Tensor:
+    """The largest ("amax") or smallest ("amin") of all that is sent to each place."""
+    return x.scatter_reduce(dim, index, src, how, include_self=include_self)
+
+
+@rule("scatter_extreme")
+def _scatter_extreme(g: Any, y: Any, x: Any, dim: int, index: Any, src: Any, how: str, include_self: bool) -> Any:
+    r"""$\bar s_i = \bar y\,[s_i = y] / k$: the k that reach the extreme of their place share its gradient."""
+    ours, theirs = (x == y).to(g.dtype), (src == y.gather(dim, index)).to(g.dtype)
+    if not include_self:
+        ours = ours.scatter(dim, index, 0.0)
+    share = g / ours.scatter_add(dim, index, theirs).clamp(min=1)
+    return lambda: share * ours, None, None, lambda: share.gather(dim, index) * theirs
+
+
+@rule("as_strided")
+def as_strided(g: Any, x: Any, size: Any, stride: Any, storage_offset: Any = None) -> Any:
+    r"""$\bar x_i = \sum \bar y$ over the places that show $x_i$: the steps in memory say which."""
+    places = torch.empty_like(x, dtype=torch.int64)
+    start = 0 if storage_offset is None else storage_offset - x.storage_offset()
+    if places.stride() != x.stride() or start < 0:
+        raise BadArgument("as_strided of a tensor that is only part of its memory: take its clone() first")
+    places.copy_(torch.arange(x.numel(), device=x.device).view(x.shape))
+    shown = places.as_strided(size, stride, start)
+    return g.new_zeros(x.numel()).index_add(0, shown.reshape(-1), g.reshape(-1)).reshape(x.shape)

@@ -7,7 +7,7 @@ from typing import Any
 from torcheer.autograd.rules.table import ForOther, Shape, rule
 
 
-@rule("matmul", "mm", "bmm", "mv", "dot")
+@rule("matmul", "mm", "bmm", "mv", "dot", "vdot")
 def matmul(g: Any, a: ForOther, b: ForOther) -> Any:
     r"""$\bar A = \bar Y B^\top$, $\bar B = A^\top \bar Y$: the shapes allow no other order."""
     if a.dim() == 1 and b.dim() == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -20,10 +21,16 @@ def stretch(value: Any, like: Any, dim: Any, keepdim: bool) -> Any:
     return value.expand(like.shape)
 
 
-@rule("sum", "nansum")
+@rule("sum")
 def sum(g: Any, x: Shape, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     r"""$\bar x_i = \bar y$: every term moves a sum one to one, so each gets a copy."""
     return stretch(g, x, dim, keepdim)
+
+
+@rule("nansum")
+def nansum(g: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    r"""$\bar x_i = \bar y\,[x_i \text{ is a number}]$: what was left out sends nothing."""
+    return stretch(g, x, dim, keepdim).masked_fill(x.isnan(), 0)
 
 
 @rule("mean")
@@ -49,11 +56,45 @@ def amax(g: Any, y: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 @rule("prod")
-def prod(g: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+def prod(g: Any, y: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     r"""$\bar x_i = \bar y \prod_{j \ne i} x_j$: each factor is scaled by all the others, even where one is zero."""
-    flat = x.reshape(-1) if dim is None else x.movedim(dim, -1)
-    size = flat.shape[-1]
-    others = flat.unsqueeze(-2).masked_fill(torch.eye(size, dtype=torch.bool, device=x.device), 1.0).prod(-1)
-    if dim is None:
-        return g * others.reshape(x.shape)
-    return stretch(g, x, dim, keepdim) * others.movedim(-1, dim)
+    if not (x == 0).any() or not x.ndim:
+        return stretch(g, x, dim, keepdim) * (stretch(y, x, dim, keepdim) / x if x.ndim else 1)
+    rows = x.reshape(-1) if dim is None else x.movedim(dim, -1)
+    same = torch.eye(rows.shape[-1], dtype=torch.bool, device=x.device)
+    others = rows.unsqueeze(-2).masked_fill(same, 1.0).prod(-1)
+    return stretch(g, x, dim, keepdim) * (others.reshape(x.shape) if dim is None else others.movedim(-1, dim))
+
+
+@rule("cumprod")
+def cumprod(g: Any, x: Any, dim: int, dtype: Any = None) -> Any:
+    r"""$\bar x_i = \sum_{j \ge i} \bar y_j \prod_{k \le j,\,k \ne i} x_k$: an early factor is part of all later products."""
+    if not x.ndim:
+        return g
+    rows = x.movedim(dim, -1)
+    same = torch.eye(rows.shape[-1], dtype=torch.bool, device=x.device)
+    without = rows.unsqueeze(-2).masked_fill(same, 1.0).cumprod(-1).triu()
+    return (g.movedim(dim, -1).unsqueeze(-2) * without).sum(-1).movedim(-1, dim)
+
+
+@rule("logcumsumexp")
+def logcumsumexp(g: Any, y: Any, x: Any, dim: int) -> Any:
+    r"""$\bar x_i = \sum_{j \ge i} \bar y_j\,e^{x_i - y_j}$: an early term has a share in all later sums."""
+    if not x.ndim:
+        return g
+    terms, sums = x.movedim(dim, -1).unsqueeze(-1), y.movedim(dim, -1).unsqueeze(-2)
+    later = torch.ones(x.shape[dim], x.shape[dim], dtype=torch.bool, device=x.device).triu()
+    shares = torch.exp((terms - sums).masked_fill(~later, -math.inf))
+    return (g.movedim(dim, -1).unsqueeze(-2) * shares).sum(-1).movedim(-1, dim)
+
+
+@rule("linalg_vector_norm")
+def vector_norm(g: Any, y: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    r"""$\bar x_i = \bar y\,\operatorname{sign}(x_i)\,(|x_i| / y)^{p-1}$: for $p = 2$ the gradient points along $x$; at zero
+    it is taken as zero."""
+    g, y, size = stretch(g, x, dim, keepdim), stretch(y, x, dim, keepdim), torch.abs(x)
+    if ord in (math.inf, -math.inf):
+        best = size == y
+        return g * torch.sign(x) * (best / best.sum(dim, keepdim=True)).to(g.dtype)
+    share = size.masked_fill(x == 0, 1.0) / y.masked_fill(y == 0, math.inf)
+    return g * torch.sign(x) * (1.0 if ord == 1 else 0.0 if ord == 0 else share ** (ord - 1))

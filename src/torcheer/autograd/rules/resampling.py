@@ -104,36 +104,36 @@ def _stretched(g: Any, x: Any, stretch: Any, *settings: Any, scales: Any) -> Any
 
 
 @rule("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
-def upsample_nearest(g: Any, x: Shape, size: Any, scales: Any = None) -> Any:
+def upsample_nearest(g: Any, x: Shape, output_size: Any, scale_factors: Any = None) -> Any:
     r"""$\bar x_i = \sum \bar y$ over the copies of pixel $i$: what was copied gathers what its copies received."""
-    return _stretched(g, x, _nn.upsample_nearest2d, scales=scales)
+    return _stretched(g, x, _nn.upsample_nearest2d, scales=scale_factors)
 
 
 @rule("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")
-def upsample_nearest_exact(g: Any, x: Shape, size: Any, scales: Any = None) -> Any:
+def upsample_nearest_exact(g: Any, x: Shape, output_size: Any, scale_factors: Any = None) -> Any:
     r"""$\bar x_i = \sum \bar y$ over the copies of pixel $i$: the nearest centre was copied."""
-    return _stretched(g, x, _nn._upsample_nearest_exact2d, scales=scales)
+    return _stretched(g, x, _nn._upsample_nearest_exact2d, scales=scale_factors)
 
 
 @rule("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
-def upsample_linear(g: Any, x: Shape, size: Any, align_corners: bool, scales: Any = None) -> Any:
+def upsample_linear(g: Any, x: Shape, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
     r"""$\bar X = A^\top \bar Y B$ with $Y = A X B^\top$: a pixel gets from each mixture as much as it gave."""
-    return _stretched(g, x, _nn.upsample_bilinear2d, align_corners, scales=scales)
+    return _stretched(g, x, _nn.upsample_bilinear2d, align_corners, scales=scale_factors)
 
 
 @rule("upsample_bicubic2d")
-def upsample_bicubic(g: Any, x: Shape, size: Any, align_corners: bool, scales: Any = None) -> Any:
+def upsample_bicubic(g: Any, x: Shape, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
     r"""$\bar X = A^\top \bar Y B$ with $Y = A X B^\top$: four pixels along each axis gave, and get back as they gave."""
-    return _stretched(g, x, _nn.upsample_bicubic2d, align_corners, scales=scales)
+    return _stretched(g, x, _nn.upsample_bicubic2d, align_corners, scales=scale_factors)
 
 
 @rule("_upsample_bilinear2d_aa")
-def upsample_bilinear_smooth(g: Any, x: Shape, size: Any, align_corners: bool, scales: Any = None) -> Any:
+def upsample_bilinear_smooth(g: Any, x: Shape, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
     r"""$\bar X = A^\top \bar Y B$ with $Y = A X B^\top$: shrunk with care, so each pixel gave to some mixture."""
-    return _stretched(g, x, _nn._upsample_bilinear2d_aa, align_corners, scales=scales)
+    return _stretched(g, x, _nn._upsample_bilinear2d_aa, align_corners, scales=scale_factors)
 
 
 @rule("_upsample_bicubic2d_aa")
-def upsample_bicubic_smooth(g: Any, x: Shape, size: Any, align_corners: bool, scales: Any = None) -> Any:
+def upsample_bicubic_smooth(g: Any, x: Shape, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
     r"""$\bar X = A^\top \bar Y B$ with $Y = A X B^\top$: shrunk with care, so each pixel gave to some mixture."""
-    return _stretched(g, x, _nn._upsample_bicubic2d_aa, align_corners, scales=scales)
+    return _stretched(g, x, _nn._upsample_bicubic2d_aa, align_corners, scales=scale_factors)

@@ -52,7 +52,7 @@ def expand(g: Any, x: Shape, *rest: Shape, **settings: Any) -> Any:
     return g
 
 
-@rule("flip", "fliplr", "flipud")
+@rule("flip")
 def flip(g: Any, x: Shape, *dims: Any) -> Any:
     r"""$\bar x = \text{flip}(\bar y)$: mirrored back."""
     return g.flip(dims[0] if not isinstance(dims[0], int) else dims)

@@ -44,6 +44,7 @@ class Rule:
         "has_partners",
         "name",
         "names",
+        "open",
         "parameters",
         "reads",
         "reads_result",
@@ -61,6 +62,7 @@ class Rule:
         self.parameters = tuple(one.name for one in places)
         self.names = {one.name for one in given}
         self.defaults = {one.name: one.default for one in places if one.default is not one.empty}
+        self.open = any(one.kind is one.VAR_KEYWORD for one in given)  # it takes any setting
         rest = [one for one in given if one.kind is one.VAR_POSITIONAL]
         self.rest = rest[0].name if rest else None  # "dims" of `*dims`
         reads = [_READS.get(one.annotation, VALUE) for one in (*places, *rest * _MOST)]
