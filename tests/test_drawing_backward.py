@@ -148,6 +148,16 @@ def test_a_rule_that_said_nothing_to_a_parent_has_no_line_to_it() -> None:
     assert Flow(tape.steps).sent[2] == [b]
 
 
+def test_a_composite_that_is_all_there_is_in_a_module_needs_no_box_of_its_own() -> None:
+    tape = hand_steps.Tape()
+    a = tape.parameter("a", 3)
+    with tape.inside("norm", "LayerNorm"), tape.inside("norm.layer_norm", "layer_norm"):
+        y = tape.op("mul", tape.op("exp", a), tape.parameter("norm.weight", 3))
+    tape.op("sum", y, shape=())
+    items = draw_steps(tape.steps, depth="all").picture.scene.items
+    assert {tuple(call.address for call in item.path) for item in items} == {(), ("norm",)}
+
+
 def test_steps_may_come_last_operation_first() -> None:
     steps = hand_steps.perceptron()
     assert draw_steps(steps[::-1]).svg() == draw_steps(steps).svg()

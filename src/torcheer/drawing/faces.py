@@ -105,7 +105,7 @@ def draw_face(name: str, face: Face, down: bool = True) -> Drawn:
     else:
         entry_room = 12 + entry_gap * len(face.entries) if entry_note else 0.0
         exit_room = exit_gap * len(face.exits) if len(face.exits) > 1 else 0.0
-    slots = _slots(face.lines, max(EVENLY, exit_note + 8) if down else entry_gap)
+    slots = _slots(face.lines, max(EVENLY, _room(face, exit_note)) if down else entry_gap)
     if down:
         entry_room = max(entry_room, slots.reach + 16)
     else:
@@ -141,15 +141,21 @@ class _Slots(NamedTuple):
         return tuple(across / 2 - self.reach / 2 + number * self.gap for number in self.numbers[end])
 
 
+def _room(face: Face, note: float) -> float:
+    """How far apart the ports of a folded box must be for what is written between them."""
+    alone = face.lines[1].count(KEPT) == 0 and len(face.lines[1]) <= 2
+    return (note + 8) / 2 if alone else note + 8
+
+
 def _slots(lines: tuple[tuple[int, ...], tuple[int, ...]], gap: float) -> _Slots:
     ends = [[max(line, FLOWS) for line in end] for end in lines]
     start: dict[int, int] = {}
     count = 0
     for kind in (FLOWS, KEPT, GRADIENT):
         start[kind] = count
-        count += max(end.count(kind) for end in ends)
+        count += max(kind == KEPT, *(end.count(kind) for end in ends))  # so that gradients stand in line with others
     numbers = [tuple(start[kind] + end[:place].count(kind) for place, kind in enumerate(end)) for end in ends]
-    return _Slots((numbers[0], numbers[1]), gap, max(0, count - 1) * gap)
+    return _Slots((numbers[0], numbers[1]), gap, max(0, count - 1) * gap if any(lines) else 0.0)
 
 
 def _rule(body: str, x: float, base: float) -> tuple[list[Run], float]:
@@ -168,7 +174,7 @@ def _title(name: str, face: Face) -> list[tuple[str, str]]:
     words = []
     if name:
         words.append((name, "strong"))
-    if face.kind:
+    if face.kind and face.kind != name:
         words.append((face.kind, "soft" if name or face.look in ("gradient", "constant") else "plain"))
     if face.look in ("input", "output"):
         words = [(text, "strong") for text, _ in words]

@@ -233,7 +233,7 @@ class _Opener:
 def title_lines(name: str, plan: Plan, down: bool) -> list[list[tuple[str, str]]]:
     """The words in the title strip of an open box, on two lines where one would push the inside aside."""
     names = [(name, "strong")] if name else []
-    kinds = [(plan.face.kind, "soft")] if plan.face.kind else []
+    kinds = [(plan.face.kind, "soft")] if plan.face.kind and plan.face.kind != name else []
     if plan.sort == "stack":
         kinds.append((f"×{plan.face.times}", "strong"))
     together = names + kinds

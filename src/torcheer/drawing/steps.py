@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from math import prod
 from operator import attrgetter
@@ -29,7 +30,7 @@ class Flow:
     """Where gradients run, and what is kept for them."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        steps = sorted(steps, key=attrgetter("index"))
+        steps = _unnested(sorted(steps, key=attrgetter("index")))
         self.steps = {step.index: step for step in steps}
         self.loss = steps[-1].index if steps else -1
         asks: set[int] = set()  # steps that have a parameter before them
@@ -55,6 +56,22 @@ def _passes(step: Step) -> list[int]:
     if not step.passed:
         return [edge.parent for edge in step.parents]
     return [edge.parent for edge, passed in zip(step.parents, step.passed) if passed is not None]
+
+
+def _unnested(steps: list[Step]) -> list[Step]:
+    """Without the box of a composite that is all there is in its module: `norm` needs no `layer_norm` in it."""
+    inside: dict[Path, set[ModuleCall | None]] = {}
+    for step in steps:
+        for depth in range(1, len(step.modules) + 1) if step.kind == "op" else ():
+            inner = step.modules[depth] if depth < len(step.modules) else None
+            inside.setdefault(step.modules[:depth], set()).add(inner)
+
+    def kept(path: Path) -> Path:
+        alone = [depth for depth in range(1, len(path)) if inside.get(path[:depth]) == {path[depth]}]
+        drop = {depth for depth in alone if path[depth].address == f"{path[depth - 1].address}.{path[depth].type}"}
+        return tuple(call for depth, call in enumerate(path) if depth not in drop) if drop else path
+
+    return [replace(step, modules=kept(step.modules)) if len(step.modules) > 1 else step for step in steps]
 
 
 def items_of_steps(flow: Flow, title: str) -> list[Item]:

@@ -30,7 +30,8 @@ class _StepLines:
         """The line of a module call."""
         assert call is not None
         again = f":{call.call}" if self._several[call.address] else ""
-        return f"{call.address}{again} ({call.type})".strip()
+        kind = "" if call.address.endswith(call.type) else f" ({call.type})"  # a composite is called as what it is
+        return f"{call.address}{again}{kind}".strip()
 
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
         """The line of an operation: what it read where that is not just above, its rule, and what the rule keeps."""
