@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from torcheer.autograd.joint import record_joint
 from torcheer.autograd.missing import missing_rule
-from torcheer.autograd.nodes import FLOATS, node_of
-from torcheer.autograd.rules.table import Rule
+from torcheer.autograd.nodes import FLOATS
 from torcheer.capture.calls import learn
 from torcheer.capture.trees import leaves, replace
 from torcheer.errors import MissingRule
@@ -25,31 +25,27 @@ def borrowed(tape: Tape, plan: Plan, args: Any, kwargs: Any, out: Any, frame: Fr
     random = learn(plan.function).random
     if random is not None and random(args, kwargs):  # to run it again would draw other numbers
         raise missing_rule(plan.name, plan.where, plan.function, frame)
-    tensors = leaves((args, kwargs))
-    for number, result in enumerate(leaves(out)):
-        if result.dtype in FLOATS:
-            rule = Rule(plan.name, _asking_torch(plan, number, args, kwargs), borrowed=True)
-            tape.record(rule, lambda *_, result=result: result, tensors, {}, frame)
-            made = node_of(result)
-            if made is not None:
-                made.function = None  # it would hold the result, which holds the node
+    results = [one if one.dtype in FLOATS else None for one in leaves(out)]
+    record_joint(tape, plan.name, _asking_torch(plan, args, kwargs), results, leaves((args, kwargs)), frame, borrowed=True)
     return out
 
 
-def _asking_torch(plan: Plan, number: int, args: Any, kwargs: Any) -> Any:
-    """A rule that runs the function again under torch's autograd and asks that for the gradient."""
+def _asking_torch(plan: Plan, args: Any, kwargs: Any) -> Any:
+    """A rule that runs the function again under torch's autograd and asks that for the gradients."""
     empty = torch.empty(0)
     nest = replace((args, kwargs), iter([empty] * len(leaves((args, kwargs)))))  # the node keeps the tensors, not we
 
-    def ask(g: Tensor, *tensors: Tensor) -> tuple[Any, ...]:
+    def ask(gradients: list[Any], *tensors: Tensor) -> tuple[Any, ...]:
         """Borrowed from torch: there is nothing to read here."""
         if torch.is_grad_enabled():
             raise MissingRule(f"{plan.where}: a borrowed rule cannot be differentiated again; write one of your own")
         with torch.enable_grad():
             fresh = [one.detach().requires_grad_(one.dtype in FLOATS) for one in tensors]
             again, named = replace(nest, iter(fresh))
-            result = leaves(plan.function(*again, **named))[number]
-            found = iter(torch.autograd.grad(result, [one for one in fresh if one.requires_grad], g, allow_unused=True))
+            pairs = [(one, g) for one, g in zip(leaves(plan.function(*again, **named)), gradients) if g is not None]
+            asked = [one for one in fresh if one.requires_grad]
+            results, arrived = zip(*pairs)
+            found = iter(torch.autograd.grad(results, asked, arrived, allow_unused=True))
         return tuple([next(found) if one.requires_grad else None for one in fresh])
 
     return ask

@@ -126,7 +126,7 @@ def _matched(node: Node, args: Any, found: Iterable[Any]) -> Iterator[tuple[Any,
             yield from _matched(node, arg, part)
         elif arg.__class__ is Node or (isinstance(arg, Tensor) and arg.requires_grad):
             part = part if isinstance(part, Tensor) else part()
-            if not isinstance(part, Tensor):
+            if not hasattr(part, "shape"):
                 raise RuleMistake(f"the rule of {node.rule.name} returned {type(part).__name__} where a tensor belongs")
             yield arg, part
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from torcheer.autograd.nodes import FLOATS, is_traced, node_of
-from torcheer.autograd.rules.table import Rule
+from torcheer.autograd.joint import record_joint
+from torcheer.autograd.nodes import FLOATS, is_traced
 from torcheer.capture.trees import leaves
 from torcheer.errors import MissingRule
 
@@ -80,18 +80,20 @@ def run_function(tape: Any, cls: Any, args: Any, kwargs: Any, frame: Any) -> Any
     """Run a custom function, and leave a node at each of its results."""
     ctx = Context()
     ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and is_traced(arg) for arg in args)
-    with torch._C.DisableTorchFunction(), torch.no_grad():
+    with torch.no_grad(), tape.on():
         if cls.setup_context is not Function.setup_context:
             out = cls.forward(*args, **kwargs)
             cls.setup_context(ctx, args, out)
         else:
             out = cls.forward(ctx, *args, **kwargs)
-    results = [one.detach() if any(one is arg for arg in args) else one for one in as_list(out)]
-    for place, result in enumerate(results):
-        if isinstance(result, Tensor) and result.dtype in FLOATS and id(as_list(out)[place]) not in ctx.flat:
-            rule = Rule(cls.__name__, _rule(cls, ctx, place, results))
-            tape.record(rule, lambda *_, result=result: result, args, {}, frame)
-            node_of(result).function = None  # type: ignore[union-attr]  # it would hold the result, which holds the node
+    made = as_list(out)
+    results = [one.detach() if any(one is arg for arg in args) else one for one in made]
+    wanted = [
+        result if isinstance(result, Tensor) and result.dtype in FLOATS and id(one) not in ctx.flat else None
+        for one, result in zip(made, results)
+    ]
+    if any(one is not None for one in wanted):
+        record_joint(tape, cls.__name__, _rule(cls, ctx, results), wanted, args, frame)
     return tuple(results) if isinstance(out, (tuple, list)) else results[0]
 
 
@@ -100,17 +102,16 @@ def as_list(out: Any) -> list[Any]:
     return list(out) if isinstance(out, (tuple, list)) else [out]
 
 
-def _rule(cls: Any, ctx: Context, place: int, results: list[Any]) -> Any:
+def _rule(cls: Any, ctx: Context, results: list[Any]) -> Any:
     shapes = [(one.shape, one.dtype, one.device) if isinstance(one, Tensor) else None for one in results]
 
-    def custom(g: Tensor, *args: Any) -> tuple[Any, ...]:
-        gradients = [
-            None if made is None else g if number == place
-            else torch.zeros(made[0], dtype=made[1], device=made[2]) if ctx.materialize else None
-            for number, made in enumerate(shapes)
-        ]  # fmt: skip
-        found = cls.backward(ctx, *gradients)
-        return found if isinstance(found, tuple) else (found,)
+    def custom(gradients: list[Any], *args: Any) -> tuple[Any, ...]:
+        if ctx.materialize:
+            gradients = [
+                torch.zeros(made[0], dtype=made[1], device=made[2]) if one is None and made is not None else one
+                for one, made in zip(gradients, shapes)
+            ]
+        return tuple(as_list(cls.backward(ctx, *gradients)))
 
     custom.__doc__ = cls.backward.__doc__ or "The user's own backward."
     return custom

@@ -17,6 +17,7 @@ from torch import Tensor
 from torcheer.autograd.nodes import Node, node_of
 from torcheer.autograd.plans import Plan, plan_of
 from torcheer.autograd.quiet import quietly
+from torcheer.autograd.rules.indexing import put_at
 from torcheer.autograd.rules.table import RULES
 from torcheer.errors import LeafWritten
 
@@ -35,7 +36,10 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
                 f"there would be nothing left to have the gradient of. Write x = x + … instead of x += …, or wrap the "
                 f"change in torch.no_grad() if it is an update that needs no gradient"
             )
-    new = tape.run(plan_of(plan.functional), (target, *rest), kwargs, frame)
+    if plan.name in WRITTEN:
+        new = tape.inside(plan.name, plan.functional, (target, *rest), kwargs, frame)
+    else:
+        new = tape.run(plan_of(plan.functional), (target, *rest), kwargs, frame)
     if new.dtype != target.dtype:
         new = tape.run(plan_of(Tensor.to), (new, target.dtype), {}, frame)
     if new.shape != target.shape:
@@ -55,6 +59,31 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
         _settle(base, node, node_of(base))
         made.version = target._version
     return target
+
+
+def _copied(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    return source.to(x.device, x.dtype).expand(x.shape)
+
+
+def _filled(x: Tensor, value: Any) -> Tensor:
+    return value.to(x.dtype).expand(x.shape) if isinstance(value, Tensor) else torch.full_like(x, value)
+
+
+def _drawn(name: str) -> Any:
+    def draw(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        return getattr(torch.empty_like(x.detach()), name)(*args, **kwargs)  # type: ignore[no-any-return]
+
+    return draw
+
+
+# What is written by functions that have no other name for not writing in place.
+WRITTEN: dict[str, Any] = {
+    "setitem_": put_at,
+    "zero_": torch.zeros_like,
+    "fill_": _filled,
+    "copy_": _copied,
+    **{name: _drawn(name) for name in ("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cauchy_")},
+}
 
 
 def _settle(tensor: Tensor, node: Node, old: Node | None) -> None:

@@ -101,10 +101,10 @@ _WHOLE = frozenset("dropout cross_entropy huber_loss smooth_l1_loss".split())
 
 def _functional(name: str) -> Any:
     """The function that returns what one that writes in place would write."""
-    from torcheer.autograd.rules.indexing import put_at
+    from torcheer.autograd.inplace import WRITTEN
 
-    if name == "setitem_":
-        return put_at
+    if name in WRITTEN:
+        return WRITTEN[name]
     bare = name.rstrip("_")
     for home in (torch, Tensor, torch.nn.functional, torch._C._nn):
         found = getattr(home, bare, None)

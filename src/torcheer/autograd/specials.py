@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.engine import Watch, accumulate, run_backward
+from torcheer.autograd.hooks import grad_fn, register_hook, register_post_accumulate_grad_hook
 from torcheer.autograd.nodes import is_traced, node_of
 from torcheer.autograd.plans import SPECIALS
 from torcheer.autograd.quiet import unrecorded
@@ -95,38 +96,6 @@ def rules_recorded(tape: Tape) -> Iterator[None]:
         yield
 
 
-class Handle:
-    """What `register_hook` returns."""
-
-    def __init__(self, hooks: list[Any], hook: Any) -> None:
-        self._hooks, self._hook = hooks, hook
-
-    def remove(self) -> None:
-        """Take the hook away again."""
-        if self._hook in self._hooks:
-            self._hooks.remove(self._hook)
-
-
-def register_hook(tape: Tape, tensor: Tensor, hook: Any) -> Handle:
-    """Ask `hook` with the gradient of a tensor; what it returns goes on in its place."""
-    place = node_of(tensor)
-    if place is None and not tensor.requires_grad:
-        raise NotTraced("register_hook: no gradient will come to this tensor")
-    if place is not None:
-        place.hooks = hooks = list(place.hooks)
-    else:
-        hooks = tensor.__dict__.setdefault("_torcheer_hooks", [])
-    hooks.append(hook)
-    return Handle(hooks, hook)
-
-
-def register_post_accumulate_grad_hook(tape: Tape, tensor: Tensor, hook: Any) -> Handle:
-    """Call `hook(tensor)` when its `.grad` is complete."""
-    hooks = tensor.__dict__.setdefault("_torcheer_after", [])
-    hooks.append(hook)
-    return Handle(hooks, hook)
-
-
 def _requires_grad(tape: Tape, tensor: Tensor, *_: Any) -> bool:
     return is_traced(tensor)
 
@@ -144,6 +113,16 @@ def _requires_grad_(tape: Tape, tensor: Tensor, requires_grad: bool = True) -> T
 def _detach_(tape: Tape, tensor: Tensor) -> Tensor:
     tensor.__dict__.pop("_torcheer", None)
     return tensor.requires_grad_(False)
+
+
+def _reduce_ex(tape: Tape, tensor: Tensor, protocol: int) -> Any:
+    """A tensor is saved without its past."""
+    node = tensor.__dict__.pop("_torcheer", None)
+    try:
+        return tensor.__reduce_ex__(protocol)
+    finally:
+        if node is not None:
+            tensor._torcheer = node  # type: ignore[attr-defined]
 
 
 def _retain_grad(tape: Tape, tensor: Tensor) -> None:
@@ -168,7 +147,9 @@ SPECIALS.update(
         Tensor.retain_grad: _retain_grad,
         Tensor.requires_grad.__get__: _requires_grad,  # type: ignore[attr-defined]
         Tensor.is_leaf.__get__: _is_leaf,  # type: ignore[attr-defined]
+        Tensor.grad_fn.__get__: grad_fn,  # type: ignore[attr-defined]
         Tensor.requires_grad_: _requires_grad_,
         Tensor.detach_: _detach_,
+        Tensor.__reduce_ex__: _reduce_ex,
     }
 )

@@ -37,6 +37,7 @@ _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_functi
 _autocasts = torch._C._is_any_autocast_enabled
 _frame = sys._getframe
 _local = threading.local()
+CASTS = frozenset("to type type_as float double half bfloat16 _to_copy".split())
 
 
 class Scope:
@@ -51,11 +52,12 @@ class Scope:
 class Tape(TorchFunctionMode):
     """What is on while `record()` runs."""
 
-    __slots__ = ("borrow", "scope")
+    __slots__ = ("borrow", "scope", "site")
 
     def __init__(self, borrow: bool = False) -> None:
         self.borrow = borrow
         self.scope: Scope | None = None
+        self.site: Any = None  # while a composite runs: where it was called
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         plan = plan_of(func)
@@ -84,9 +86,10 @@ class Tape(TorchFunctionMode):
         if plan.kind is WRITE:
             return write(self, plan, args, kwargs, frame)
         if plan.kind is COMPOSITE:
-            return self.inside(plan.name, plan.composite, args, spelled(plan.composite, kwargs) if kwargs else kwargs)
+            kwargs = spelled(plan.composite, kwargs) if kwargs else kwargs
+            return self.inside(plan.name, plan.composite, args, kwargs, frame)
         if plan.kind is OPENED:
-            return self.inside(plan.name, plan.twin, args, kwargs)
+            return self.inside(plan.name, plan.twin, args, kwargs, frame)
         return self._unknown(plan, args, kwargs, frame)
 
     def record(
@@ -136,11 +139,10 @@ class Tape(TorchFunctionMode):
             return _refuse_complex(rule, out)
         if out is args[0] or getattr(out, "_torcheer", None) is not None:
             return out  # one of the arguments, as it is: contiguous(), float()
-        if _autocasts():
+        if _autocasts() and rule.name not in CASTS:
             kept = self._as_cast(kept, args, out.dtype, frame)
         node = Node(rule, function, kept, kwargs, versions, out)
-        code = frame.f_code
-        node.site = (code, frame.f_lasti) if id(code) in DIRECT else caller_of(frame)
+        node.site = self.site or site_of(frame)
         node.scope = self.scope
         out._torcheer = node  # type: ignore[attr-defined]
         if view and kept[0].__class__ is Node:
@@ -174,23 +176,28 @@ class Tape(TorchFunctionMode):
         ]
         return tuple(kept) if arg.__class__ is tuple else kept
 
-    def inside(self, name: str, function: Any, args: Any, kwargs: Any, thing: Any = None) -> Any:
+    def inside(
+        self, name: str, function: Any, args: Any, kwargs: Any, frame: FrameType | None = None, thing: Any = None
+    ) -> Any:
         """Run a function that is made of other operations, so that each of them arrives here."""
-        outer, self.scope = self.scope, Scope(self.scope, name, thing)
+        outer, site = self.scope, self.site
+        self.scope, self.site = Scope(outer, name, thing), site or (site_of(frame) if frame is not None else None)
         _push(self)
         try:
             return function(*args, **kwargs)
         finally:
             _pop()
-            self.scope = outer
+            self.scope, self.site = outer, site
 
     def _as_cast(self, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
         """Autocast changed the type of some arguments on their way in: record that as an operation of its own."""
         for place, arg in enumerate(args):
-            if isinstance(arg, Tensor) and arg.dtype in FLOATS and arg.dtype != dtype and is_traced(arg):
+            if isinstance(arg, Tensor) and arg.dtype in FLOATS and arg.dtype != dtype:
                 cast = self.run(plan_of(Tensor.to), (arg, dtype), {}, frame)
-                kept[place] = node = cast._torcheer
-                node.value = cast.detach()
+                node = getattr(cast, "_torcheer", None)
+                kept[place] = cast if node is None else node
+                if node is not None:
+                    node.value = cast.detach()
         return kept
 
     def _unknown(self, plan: Plan, args: Any, kwargs: Any, frame: FrameType) -> Any:
@@ -241,6 +248,11 @@ class Tape(TorchFunctionMode):
             self.scope = outer
 
 
+def site_of(frame: FrameType) -> Any:
+    """The code a person would recognise around a call, and at which instruction."""
+    return (frame.f_code, frame.f_lasti) if id(frame.f_code) in DIRECT else caller_of(frame)
+
+
 def current() -> Tape:
     """The tape that is on in this thread, or one for tracers that run without any."""
     tape = getattr(_local, "tape", None)
@@ -256,6 +268,8 @@ _PLACES = {
     "input": 0, "self": 0, "tensors": 0, "other": 1, "mat2": 1, "vec2": 1, "exponent": 1, "tensor": 1,
 }  # fmt: skip
 _NAMES = {"axis": "dim", "keepdims": "keepdim"}
+# What changes no gradient.
+_HARMLESS = frozenset("inplace out_dtype dtype memory_format generator sparse sparse_grad cudnn_enabled".split())
 
 
 def placed(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -269,10 +283,10 @@ def placed(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[A
         place = rule.place_of(name, _PLACES.get(name, -1))
         if place >= 0 and place not in places and (leaves(value) or name in _PLACES or place >= len(rule.parameters)):
             places[place] = value
-        elif any(is_traced(tensor) for tensor in leaves(value)):
-            raise BadArgument(f"{rule.name}({name}=…): its rule knows no argument of that name; give it by position")
-        elif name in rule.names and value is not None:
+        elif name in rule.names and not leaves(value):
             rest[name] = value
+        elif value is not None and not (rule.open or name in _HARMLESS):
+            raise BadArgument(f"{rule.name}({name}=…): its rule knows no argument of that name")
     for place in range(max(places, default=-1)):
         if place not in places:
             name = rule.parameters[place]

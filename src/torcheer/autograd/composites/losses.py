@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.autograd.quiet import unrecorded
 from torcheer.autograd.rules.table import composite
 
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}  # as torch's C++ names them
@@ -69,13 +70,14 @@ def nll_loss(
 ) -> Tensor:
     r"""$-x_t$: the log-chance that was given to what happened, as a cost."""
     axis = 1 if x.dim() > 1 else 0
-    counts = target != ignore_index
-    safe = target.where(counts, 0)
-    weights = counts.to(x.dtype) if weight is None else weight[safe] * counts
-    losses = -x.gather(axis, safe.unsqueeze(axis)).squeeze(axis) * weights
-    return (
-        losses.sum() / weights.sum() if REDUCTIONS.get(reduction, reduction) == "mean" else reduced(losses, reduction)
-    )
+    with unrecorded():  # what is known before any score
+        counts = target != ignore_index
+        safe = target.where(counts, 0)
+        share = counts.to(x.dtype) if weight is None else weight[safe] * counts
+        mean = REDUCTIONS.get(reduction, reduction) == "mean"
+        share = share / share.sum() if mean else share
+    losses = -x.gather(axis, safe.unsqueeze(axis)).squeeze(axis) * share
+    return losses.sum() if mean else reduced(losses, reduction)
 
 
 @composite("cross_entropy_loss")
