@@ -1,0 +1,138 @@
+"""Small models as people write them, with a loss, for training on both backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LeNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 6, 5, padding=2)
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.fc1 = nn.Linear(16 * 5 * 5, 120)
+        self.fc2 = nn.Linear(120, 84)
+        self.fc3 = nn.Linear(84, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = torch.flatten(x, 1)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+
+class AlexNet(nn.Module):
+    """The net of 2012 as torchvision writes it; `width` makes it narrower."""
+
+    def __init__(self, width: float = 1.0) -> None:
+        super().__init__()
+        a, b, c, d, hidden = (int(size * width) for size in (64, 192, 384, 256, 4096))
+        self.features = nn.Sequential(
+            nn.Conv2d(3, a, 11, stride=4, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+            nn.Conv2d(a, b, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+            nn.Conv2d(b, c, 3, padding=1), nn.ReLU(inplace=True),
+            nn.Conv2d(c, d, 3, padding=1), nn.ReLU(inplace=True),
+            nn.Conv2d(d, d, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+        )  # fmt: skip
+        self.avgpool = nn.AdaptiveAvgPool2d((6, 6))
+        self.classifier = nn.Sequential(
+            nn.Dropout(), nn.Linear(d * 36, hidden), nn.ReLU(inplace=True),
+            nn.Dropout(), nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, 10),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(5, 8, num_layers=2, batch_first=True)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+class ResNetBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(4, 8, 3, stride=2, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(8)
+        self.down = nn.Sequential(nn.Conv2d(4, 8, 1, stride=2, bias=False), nn.BatchNorm2d(8))
+        self.relu = nn.ReLU(inplace=True)
+        self.fc = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += self.down(x)
+        return self.fc(self.relu(out).mean((2, 3)))
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).split(width, dim=2)
+        q, k, v = (one.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for one in (q, k, v))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).contiguous().view(batch, length, width))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(0.1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.ln1(x))
+        return x + self.mlp(self.ln2(x))
+
+
+class GPT(nn.Module):
+    """Two layers, with the weights of the last one tied to the first."""
+
+    def __init__(self, words: int = 17, width: int = 16, length: int = 12) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, 4) for _ in range(2))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, words, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.tokens(x) + self.places(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            h = block(h)
+        return self.head(self.norm(h)).flatten(0, 1)
+
+
+def images(count: int, channels: int, size: int) -> Tensor:
+    return torch.randn(count, channels, size, size, generator=torch.Generator().manual_seed(3))
+
+
+def labels(count: int, classes: int) -> Tensor:
+    return torch.randint(0, classes, (count,), generator=torch.Generator().manual_seed(4))
+
+
+# name -> how to build it, what it reads, what it should say
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], Tensor]] = {
+    "LeNet": (LeNet, lambda: images(4, 1, 28), labels(4, 10)),
+    "AlexNet": (lambda: AlexNet(1 / 16), lambda: images(3, 3, 96), labels(3, 10)),
+    "2-layer LSTM": (Recurrent, lambda: torch.randn(4, 7, 5, generator=torch.Generator().manual_seed(3)), labels(4, 3)),
+    "ResNet block": (ResNetBlock, lambda: images(6, 4, 10), labels(6, 3)),
+    "GPT": (GPT, lambda: labels(24, 17).view(2, 12), labels(24, 17)),
+}

@@ -1,0 +1,77 @@
+"""Models that train on our backward end where torch's own would have brought them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.nn.functional as F
+from autograd_models import CASES, AlexNet, images, labels
+from torch import Tensor, nn
+
+from torcheer import autograd
+
+STEPS = 50
+
+
+def trained(
+    make: Callable[[], nn.Module], x: Tensor, target: Tensor, dtype: torch.dtype, ours: bool, steps: int = STEPS
+) -> tuple[list[Tensor], list[float]]:
+    """The weights after some steps of Adam, and the losses on the way."""
+    torch.manual_seed(0)
+    model = make().to(dtype)
+    x = x.to(dtype) if x.is_floating_point() else x
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    losses = []
+    with autograd.record() if ours else nullcontext():
+        for _ in range(steps):
+            torch.manual_seed(len(losses))  # dropout draws the same
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    return [*model.state_dict().values()], losses
+
+
+def apart(one: list[Tensor], two: list[Tensor]) -> float:
+    return max((a.double() - b.double()).abs().max().item() for a, b in zip(one, two))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fifty_steps_of_adam_end_where_torch_ends(name: str) -> None:
+    make, x, target = CASES[name]
+    exact, losses = trained(make, x(), target, torch.float64, ours=False)
+    ours, our_losses = trained(make, x(), target, torch.float64, ours=True)
+    assert losses[-1] < 0.95 * losses[0]  # it does learn
+    assert apart(exact, ours) < 1e-8
+    assert max(abs(a - b) for a, b in zip(losses, our_losses)) < 1e-9
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_single_precision_we_stray_no_further_than_torch_does(name: str) -> None:
+    make, x, target = CASES[name]
+    exact, _ = trained(make, x(), target, torch.float64, ours=False)
+    theirs, their_losses = trained(make, x(), target, torch.float32, ours=False)
+    ours, our_losses = trained(make, x(), target, torch.float32, ours=True)
+    assert apart(ours, exact) < 4 * apart(theirs, exact) + 1e-6
+    assert our_losses == pytest.approx(their_losses, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_the_full_alexnet_ends_where_torch_ends() -> None:
+    x, target = images(2, 3, 96), labels(2, 10)
+    exact, losses = trained(AlexNet, x, target, torch.float32, ours=False)
+    ours, our_losses = trained(AlexNet, x, target, torch.float32, ours=True)
+    assert our_losses == pytest.approx(losses, rel=1e-3, abs=1e-4)
+    assert apart(exact, ours) < 1e-3
+
+
+def test_running_statistics_of_batch_norm_are_torchs() -> None:
+    make, x, target = CASES["ResNet block"]
+    theirs, _ = trained(make, x(), target, torch.float64, ours=False, steps=3)
+    ours, _ = trained(make, x(), target, torch.float64, ours=True, steps=3)
+    assert [one.shape for one in ours] == [one.shape for one in theirs]
+    assert apart(theirs, ours) < 1e-12
