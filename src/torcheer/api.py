@@ -95,6 +95,8 @@ def draw(
     3
     """
     if isinstance(what, torch.Tensor):
+        if inputs is not None or rolled or colour_by != "kind":
+            raise BadArgument("draw(loss): inputs, rolled and colour_by belong to a model or a history")
         return _draw_loss(what, path, depth=depth, direction=direction, style=style)
     if isinstance(what, torch.nn.Module):
         if inputs is None:
@@ -113,10 +115,10 @@ def draw(
 
 def _draw_loss(loss: torch.Tensor, path: Any, **options: Any) -> Drawing:
     from torcheer.autograd import explain
-    from torcheer.drawing.backward import draw_steps
+    from torcheer.drawing import draw_steps
 
     steps = explain(loss)
-    return draw_steps(steps[::-1], path, title=steps.loss, **options)
+    return draw_steps(steps, path, title=steps.loss, **options)
 
 
 def validate(model: torch.nn.Module, inputs: Any = (), *, input_kwargs: Mapping[str, Any] | None = None) -> Validation:

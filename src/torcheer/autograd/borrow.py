@@ -26,7 +26,9 @@ def borrowed(tape: Tape, plan: Plan, args: Any, kwargs: Any, out: Any, frame: Fr
     if random is not None and random(args, kwargs):  # to run it again would draw other numbers
         raise missing_rule(plan.name, plan.where, plan.function, frame)
     results = [one if one.dtype in FLOATS else None for one in leaves(out)]
-    record_joint(tape, plan.name, _asking_torch(plan, args, kwargs), results, leaves((args, kwargs)), frame, borrowed=True)
+    record_joint(
+        tape, plan.name, _asking_torch(plan, args, kwargs), results, leaves((args, kwargs)), frame, borrowed=True
+    )
     return out
 
 

@@ -13,7 +13,7 @@ from torcheer.autograd.nodes import Leaf, Node, free, parents_of
 from torcheer.autograd.rules.table import NOTHING, VALUE
 from torcheer.errors import GraphFreed, RuleMistake, ValueUnavailable
 
-_GONE = (
+GONE = (
     "backward came this way before and let go of what was saved. To go again, call the first backward with "
     "retain_graph=True, or run the forward pass again"
 )
@@ -82,7 +82,7 @@ def apply_rule(node: Node, gradient: Tensor, create_graph: bool = False) -> list
     """Ask a node's rule what the gradient of its result means for what it read."""
     rule = node.rule
     if rule is None:
-        raise GraphFreed(_GONE)
+        raise GraphFreed(GONE)
     for tensor, version in node.versions:
         if tensor._version != version:
             raise ValueUnavailable(
@@ -103,14 +103,14 @@ def _value(arg: Any, reads: int, create_graph: bool) -> Any:
         if value is None:  # let go by a backward from elsewhere, or a factor that no other argument asks about
             held = arg.tensor()
             if arg.rule is None and (held is None or held._version != arg.version):
-                raise GraphFreed(_GONE)
+                raise GraphFreed(GONE)
             if held is None:
                 return arg
             value = held.detach()
         if not create_graph:
             return value
         alias = value.detach()  # so that the gradient's own graph leads on to where the value came from
-        alias._torcheer = arg
+        alias._torcheer = arg  # type: ignore[attr-defined]
         return alias
     if arg.__class__ is list or arg.__class__ is tuple:
         return arg.__class__([_value(one, reads, create_graph) for one in arg])
@@ -135,12 +135,16 @@ def sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
     """Broadcasting copied a value; the gradient of a copy is the sum over the copies."""
     extra = gradient.dim() - len(shape)
     stretched = [
-        place + extra for place, size in enumerate(shape) if size == 1 and gradient.shape[place + extra : place + extra + 1] != (1,)
+        place + extra
+        for place, size in enumerate(shape)
+        if size == 1 and gradient.shape[place + extra : place + extra + 1] != (1,)
     ]
     if extra > 0 or stretched:
         gradient = gradient.sum([*range(extra), *stretched], keepdim=True)
     if gradient.numel() != shape.numel():
-        raise RuleMistake(f"a gradient of shape {tuple(gradient.shape)} cannot belong to a value of shape {tuple(shape)}")
+        raise RuleMistake(
+            f"a gradient of shape {tuple(gradient.shape)} cannot belong to a value of shape {tuple(shape)}"
+        )
     return gradient.reshape(shape)
 
 
@@ -180,4 +184,6 @@ def accumulate(tensor: Tensor, gradient: Tensor) -> None:
     """A second backward adds to the first: that is what lets a batch be cut into pieces."""
     before = tensor.grad
     gradient = gradient if before is None else before + gradient
-    tensor.grad = type(tensor).wrap(gradient) if hasattr(gradient, "_torcheer") and hasattr(tensor, "wrap") else gradient
+    tensor.grad = (
+        type(tensor).wrap(gradient) if hasattr(gradient, "_torcheer") and hasattr(tensor, "wrap") else gradient
+    )

@@ -62,7 +62,9 @@ def gradcheck(
     ours, theirs = _ours(function, points, asked, weights), _torchs(function, points, asked, weights)
     check = Check()
     for place, mine, other in zip(asked, ours, theirs):
-        check.append(_compare(f"input {place}", mine, other, _measured(function, points, place, weights, step), tolerance))
+        check.append(
+            _compare(f"input {place}", mine, other, _measured(function, points, place, weights, step), tolerance)
+        )
     if show:
         print(check)
     return check
@@ -119,5 +121,5 @@ def _compare(name: str, ours: Tensor, theirs: Tensor, measured: Tensor, toleranc
     flat = int(apart.nan_to_num(torch.inf).argmax()) if apart.numel() else 0
     at = tuple(int(one) for one in torch.unravel_index(torch.tensor(flat), ours.shape)) if apart.numel() else ()
     worst = apart.reshape(-1)[flat].item() if apart.numel() else 0.0
-    picked = [one.reshape(-1)[flat].item() if one.numel() else 0.0 for one in (ours, theirs, measured)]
-    return Checked(name, tuple(ours.shape), at, *picked, worst, worst <= tolerance)
+    first, second, third = [one.reshape(-1)[flat].item() if one.numel() else 0.0 for one in (ours, theirs, measured)]
+    return Checked(name, tuple(ours.shape), at, first, second, third, worst, worst <= tolerance)

@@ -53,7 +53,9 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
         made = Node(RULES["clone"], Tensor.clone, (new,), {}, [], target)
     _settle(target, made, old)
     if base is not None:
-        node = Node(RULES["put"], torch.Tensor.put, (node_of(base) or base, positions(target, base), made), {}, [], base)
+        node = Node(
+            RULES["put"], torch.Tensor.put, (node_of(base) or base, positions(target, base), made), {}, [], base
+        )
         made.value = target.detach() if made.value is None else made.value
         node.scope, node.site = made.scope, made.site
         _settle(base, node, node_of(base))

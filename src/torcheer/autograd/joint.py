@@ -26,7 +26,9 @@ class Bundle:
 
     def __add__(self, other: Bundle) -> Bundle:
         both = self.parts.keys() & other.parts.keys()
-        return Bundle({**self.parts, **other.parts, **{place: self.parts[place] + other.parts[place] for place in both}})
+        return Bundle(
+            {**self.parts, **other.parts, **{place: self.parts[place] + other.parts[place] for place in both}}
+        )
 
 
 Joint = Callable[..., tuple[Any, ...]]  # (gradient of each result, None where none came; arguments) -> gradients

@@ -43,12 +43,16 @@ class Linear(Operator):
 
     def forward(self, x: Any) -> Any:
         """Mix the features."""
-        if not x.dim() or x.shape[-1] != self.in_features:
+        try:
+            return functional.linear(x, self.weight, self.bias)
+        except RuntimeError as problem:
+            shape = tuple(x.shape)
+            if shape[-1:] == (self.in_features,):
+                raise
             raise WrongInputs(
-                f"{self} takes {self.in_features} features in the last axis, and was given shape {tuple(x.shape)}. "
-                f"Use View(…) before it, or Linear({x.shape[-1] if x.dim() else 1}, {self.out_features})"
-            )
-        return functional.linear(x, self.weight, self.bias)
+                f"{self} takes {self.in_features} features in the last axis, and was given shape {shape}. "
+                f"Use View(…) before it, or Linear({shape[-1] if shape else 1}, {self.out_features})"
+            ) from problem
 
 
 class Conv2d(Operator):
@@ -67,19 +71,23 @@ class Conv2d(Operator):
 
     def forward(self, x: Any) -> Any:
         """Look at every place of the image through the window."""
-        if x.dim() not in (3, 4) or x.shape[-3] != self.in_channels:
+        try:
+            return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+        except RuntimeError as problem:
+            shape = tuple(x.shape)
+            if len(shape) in (3, 4) and shape[-3] == self.in_channels:
+                raise
             raise WrongInputs(
-                f"{self} takes images as (batch, {self.in_channels}, height, width), and was given shape "
-                f"{tuple(x.shape)}. " + self._hint(x)
-            )
-        return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding)
+                f"{self} takes images as (batch, {self.in_channels}, height, width), and was given shape {shape}. "
+                + self._hint(shape)
+            ) from problem
 
-    def _hint(self, x: Any) -> str:
-        if x.dim() in (3, 4) and x.shape[-1] == self.in_channels:
-            return "If the channels stand last, move them with x.movedim(-1, -3)"
-        if x.dim() == 2:
-            return f"View(-1, {self.in_channels}, height, width) makes images of rows"
-        return f"Conv2d({x.shape[-3]}, …) would take it" if x.dim() in (3, 4) else "View(…) changes the shape"
+    def _hint(self, shape: tuple[int, ...]) -> str:
+        if len(shape) in (3, 4):
+            if shape[-1] == self.in_channels:
+                return "If the channels stand last, move them with x.movedim(-1, -3)"
+            return f"Conv2d({shape[-3]}, …) would take it"
+        return f"View(-1, {self.in_channels}, height, width) makes images of it"
 
     def line(self, came: torch.Size, went: torch.Size) -> str:
         """With the shapes of the gradient before and after."""

@@ -48,7 +48,9 @@ class Node:
         self.tensor = weakref.ref(out)
         self.version = out._version
         self.value = out.detach() if rule.reads_result else None
-        self.scope = self.site = self.family = None
+        self.scope: Any = None
+        self.site: Any = None
+        self.family: list[weakref.ref[Node]] | None = None
         self.hooks: Any = ()
         self.inplace = self.fresh = False
 

@@ -97,7 +97,7 @@ class Names:
 
 def scopes_of(node: Node) -> list[Any]:
     """The calls an operation ran in, outermost first."""
-    found = []
+    found: list[Any] = []
     scope = node.scope
     while scope is not None:
         found.append(scope)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import COMPOSITES, RULES, Rule, listeners
+from torcheer.autograd.rules.table import COMPOSITES, RULES, listeners
 from torcheer.capture.calls import learn
 
 PASS, RULE, COMPOSITE, OPENED, WRITE, SPECIAL, UNKNOWN = "pass rule composite opened write special unknown".split()
@@ -18,12 +17,24 @@ PASS, RULE, COMPOSITE, OPENED, WRITE, SPECIAL, UNKNOWN = "pass rule composite op
 class Plan:
     """How one torch function is run."""
 
-    __slots__ = ("composite", "constant", "function", "functional", "kind", "name", "rule", "special", "twin", "view", "where")
+    __slots__ = (
+        "composite",
+        "constant",
+        "function",
+        "functional",
+        "kind",
+        "name",
+        "rule",
+        "special",
+        "twin",
+        "view",
+        "where",
+    )
 
     def __init__(self, function: Any, name: str, where: str) -> None:
         self.function, self.name, self.where = function, name, where
         self.kind = UNKNOWN
-        self.rule: Rule | None = None
+        self.rule: Any = None  # a Rule, where the kind is RULE
         self.composite: Callable[..., Any] | None = None
         self.twin: Callable[..., Any] | None = None
         self.special: Callable[..., Any] | None = None
@@ -48,14 +59,19 @@ _SAME = {
     "moveaxis": "movedim", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "arctan2": "atan2",
     "__mod__": "remainder", "__floordiv__": "floor_divide", "__rmod__": "rmod", "special_expit": "sigmoid",
     "special_erf": "erf", "special_log1p": "log1p", "special_expm1": "expm1", "special_softmax": "softmax",
-    "special_log_softmax": "log_softmax", "special_logsumexp": "logsumexp", "view_as": "reshape_as", "det": "det",
+    "special_log_softmax": "log_softmax", "special_logsumexp": "logsumexp", "view_as": "reshape_as", "det": "linalg_det",
+    "inverse": "linalg_inv", "cholesky": "linalg_cholesky", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
+    "special_erfc": "erfc", "special_erfinv": "erfinv", "special_gammaln": "lgamma", "special_digamma": "digamma",
+    "special_psi": "digamma", "special_polygamma": "polygamma", "special_logit": "logit", "special_sinc": "sinc",
+    "special_exp2": "exp2", "special_xlogy": "xlogy", "special_round": "round", "special_multigammaln": "mvlgamma",
+    "as_tensor": "to", "asarray": "to", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_",
 }  # fmt: skip
 
 # Float results that say nothing about the values given.
 _CONSTANT = frozenset(
     """zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
-    new_tensor new bernoulli multinomial normal detach data detach_copy poisson empty_strided new_empty_strided
-    nextafter""".split()
+    new_tensor new bernoulli multinomial normal detach data detach_copy poisson empty_strided new_empty_strided tensor
+    scalar_tensor floor_divide heaviside""".split()
 )
 
 
@@ -96,7 +112,7 @@ def _make(function: Any) -> Plan:
 # Python functions of torch.nn.functional that need not be opened, unless to write in place: the rule says what they do.
 _QUICK = frozenset({torch.nn.functional.relu})
 # And those whose composite is to be read in place of torch's own code.
-_WHOLE = frozenset("dropout cross_entropy huber_loss smooth_l1_loss".split())
+_WHOLE = frozenset({"dropout"})
 
 
 def _functional(name: str) -> Any:

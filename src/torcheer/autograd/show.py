@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -72,14 +74,17 @@ class Show:
     """Watches a backward pass and prints it."""
 
     def __init__(self, starts: list[Any], names: Names, expand: bool = False, write: Any = print) -> None:
-        self.units, self.names, self.write = units_of(starts, expand), names, write
+        self.units, self.names = units_of(starts, expand), names
+        self.write = write if write is not print or not sys.stdout.isatty() else _print_clipped
         self.of = {id(node): unit for unit in self.units for node in unit.nodes}
         names.learn([node for unit in reversed(self.units) for node in reversed(unit.nodes)])
         met = Counter(id(place) for unit in self.units for place in (*unit.parents, *unit.leaves))
         self.is_chain = all(len(unit.parents) <= 1 for unit in self.units) and max(met.values(), default=1) == 1
         self.lanes = Lanes(self.units)
         rehearsal = Lanes(self.units)
-        self.most = max((len(list(rehearsal.rows(unit, ""))[0]) for unit in self.units), default=0)
+        self.most = max(
+            (len(row) for unit in self.units for row in rehearsal.rows(unit, "") if ARROW in row), default=0
+        )
         self.widths = [
             min(max((len(text) for text in texts), default=0), 40)
             for texts in (
@@ -87,7 +92,7 @@ class Show:
                 [f"{_shape(unit.came)} → {_shape(unit.went)}" for unit in self.units],
             )
         ]
-        write("BackProp:")
+        self.write("BackProp:")
 
     def __call__(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
         unit = self.of[id(node)]
@@ -113,6 +118,12 @@ class Show:
         """The last line."""
         if self.is_chain:
             self.write(ARROW + "Input")
+
+
+def _print_clipped(row: str) -> None:
+    """A line that a terminal would break is cut: the lanes would be lost."""
+    width = shutil.get_terminal_size().columns
+    print(row if len(row) <= width else row[: width - 1] + "…")
 
 
 def _shape(shape: Any) -> str:

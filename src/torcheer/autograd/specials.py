@@ -67,8 +67,8 @@ def backward(
 
 def grad(
     tape: Tape, outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool | None = None,
-    create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None, is_grads_batched: bool = False,
-    materialize_grads: bool = False,
+    create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
+    is_grads_batched: bool = False, materialize_grads: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
     """The gradients of `outputs` with respect to `inputs`, returned rather than stored."""
     if is_grads_batched:
@@ -147,7 +147,7 @@ SPECIALS.update(
         Tensor.retain_grad: _retain_grad,
         Tensor.requires_grad.__get__: _requires_grad,  # type: ignore[attr-defined]
         Tensor.is_leaf.__get__: _is_leaf,  # type: ignore[attr-defined]
-        Tensor.grad_fn.__get__: grad_fn,  # type: ignore[attr-defined]
+        Tensor.grad_fn.__get__: grad_fn,  # type: ignore[union-attr]
         Tensor.requires_grad_: _requires_grad_,
         Tensor.detach_: _detach_,
         Tensor.__reduce_ex__: _reduce_ex,

@@ -1,4 +1,4 @@
-"""`explain`: a backward pass as a list of steps, each with its formula, what it read, what came and what it passed on."""
+"""`explain`: a backward pass as a list of steps: the formula, what each read, what came, what it passed on."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.engine import reached, run_backward, sum_to
+from torcheer.autograd.engine import GONE, reached, run_backward, sum_to
 from torcheer.autograd.nodes import Node, parents_of, reads_value
 from torcheer.autograd.places import Names, source_of
 from torcheer.autograd.quiet import unrecorded
 from torcheer.autograd.specials import starts_of
 from torcheer.capture.trees import walk
+from torcheer.errors import GraphFreed
 from torcheer.history.formula import plain
 from torcheer.records import Edge, Step
 
@@ -50,7 +51,9 @@ def _lines(steps: list[Step]) -> Iterator[str]:
     ops = [step for step in steps if step.kind == "op"]
     by_index = {step.index: step for step in steps}
     for number, step in enumerate(ops, 1):
-        yield f"{number:>3}. {step.title or step.name}" + (f"   ({step.source.file}:{step.source.line})" if step.source else "")
+        yield f"{number:>3}. {step.title or step.name}" + (
+            f"   ({step.source.file}:{step.source.line})" if step.source else ""
+        )
         yield f"     {plain(step.formula)}" + (f"   {step.why}" if step.why else "")
         for edge in step.parents:
             yield f"     read    {by_index[edge.parent].name:<12} {brief(by_index[edge.parent].value)}"
@@ -85,6 +88,8 @@ class _Maker:
 
     def gather(self, starts: Any) -> list[Node]:
         self.nodes = reached([start for start, _ in starts])[::-1]
+        if any(node.rule is None for node in self.nodes):
+            raise GraphFreed(GONE)
         return self.nodes
 
     def saw(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
@@ -114,10 +119,16 @@ class _Maker:
             name = self.names.of(arg) or ("leaf" if leaf else "constant")
             self.number[id(arg)] = len(self.found)
             step = Step(
-                len(self.found), name, "parameter" if leaf else "constant", modules=self.names.home(arg),
-                shape=tuple(arg.shape), dtype=str(arg.dtype), bytes=arg.numel() * arg.element_size(), value=arg.detach(),
+                len(self.found),
+                name,
+                "parameter" if leaf else "constant",
+                modules=self.names.home(arg),
+                shape=tuple(arg.shape),
+                dtype=str(arg.dtype),
+                bytes=arg.numel() * arg.element_size(),
+                value=arg.detach(),
                 gradient=self._sum_for(arg) if leaf else None,
-            )  # fmt: skip
+            )
             self.found.append(step)
         return self.number[id(arg)]
 
@@ -134,11 +145,24 @@ class _Maker:
         size = torch.empty((), dtype=node.dtype).element_size()
         self.found.append(
             Step(
-                index, node.rule.name, "op", self.names.title(node), edges, tuple(dict.fromkeys(saved)),
-                node.rule.formula, node.rule.why, self.names.path(node), source_of(node), tuple(node.shape),
-                str(node.dtype), node.shape.numel() * size, node.rule.borrowed, value, self.came[id(node)],
+                index,
+                node.rule.name,
+                "op",
+                self.names.title(node),
+                edges,
+                tuple(dict.fromkeys(saved)),
+                node.rule.formula,
+                node.rule.why,
+                self.names.path(node),
+                source_of(node),
+                tuple(node.shape),
+                str(node.dtype),
+                node.shape.numel() * size,
+                node.rule.borrowed,
+                value,
+                self.came[id(node)],
                 tuple([sent.get(id(arg)) for arg in args]),
-            )  # fmt: skip
+            )
         )
 
 

@@ -21,8 +21,8 @@ from torch.overrides import TorchFunctionMode
 
 from torcheer.autograd import functions, rest
 from torcheer.autograd.borrow import borrowed
-from torcheer.autograd.missing import missing_rule
 from torcheer.autograd.inplace import join_family, refreshed, write
+from torcheer.autograd.missing import missing_rule
 from torcheer.autograd.nodes import FLOATS, Node, is_traced, reads_value
 from torcheer.autograd.plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, Plan, plan_of
 from torcheer.autograd.quiet import quietly
@@ -34,6 +34,7 @@ from torcheer.errors import BadArgument
 
 _set_grad, _grad_on = torch._C._set_grad_enabled, torch.is_grad_enabled
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_modes, _mode_at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
 _autocasts = torch._C._is_any_autocast_enabled
 _frame = sys._getframe
 _local = threading.local()
@@ -76,8 +77,10 @@ class Tape(TorchFunctionMode):
     def run(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run one call of any kind, and record what it means for gradients."""
         if plan.kind is RULE:
-            if plan.twin is not None and "inplace" in kwargs and (kwargs := dict(kwargs)).pop("inplace"):
-                return plan.twin(*args, inplace=True)
+            if plan.twin is not None:  # F.relu(x, inplace)
+                if kwargs.get("inplace") or True in args[1:]:
+                    return self.inside(plan.name, plan.twin, args, kwargs, frame)
+                args, kwargs = args[:1], {}
             return self.record(plan.rule, plan.function, args, kwargs, frame, view=plan.view)
         if plan.kind is SPECIAL:
             return plan.special(self, *args, **kwargs)  # type: ignore[misc]
@@ -149,7 +152,7 @@ class Tape(TorchFunctionMode):
             join_family(node, kept[0])
         return out
 
-    def _keep(self, tensor: Tensor, reads: bool, versions: list[Any]) -> Any:
+    def _keep(self, tensor: Tensor, reads: int, versions: list[Any]) -> Any:
         """What a node keeps of a tensor: the node that made it, or the tensor itself."""
         node = getattr(tensor, "_torcheer", None)
         base = tensor._base if node is None else None
@@ -165,7 +168,7 @@ class Tape(TorchFunctionMode):
             versions.append((tensor, tensor._version))
         return tensor
 
-    def _keep_all(self, arg: Any, reads: bool, versions: list[Any]) -> Any:
+    def _keep_all(self, arg: Any, reads: int, versions: list[Any]) -> Any:
         kept = [
             self._keep(one, reads, versions)
             if isinstance(one, Tensor)
@@ -182,11 +185,14 @@ class Tape(TorchFunctionMode):
         """Run a function that is made of other operations, so that each of them arrives here."""
         outer, site = self.scope, self.site
         self.scope, self.site = Scope(outer, name, thing), site or (site_of(frame) if frame is not None else None)
-        _push(self)
+        sleeps = not self._is_first()
+        if sleeps:
+            _push(self)
         try:
             return function(*args, **kwargs)
         finally:
-            _pop()
+            if sleeps:
+                _pop()
             self.scope, self.site = outer, site
 
     def _as_cast(self, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
@@ -219,11 +225,18 @@ class Tape(TorchFunctionMode):
     @contextmanager
     def on(self) -> Iterator[None]:
         """Once more, from within a call that it is seeing."""
+        if self._is_first():
+            yield
+            return
         _push(self)
         try:
             yield
         finally:
             _pop()
+
+    def _is_first(self) -> bool:
+        """Whether the next call arrives here anyway: twice on the stack, it would pass through twice."""
+        return bool(_modes()) and _mode_at(_modes() - 1) is self
 
     def __enter__(self) -> Tape:
         self._outer = getattr(_local, "tape", None)
@@ -260,7 +273,7 @@ def current() -> Tape:
         tape = getattr(_local, "own", None)
         if tape is None:
             tape = _local.own = Tape()
-    return tape  # type: ignore[no-any-return]
+    return tape
 
 
 # The first two places under the names torch gives them, and numpy's names for what follows.

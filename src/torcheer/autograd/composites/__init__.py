@@ -3,6 +3,24 @@
 Every one takes the arguments of torch's function of the same name. With `composite` a user adds another.
 """
 
-from torcheer.autograd.composites import activations, algebra, attention, losses, norms, pieces, pooling, recurrent
+from torcheer.autograd.composites import (
+    activations,
+    algebra,
+    attention,
+    choices,
+    distances,
+    einsum,
+    losses,
+    margins,
+    norms,
+    numbers,
+    pieces,
+    pooling,
+    recurrent,
+    sampling,
+)  # fmt: skip
 
-__all__ = ["activations", "algebra", "attention", "losses", "norms", "pieces", "pooling", "recurrent"]
+__all__ = [
+    "activations", "algebra", "attention", "choices", "distances", "einsum", "losses", "margins", "norms", "numbers",
+    "pieces", "pooling", "recurrent", "sampling",
+]  # fmt: skip

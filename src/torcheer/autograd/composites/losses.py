@@ -13,33 +13,33 @@ from torcheer.autograd.rules.table import composite
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}  # as torch's C++ names them
 
 
-def reduced(losses: Tensor, reduction: Any) -> Tensor:
+def reduced(losses: Tensor, reduction: Any) -> Any:
     """One number of many, or all of them."""
     how = REDUCTIONS.get(reduction, reduction)
     return losses if how == "none" else losses.sum() if how == "sum" else losses.mean()
 
 
 @composite("mse_loss")
-def mse_loss(x: Tensor, target: Tensor, reduction: Any = "mean") -> Tensor:
+def mse_loss(x: Tensor, target: Tensor, reduction: Any = "mean") -> Any:
     r"""$\overline{(x - t)^2}$: far misses count most."""
     return reduced((x - target) ** 2, reduction)
 
 
 @composite("l1_loss")
-def l1_loss(x: Tensor, target: Tensor, reduction: Any = "mean") -> Tensor:
+def l1_loss(x: Tensor, target: Tensor, reduction: Any = "mean") -> Any:
     r"""$\overline{|x - t|}$: every miss counts as it is."""
     return reduced((x - target).abs(), reduction)
 
 
 @composite("huber_loss")
-def huber_loss(x: Tensor, target: Tensor, reduction: Any = "mean", delta: float = 1.0) -> Tensor:
-    r"""$\tfrac12 d^2$ up to $\delta$, then a straight line: far misses pull, but no harder."""
+def huber_loss(x: Tensor, target: Tensor, reduction: Any = "mean", delta: float = 1.0) -> Any:
+    r"""$\tfrac12 d^2$ up to $\delta$, then $\delta\,(d - \tfrac12 \delta)$: far misses pull, but no harder."""
     d = (x - target).abs()
     return reduced(torch.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta)), reduction)
 
 
 @composite("smooth_l1_loss")
-def smooth_l1_loss(x: Tensor, target: Tensor, reduction: Any = "mean", beta: float = 1.0) -> Tensor:
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: Any = "mean", beta: float = 1.0) -> Any:
     r"""$\tfrac12 d^2 / \beta$ up to $\beta$, then a straight line: Huber's loss, divided by its knee."""
     d = (x - target).abs()
     if beta == 0:
@@ -48,7 +48,7 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: Any = "mean", beta: flo
 
 
 @composite("binary_cross_entropy")
-def binary_cross_entropy(x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean") -> Tensor:
+def binary_cross_entropy(x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean") -> Any:
     r"""$-t \log x - (1 - t) \log(1 - x)$: how surprised a forecast $x$ was; the logarithms stop at -100."""
     losses = -(target * x.log().clamp(min=-100) + (1 - target) * (1 - x).log().clamp(min=-100))
     return reduced(losses if weight is None else losses * weight, reduction)
@@ -57,7 +57,7 @@ def binary_cross_entropy(x: Tensor, target: Tensor, weight: Any = None, reductio
 @composite("binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
     x: Tensor, target: Tensor, weight: Any = None, pos_weight: Any = None, reduction: Any = "mean"
-) -> Tensor:
+) -> Any:
     r"""$(1 - t)\,x + \text{softplus}(-x)$: the same from the score itself, safe for large ones."""
     factor = 1 if pos_weight is None else (pos_weight - 1) * target + 1
     losses = (1 - target) * x + factor * torch.nn.functional.softplus(-x)
@@ -65,9 +65,7 @@ def binary_cross_entropy_with_logits(
 
 
 @composite("nll_loss", "nll_loss_nd", "nll_loss2d")
-def nll_loss(
-    x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean", ignore_index: int = -100
-) -> Tensor:
+def nll_loss(x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean", ignore_index: int = -100) -> Any:
     r"""$-x_t$: the log-chance that was given to what happened, as a cost."""
     axis = 1 if x.dim() > 1 else 0
     with unrecorded():  # what is known before any score
@@ -84,7 +82,7 @@ def nll_loss(
 def cross_entropy(
     x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean", ignore_index: int = -100,
     label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
+) -> Any:  # fmt: skip
     r"""$-\log \text{softmax}(x)_t$: how surprised the scores were by what happened."""
     axis = 1 if x.dim() > 1 else 0
     logs = torch.log_softmax(x, axis)
@@ -98,7 +96,7 @@ def cross_entropy(
     )
 
 
-def _against_shares(logs: Tensor, target: Tensor, weight: Any, reduction: Any, smoothing: float) -> Tensor:
+def _against_shares(logs: Tensor, target: Tensor, weight: Any, reduction: Any, smoothing: float) -> Any:
     """Where the target is a distribution itself."""
     axis = 1 if logs.dim() > 1 else 0
     target = target * (1 - smoothing) + smoothing / logs.shape[axis] if smoothing else target
@@ -111,7 +109,7 @@ def _against_shares(logs: Tensor, target: Tensor, weight: Any, reduction: Any, s
     return reduced(losses, reduction)
 
 
-def _blurred(logs: Tensor, target: Tensor, weight: Any, reduction: Any, ignore_index: int) -> Tensor:
+def _blurred(logs: Tensor, target: Tensor, weight: Any, reduction: Any, ignore_index: int) -> Any:
     """The part of a smoothed target that is spread over all classes."""
     axis = 1 if logs.dim() > 1 else 0
     counts = target != ignore_index
@@ -124,7 +122,7 @@ def _blurred(logs: Tensor, target: Tensor, weight: Any, reduction: Any, ignore_i
 
 
 @composite("kl_div")
-def kl_div(x: Tensor, target: Tensor, reduction: Any = "mean", log_target: bool = False) -> Tensor:
+def kl_div(x: Tensor, target: Tensor, reduction: Any = "mean", log_target: bool = False) -> Any:
     r"""$t\,(\log t - x)$: what is lost by believing $x$ where $t$ is true."""
     losses = torch.exp(target) * (target - x) if log_target else torch.xlogy(target, target) - target * x
     return reduced(losses, reduction)

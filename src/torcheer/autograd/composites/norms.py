@@ -13,8 +13,8 @@ from torcheer.autograd.rules.table import composite
 @composite("layer_norm")
 def layer_norm(
     x: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any
-) -> Tensor:
-    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$ over the last axes."""
+) -> Any:
+    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: each sample by itself, over the last axes."""
     axes = tuple(range(-len(normalized_shape), 0))
     centred = x - x.mean(axes, keepdim=True)
     y = centred * torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
@@ -22,16 +22,16 @@ def layer_norm(
 
 
 @composite("rms_norm")
-def rms_norm(x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Tensor:
-    r"""$x / \sqrt{\overline{x^2} + \varepsilon} \odot w$ over the last axes."""
+def rms_norm(x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    r"""$x / \sqrt{\overline{x^2} + \varepsilon} \odot w$: brought to length one, without moving the mean."""
     axes = tuple(range(-len(normalized_shape), 0))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
     return _scaled(x * torch.rsqrt((x * x).mean(axes, keepdim=True) + eps), weight, None)
 
 
 @composite("group_norm")
-def group_norm(x: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Tensor:
-    r"""layer_norm over groups of channels."""
+def group_norm(x: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
+    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: layer_norm over groups of channels."""
     grouped = x.reshape(x.shape[0], num_groups, -1)
     y = layer_norm(grouped, (grouped.shape[-1],), None, None, eps).reshape(x.shape)
     shape = (-1, *(1,) * (x.dim() - 2))
@@ -42,17 +42,11 @@ def group_norm(x: Tensor, num_groups: int, weight: Any = None, bias: Any = None,
 
 @composite("batch_norm")
 def batch_norm(
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
+    x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, training: bool, momentum: float, eps: float,
     *_: Any,
-) -> Tensor:
-    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$ over the batch; in eval with the averages kept in training."""
+) -> Any:  # fmt: skip
+    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: over the batch; in eval with the averages
+    that were kept in training."""
     axes, shape = (0, *range(2, x.dim())), (1, -1, *(1,) * (x.dim() - 2))
     if not training:
         scale = torch.rsqrt(running_var + eps)
@@ -70,17 +64,10 @@ def batch_norm(
 
 @composite("instance_norm")
 def instance_norm(
-    x: Tensor,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
+    x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, momentum: float, eps: float,
     *_: Any,
-) -> Tensor:
-    r"""batch_norm of every sample by itself."""
+) -> Any:  # fmt: skip
+    r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: batch_norm of every sample by itself."""
     if not use_input_stats:
         return batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps)
     shape = (1, -1, *(1,) * (x.dim() - 2))
@@ -97,6 +84,6 @@ def _columns(weight: Any, bias: Any, shape: Any) -> tuple[Any, Any]:
     return (None if weight is None else weight.reshape(shape)), (None if bias is None else bias.reshape(shape))
 
 
-def _scaled(y: Tensor, weight: Any, bias: Any) -> Tensor:
+def _scaled(y: Tensor, weight: Any, bias: Any) -> Any:
     y = y if weight is None else y * weight
     return y if bias is None else y + bias

@@ -4,7 +4,16 @@ In the formulas $y$ is the result, $\\bar y$ the gradient that arrives at it, $\
 """
 
 from torcheer.autograd.rules import (
-    activations, arithmetic, convolutions, elementary, indexing, linalg, products, reductions, resampling, shapes,
+    activations,
+    arithmetic,
+    convolutions,
+    elementary,
+    indexing,
+    linalg,
+    products,
+    reductions,
+    resampling,
+    shapes,
     windows,
 )  # fmt: skip
 from torcheer.autograd.rules.table import COMPOSITES, RULES, Rule, Shape, composite, rule

@@ -5,28 +5,26 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torcheer.errors import BadArgument
+from torcheer.history.formula import plain
 
 Function = Callable[..., Any]
 _MOST = 64  # arguments of one call
 
 
-class Shape:
-    """Annotates an argument of which a rule reads the shape, dtype or device only, so that no value is kept for it."""
+if TYPE_CHECKING:
+    Shape: TypeAlias = Any
+    ForOther: TypeAlias = Any
+else:
 
-    shape: torch.Size
-    ndim: int
-    dtype: torch.dtype
-    device: torch.device
+    class Shape:
+        """Annotates an argument of which a rule reads the shape, dtype or device only: no value is kept for it."""
 
-
-class ForOther:
-    """Annotates a factor whose value a rule reads for the gradients of other arguments only: where none of them wants
-    one, no value is kept for it."""
+    class ForOther:
+        """Annotates a factor whose value a rule reads for the gradients of other arguments only: where none of them
+        wants one, no value is kept for it."""
 
 
 NOTHING, VALUE, FOR_OTHER = range(3)
@@ -128,10 +126,19 @@ def changed() -> None:
 
 def parse(doc: str) -> tuple[str, str]:
     """The formula and the sentence of a docstring such as `$\\bar x = -\\bar y$: the sign goes back too.`"""
-    formulas = re.findall(r"\$(.+?)\$", doc, re.DOTALL)
-    last = doc.rfind("$")
-    why = " ".join(doc[last + 1 :].strip(" :;,\n").split()) if formulas else " ".join(doc.split())
-    return ", ".join(" ".join(one.split()) for one in formulas), why
+    found = re.match(r"((?:\$[^$]+\$|[^$:])*)(?::\s*(.*))?", doc, re.DOTALL)
+    if found is None or "$" not in found[1]:
+        return "", " ".join(doc.split())
+    parts = [" ".join(part.split()) for part in re.split(r"\$([^$]+)\$", found[1])]
+    words = [part if place % 2 else _words(part) for place, part in enumerate(parts)]
+    why = re.sub(r"\$([^$]+)\$", lambda match: plain(match[1]), found[2] or "")
+    return "".join(words).strip(" ,."), " ".join(why.split())
+
+
+def _words(text: str) -> str:
+    """What stands between formulas: a comma, or words, which are part of what is said."""
+    bare = text.strip(" ,.;")
+    return rf"\text{{ {bare} }}" + (", " if text.endswith(",") else "") if bare else ", " if "," in text else " "
 
 
 def _check(names: tuple[Any, ...], what: str) -> None:

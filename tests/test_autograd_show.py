@@ -1,0 +1,219 @@
+"""What people see of a backward pass: the printout, the list of steps, the check, the picture."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from autograd_models import Block, ResNetBlock
+from torch import Tensor, nn
+
+import torcheer as tl
+from torcheer import autograd
+from torcheer.errors import BadArgument, GraphFreed, NotTraced
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def shown(capsys: pytest.CaptureFixture[str]) -> str:
+    return re.sub(r"[ \t]+$", "", capsys.readouterr().out, flags=re.MULTILINE)
+
+
+def check_golden(text: str, name: str, request: pytest.FixtureRequest) -> None:
+    path = GOLDEN / name
+    if request.config.getoption("--overwrite"):
+        path.write_text(text)
+    assert text == path.read_text(), f"pytest --overwrite writes {path} anew"
+
+
+def leaf(*values: float) -> Tensor:
+    return torch.tensor(values, requires_grad=True)
+
+
+# The printout
+
+
+def test_a_chain_is_an_arrow_list(capsys: pytest.CaptureFixture[str]) -> None:
+    x = leaf(1.0, 2.0)
+    with autograd.record():
+        autograd.backward(x.exp().tanh().sum(), show=True)
+    assert shown(capsys) == "BackProp:\n↘︎ sum()\n↘︎ tanh()\n↘︎ exp()\n↘︎ Input\n"
+
+
+def test_a_diamond_forks_and_meets(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:
+    a = leaf(1.0, 2.0, 3.0)
+    with autograd.record():
+        b = a + a
+        autograd.backward((b.exp() * b.sin()).sum(), show=True)
+    check_golden(shown(capsys), "show-diamond.txt", request)
+
+
+def test_a_residual_block_shows_its_skip(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:
+    torch.manual_seed(0)
+    block = nn.Sequential(Block(8, 2), Block(8, 2))
+    with autograd.record():
+        autograd.backward(block(torch.randn(1, 3, 8)).sum(), show=True)
+    check_golden(shown(capsys), "show-transformer.txt", request)
+
+
+def test_composites_can_be_expanded(capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.randn(2, 4, requires_grad=True)
+    with autograd.record():
+        y = F.layer_norm(x, (4,)).sum()
+        autograd.backward(y, show=True, retain_graph=True)
+        folded = shown(capsys)
+        autograd.backward(y, show=True, expand=True)
+    unfolded = shown(capsys)
+    assert "layer_norm()" in folded and "rsqrt()" not in folded
+    assert "layer_norm()" not in unfolded and "rsqrt()" in unfolded and "ȳ / n" in unfolded
+
+
+def test_a_borrowed_rule_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.eye(2, requires_grad=True)
+    with autograd.record(borrow=True):
+        autograd.backward(torch.linalg.eigvalsh(x + x.T).sum(), show=True)
+    assert "borrowed from torch" in shown(capsys)
+
+
+def test_showing_changes_no_gradient(capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    model = ResNetBlock()
+    x = torch.randn(2, 4, 8, 8)
+    grads = []
+    for show in (False, True):
+        model.zero_grad()
+        with autograd.record():
+            autograd.backward(model(x).sum(), show=show)
+        grads.append([parameter.grad.clone() for parameter in model.parameters()])
+    assert "+=" in shown(capsys)
+    assert all(torch.equal(one, two) for one, two in zip(*grads))
+
+
+# Steps
+
+
+def test_every_step_tells_what_it_read_what_came_and_what_it_passed_on() -> None:
+    a = leaf(1.0, 2.0)
+    with autograd.record():
+        steps = autograd.explain((a.tanh() * 3).sum())
+    tanh = next(step for step in steps if step.name == "tanh")
+    assert [step.name for step in steps if step.kind == "op"] == ["sum", "mul", "tanh"]
+    assert tanh.formula == r"\bar x = \bar y \odot (1 - y^2)" and "output" in tanh.why
+    torch.testing.assert_close(tanh.value, a.detach().tanh())
+    assert torch.equal(tanh.gradient, torch.full((2,), 3.0))
+    torch.testing.assert_close(tanh.passed[0], 3 * (1 - a.detach().tanh() ** 2))
+    assert tanh.saved == (tanh.index,)  # its own result
+    assert tanh.source is not None and tanh.source.file == __file__
+
+
+def test_a_leaf_is_named_by_its_variable_and_has_its_whole_gradient() -> None:
+    weight = leaf(2.0)
+    with autograd.record():
+        steps = autograd.explain((weight * weight + weight).sum())
+    (step,) = [step for step in steps if step.kind == "parameter"]
+    assert step.name == "weight" and step.gradient.item() == 5
+
+
+def test_a_parameter_is_named_as_in_its_model() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))
+    with autograd.record():
+        steps = autograd.explain(model(torch.randn(4, 3)).sum())
+    assert {step.name for step in steps if step.kind == "parameter"} == {name for name, _ in model.named_parameters()}
+    assert next(step for step in steps if step.name == "relu").modules[0].address == "1"
+
+
+def test_explaining_touches_no_gradient_and_keeps_the_graph() -> None:
+    x = leaf(1.0)
+    with autograd.record():
+        y = x.exp().sum()
+        autograd.explain(y)
+        assert x.grad is None
+        y.backward()
+    assert x.grad is not None
+
+
+def test_values_that_were_not_kept_are_computed_again() -> None:
+    x = leaf(1.0, 2.0)
+    with autograd.record():
+        steps = autograd.explain(((x + 1) - 3).sum())  # nothing here needs a value
+    assert [step.value.tolist() for step in steps if step.kind == "op"] == [-1.0, [-1.0, 0.0], [2.0, 3.0]]
+    assert all(step.saved == () for step in steps)
+
+
+def test_a_factor_is_kept_only_where_the_other_wants_a_gradient() -> None:
+    x = leaf(1.0)
+    with autograd.record():
+        steps = autograd.explain((x.exp() * 2 * torch.ones(1)).sum())
+    names = {step.index: step.name for step in steps}
+    assert [[names[one] for one in step.saved] for step in steps if step.name == "mul"] == [["constant"], []]
+
+
+def test_the_steps_print_as_a_list() -> None:
+    a = leaf(1.0, 2.0)
+    with autograd.record():
+        text = str(autograd.explain((a * a).sum()))
+    assert "  1. sum" in text and "  2. mul" in text
+    assert "ā = ȳ ⊙ b" in text and "passed  a            [2, 4]" in text
+
+
+def test_a_freed_graph_cannot_be_explained() -> None:
+    x = leaf(1.0)
+    with autograd.record():
+        y = x.exp().sum()
+        y.backward()
+        with pytest.raises(GraphFreed):
+            autograd.explain(y)
+
+
+# The check
+
+
+def test_gradcheck_prints_three_gradients_and_the_worst_index(capsys: pytest.CaptureFixture[str]) -> None:
+    check = autograd.gradcheck(lambda x, w: torch.softmax(x @ w, -1), [torch.randn(2, 3), torch.randn(3, 4)])
+    text = capsys.readouterr().out
+    assert check and len(check) == 2
+    assert all(word in text for word in ("ours", "torch", "differences", "worst at", "(3, 4)", "ok"))
+
+
+def test_gradcheck_finds_a_wrong_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    from torcheer.autograd.rules.table import RULES
+
+    right = RULES["sin"].function
+    RULES["sin"].function = lambda g, x: g * torch.cos(x) * (1 + (x > 1))
+    try:
+        check = autograd.gradcheck(torch.sin, torch.tensor([0.5, 2.0]))
+    finally:
+        RULES["sin"].function = right
+    assert not check and check[0].index == (1,)
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_gradcheck_needs_something_to_differentiate() -> None:
+    with pytest.raises(BadArgument, match="float"):
+        autograd.gradcheck(lambda x: x, torch.tensor([1, 2]))
+
+
+# The picture
+
+
+def test_a_loss_is_drawn_with_its_backward(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
+    with autograd.record():
+        error = model(torch.randn(4, 3)).square().mean()
+        tl.draw(error, path=tmp_path / "error.svg", depth="all")
+    text = (tmp_path / "error.svg").read_text()
+    assert ">error<" in text or "error = " in text
+    assert "kept for backward" in text and "relu" in text
+
+
+def test_a_tensor_without_a_past_cannot_be_drawn() -> None:
+    with pytest.raises(NotTraced, match="record"):
+        tl.draw(torch.ones(1))
+
+
+def test_options_of_histories_are_refused_for_a_loss() -> None:
+    with pytest.raises(BadArgument, match="colour_by"):
+        tl.draw(torch.ones(1), colour_by="time")
