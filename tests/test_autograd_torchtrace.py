@@ -450,10 +450,10 @@ def test_linear_says_how_many_features_it_takes():
 @pytest.mark.parametrize(
     ("shape", "hint"),
     [
-        ((4, 6), r"View\(-1, 3, height, width\) makes images of rows"),
+        ((4, 6), r"View\(-1, 3, height, width\) makes images of it"),
         ((2, 9, 9, 3), r"channels stand last, move them with x.movedim\(-1, -3\)"),
         ((2, 4, 9, 9), r"Conv2d\(4, …\) would take it"),
-        ((1, 1, 3, 9, 9), "changes the shape"),
+        ((1, 1, 3, 9, 9), "makes images of it"),
     ],
 )
 def test_conv2d_says_which_images_it_takes(shape, hint):
@@ -705,7 +705,9 @@ def test_an_operator_with_backward_is_one_step_under_its_own_name_and_formula():
 
 
 @pytest.mark.parametrize(
-    ("op", "slope"), [(Cube(), lambda x: 3 * x**2), (OldSquare(), lambda x: 2 * x), (OldExp(), torch.exp)], ids=str
+    ("op", "slope"),
+    [(Cube(), lambda x: 3 * x**2), (OldSquare(), lambda x: 2 * x), (OldExp(), torch.exp)],
+    ids=["ours", "input", "output"],
 )
 def test_an_operator_used_several_times_meets_each_calls_own_values(op, slope):
     a, b = value(2.0), value(0.5)
