@@ -146,5 +146,5 @@ def rrelu(x: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool 
         return torch.nn.functional.leaky_relu(x, (lower + upper) / 2)
     slopes = torch.empty_like(x)
     with torch.no_grad():
-        torch._C._nn.rrelu_with_noise(x, slopes, lower, upper, True, generator)
+        torch.ops.aten.rrelu_with_noise(x, slopes, lower, upper, True, generator)
     return x * slopes

@@ -10,6 +10,8 @@ from torch import Tensor
 from torcheer.autograd.rules.linalg import logabsdet
 from torcheer.autograd.rules.table import composite
 
+types: Any = torch.return_types
+
 
 def _plus(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Any:
     product = product if alpha == 1 else product * alpha
@@ -90,7 +92,7 @@ def multi_dot(*matrices: Any) -> Any:
 
 
 @composite("matrix_power", "linalg_matrix_power")
-def matrix_power(x: Tensor, n: int) -> Tensor:
+def matrix_power(x: Tensor, n: int) -> Any:
     r"""$A^n$: by squaring, or of the inverse where $n < 0$."""
     if n < 0:
         return matrix_power(torch.linalg.inv(x), -n)
@@ -111,13 +113,13 @@ def slogdet(x: Tensor) -> Any:
     r"""$\operatorname{sign} \det A,\ \log |\det A|$: safe for volumes that are no number any more."""
     with torch.no_grad():
         sign = torch.linalg.slogdet(x)[0]
-    return torch.return_types.slogdet((sign, logabsdet(x)))
+    return types.slogdet((sign, logabsdet(x)))
 
 
 @composite("linalg_slogdet")
 def linalg_slogdet(x: Tensor) -> Any:
     r"""$\operatorname{sign} \det A,\ \log |\det A|$: safe for volumes that are no number any more."""
-    return torch.return_types.linalg_slogdet(tuple(slogdet(x)))
+    return types.linalg_slogdet(tuple(slogdet(x)))
 
 
 @composite("logdet")
@@ -125,14 +127,6 @@ def logdet(x: Tensor) -> Tensor:
     r"""$\log \det A$: not a number where the determinant is negative."""
     sign, size = slogdet(x)
     return torch.where(sign < 0, torch.nan, size)
-
-
-@composite("cholesky_solve")
-def cholesky_solve(x: Tensor, L: Tensor, upper: bool = False) -> Tensor:
-    r"""$A^{-1} B$ with $A = L L^\top$: two triangles, one after the other."""
-    lower = L.mT if upper else L
-    half = torch.linalg.solve_triangular(lower, x, upper=False)
-    return torch.linalg.solve_triangular(lower.mT, half, upper=True)
 
 
 # Spread

@@ -17,7 +17,7 @@ def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    r"""$\text{softmax}(Q K^\top / \sqrt d + M)\,V$: each query takes a mixture of the values, by likeness to the keys."""
+    r"""$\text{softmax}(Q K^\top / \sqrt d + M)\,V$: a query mixes the values by likeness to their keys."""
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)

@@ -130,7 +130,7 @@ def cummin(x: Tensor, dim: int) -> Any:
 @composite("quantile")
 def quantile(x: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, interpolation: str = "linear") -> Any:
     r"""$(1 - w)\,x_{p(i)} + w\,x_{p(i+1)}$: sorted, then a mixture of the two neighbours of the wanted place."""
-    rows = x.flatten() if dim is None else x.movedim(dim, -1)
+    rows = x.flatten() if dim is None or not x.dim() else x.movedim(dim, -1)
     ordered = sort(rows)[0]
     rank = torch.as_tensor(q, dtype=x.dtype, device=x.device) * (rows.shape[-1] - 1)
     rank = {"lower": rank.floor(), "higher": rank.ceil(), "nearest": rank.round()}.get(interpolation, rank)
@@ -138,7 +138,7 @@ def quantile(x: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, inter
     weight = rank - low if interpolation != "midpoint" else (high - low) * 0.5
     y = ordered[..., low] * (1 - weight) + ordered[..., high] * weight
     if keepdim:
-        wide = [1] * x.dim() if dim is None else [1 if axis == dim % x.dim() else n for axis, n in enumerate(x.shape)]
+        wide = [1 if dim is None or axis == dim % x.dim() else size for axis, size in enumerate(x.shape)]
         return y.movedim(-1, 0).reshape(-1, *wide) if rank.dim() else y.reshape(wide)
     return y.movedim(-1, 0) if rank.dim() else y
 
@@ -151,7 +151,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: Any = None) -> Tensor:
     r"""$y_i = x_{\text{index}_i}$ along an axis: the other axes are broadcast."""
     if dim is None:
         return x.flatten().gather(0, indices.flatten())
-    dim = dim % x.dim()
+    dim, indices = dim % x.dim(), indices % x.shape[dim]
     ours, theirs = list(x.shape), list(indices.shape)
     ours[dim] = theirs[dim] = 1
     shape = list(torch.broadcast_shapes(ours, theirs))
@@ -161,7 +161,7 @@ def take_along_dim(x: Tensor, indices: Tensor, dim: Any = None) -> Tensor:
 
 @composite("scatter_reduce")
 def scatter_reduce(x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True) -> Any:
-    r"""$y_i = x_i + \sum s_j$ over the $j$ sent to $i$, or their mean, maximum or minimum: the others stay as they are."""
+    r"""$y_i = x_i + \sum s_j$ over the $j$ sent to $i$, or their mean or extreme: other places stay as they are."""
     if reduce in ("amax", "amin"):
         return scatter_extreme(x, dim, index, src, reduce, include_self)
     if reduce == "prod":

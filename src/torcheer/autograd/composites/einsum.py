@@ -27,13 +27,12 @@ def einsum(*args: Any) -> Tensor:
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
     r"""$Y = A B$ with several axes taken as one: those of `dims` meet and are summed over."""
     dims = dims.tolist() if isinstance(dims, Tensor) else dims
-    ours, theirs = (list(range(-dims, 0)), list(range(dims))) if isinstance(dims, int) else dims
-    ours, theirs = [axis % a.dim() for axis in ours], [axis % b.dim() for axis in theirs]
-    rows = [axis for axis in range(a.dim()) if axis not in ours]
-    columns = [axis for axis in range(b.dim()) if axis not in theirs]
-    length = torch.Size([a.shape[axis] for axis in ours]).numel()
-    y = a.permute(rows + ours).reshape(-1, length) @ b.permute(theirs + columns).reshape(length, -1)
-    return y.reshape([a.shape[axis] for axis in rows] + [b.shape[axis] for axis in columns])
+    left, right = (range(-dims, 0), range(dims)) if isinstance(dims, int) else dims
+    ours, theirs = [f"a{axis}" for axis in range(a.dim())], [f"b{axis}" for axis in range(b.dim())]
+    needed = set(ours) | set(theirs)
+    for one, two in zip(left, right):
+        ours[one] = theirs[two] = f"shared {one}"
+    return _product(a, ours, b, theirs, needed)[0]
 
 
 def _written_out(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:

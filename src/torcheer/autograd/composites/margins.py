@@ -62,7 +62,7 @@ def multi_margin_loss(
     x: Tensor, target: Tensor, p: Any = 1, margin: Any = 1, weight: Any = None, reduction: Any = "mean"
 ) -> Any:
     r"""$\tfrac1n \sum_{j \ne t} \max(m - x_t + x_j, 0)^p$: the right class should be ahead of each other one."""
-    scores, classes = (x.unsqueeze(0), target.reshape(1, 1)) if x.dim() < 2 else (x, target.unsqueeze(1))
+    scores, classes = (x.reshape(1, -1), target.reshape(1, 1)) if x.dim() < 2 else (x, target.unsqueeze(1))
     behind = (margin - scores.gather(1, classes) + scores).clamp(min=0) ** p
     behind = behind if weight is None else behind * weight[classes]
     losses = behind.scatter(1, classes, 0.0).sum(1) / scores.shape[1]
@@ -71,7 +71,7 @@ def multi_margin_loss(
 
 @composite("multilabel_margin_loss")
 def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: Any = "mean") -> Any:
-    r"""$\tfrac1n \sum_{j \in T} \sum_{i \notin T} \max(1 - x_j + x_i, 0)$: every right class ahead of every wrong one."""
+    r"""$\tfrac1n \sum_{j \in T} \sum_{i \notin T} \max(1 - x_j + x_i, 0)$: each right class ahead of each wrong one."""
     scores, labels = torch.atleast_2d(x), torch.atleast_2d(target)
     given = (labels >= 0).cumprod(1) > 0  # the list of classes ends at the first -1
     labels = labels.clamp(min=0)

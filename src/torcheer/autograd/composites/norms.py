@@ -64,8 +64,8 @@ def batch_norm(
 
 @composite("instance_norm")
 def instance_norm(
-    x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, momentum: float, eps: float,
-    *_: Any,
+    x: Tensor, weight: Any, bias: Any, running_mean: Any, running_var: Any, use_input_stats: bool, momentum: float,
+    eps: float, *_: Any,
 ) -> Any:  # fmt: skip
     r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: batch_norm of every sample by itself."""
     if not use_input_stats:

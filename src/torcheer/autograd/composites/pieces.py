@@ -230,6 +230,6 @@ def linalg_diagonal(x: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 
 
 @composite("sum_to_size")
-def sum_to_size(x: Tensor, *size: Any) -> Tensor:
+def sum_to_size(x: Tensor, *size: Any) -> Any:
     r"""$y = \sum x$ over the axes that broadcasting would stretch: its opposite."""
     return sum_to(x, torch.Size(size[0] if len(size) == 1 and not isinstance(size[0], int) else size))

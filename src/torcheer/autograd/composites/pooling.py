@@ -20,19 +20,19 @@ def _winners(x: Tensor, axes: int, find: Any, *settings: Any) -> tuple[Tensor, T
 
 
 @composite("max_pool1d")
-def max_pool1d(*args: Any, **settings: Any) -> Tensor:
+def max_pool1d(*args: Any, **settings: Any) -> Any:
     r"""$y_w = \max_{i \in w} x_i$: only the winner of a window is heard."""
     return max_pool1d_with_indices(*args, **settings)[0]
 
 
 @composite("max_pool2d")
-def max_pool2d(*args: Any, **settings: Any) -> Tensor:
+def max_pool2d(*args: Any, **settings: Any) -> Any:
     r"""$y_w = \max_{i \in w} x_i$: only the winner of a window is heard."""
     return max_pool2d_with_indices(*args, **settings)[0]
 
 
 @composite("max_pool3d")
-def max_pool3d(*args: Any, **settings: Any) -> Tensor:
+def max_pool3d(*args: Any, **settings: Any) -> Any:
     r"""$y_w = \max_{i \in w} x_i$: only the winner of a window is heard."""
     return max_pool3d_with_indices(*args, **settings)[0]
 

@@ -52,8 +52,8 @@ def _relu_step(x: Tensor, state: State, weight: Tensor, bias: Any = None) -> Sta
 
 @composite("lstm")
 def lstm(*args: Any) -> tuple[Tensor, ...]:
-    r"""$c_t = \sigma(f)\,c_{t-1} + \sigma(i)\tanh(g)$, $h_t = \sigma(o)\tanh(c_t)$: the gates $i, f, g, o$ are linear in
-    $x_t$ and $h_{t-1}$; along the memory $c$ gradients go back by one factor, the forget gate."""
+    r"""$c_t = \sigma(f)\,c_{t-1} + \sigma(i)\tanh(g)$, $h_t = \sigma(o)\tanh(c_t)$: the gates $i, f, g, o$ are linear
+    in $x_t$ and $h_{t-1}$; along the memory $c$ gradients go back by one factor, the forget gate."""
     return _recurrent(_lstm_step, *args)
 
 
@@ -101,7 +101,7 @@ def rnn_relu_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any =
 
 @composite("_pack_padded_sequence")
 def pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool = False) -> tuple[Tensor, Tensor]:
-    r"""$(x_{1,1} \dots x_{1,n_1}, x_{2,1} \dots x_{2,n_2}, \dots)$: step after step, only the sequences still running."""
+    r"""$(x_{1,1} \dots x_{1,n_1}, x_{2,1} \dots x_{2,n_2}, \dots)$: step by step, those still running."""
     x = x.transpose(0, 1) if batch_first else x
     sizes = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1)
     return torch.cat([step[:size] for step, size in zip(x, sizes.tolist())]), sizes

@@ -78,6 +78,7 @@ def embedding_bag(
     sparse: bool = False, per_sample_weights: Any = None, include_last_offset: bool = False, padding_idx: Any = None,
 ) -> Any:  # fmt: skip
     r"""$y_b = \sum_{i \in b} w_i\,E_i$, or their mean or maximum: the words of a bag as one vector."""
+    padding_idx = padding_idx % len(weight) if padding_idx is not None else None
     with torch.no_grad():
         more = torch.embedding_bag(
             weight, indices, offsets, False, mode, sparse, per_sample_weights, include_last_offset, padding_idx

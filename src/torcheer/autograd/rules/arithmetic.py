@@ -91,7 +91,7 @@ def hypot(g: Any, y: Any, a: Any, b: Any) -> Any:
 
 @rule("remainder")
 def remainder(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \lfloor a/b \rfloor$: what is left moves with a, less the whole parts."""
+    r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \lfloor a/b \rfloor$: the rest moves with a, less the whole parts."""
     return g, lambda: -g * torch.div(a, b, rounding_mode="floor")
 
 
@@ -155,7 +155,7 @@ def xlogy(g: Any, a: Any, b: Any) -> Any:
 
 @rule("special_xlog1py")
 def xlog1py(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y \log(1 + b)$, $\bar b = \bar y\,a / (1 + b)$: where $a = 0$ the result is zero, and stays it."""
+    r"""$\bar a = \bar y \log(1 + b)$, $\bar b = \bar y\,a / (1 + b)$: where $a = 0$ the result stays zero."""
     return lambda: g * torch.where(a == 0, 0.0, 1.0) * _log(b + 1), lambda: g * (a / (b + 1))
 
 

@@ -132,7 +132,7 @@ def erf(g: Any, x: Any) -> Any:
 
 @rule("abs")
 def abs(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y \odot \operatorname{sign} x$: distance grows the way the number points; at zero it has no side."""
+    r"""$\bar x = \bar y \odot \operatorname{sign} x$: distance grows the way the number points; at zero, no way."""
     return g * torch.sign(x)
 
 

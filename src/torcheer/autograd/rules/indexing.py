@@ -190,7 +190,7 @@ def diagonal_scatter(g: Any, x: Shape, source: Shape, offset: int = 0, dim1: int
 
 @rule("index_put", "_unsafe_index_put")
 def index_put(g: Any, x: Shape, indices: Any, values: Shape, accumulate: bool = False) -> Any:
-    r"""$\bar x = \bar y$ but zero at the indices, $\bar v = \bar y_{\text{indices}}$: added values overwrite nothing."""
+    r"""$\bar x = \bar y$ but zero at index, $\bar v = \bar y_{\text{index}}$: what is added overwrites nothing."""
     index = tuple(slice(None) if one is None else one for one in indices)
     return lambda: g if accumulate else put_at(g, index, 0), None, lambda: g[index]
 

@@ -25,7 +25,7 @@ def det(g: Any, y: Any, x: Any) -> Any:
 
 
 @visible
-def logabsdet(x: torch.Tensor) -> torch.Tensor:
+def logabsdet(x: torch.Tensor) -> Any:
     """The logarithm of the size of the determinant."""
     return torch.linalg.slogdet(x)[1]
 
@@ -64,8 +64,8 @@ def solve_triangular(
 
 @rule("linalg_cholesky")
 def cholesky(g: Any, y: Any, x: Shape, upper: bool = False) -> Any:
-    r"""$\bar A = L^{-\top} \Phi(L^\top \bar L)\,L^{-1}$, $\Phi$ the lower triangle with half the diagonal: $A$ is symmetric,
-    so both halves share."""
+    r"""$\bar A = L^{-\top} \Phi(L^\top \bar L)\,L^{-1}$, $\Phi$ the lower triangle with half the diagonal: $A$ is
+    symmetric, so both halves share."""
     lower, g = (y.mT, g.mT) if upper else (y, g)
     inside = (lower.mT @ g).tril()
     inside = (inside + inside.tril(-1).mT) / 2

@@ -68,7 +68,7 @@ def prod(g: Any, y: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: 
 
 @rule("cumprod")
 def cumprod(g: Any, x: Any, dim: int, dtype: Any = None) -> Any:
-    r"""$\bar x_i = \sum_{j \ge i} \bar y_j \prod_{k \le j,\,k \ne i} x_k$: an early factor is part of all later products."""
+    r"""$\bar x_i = \sum_{j \ge i} \bar y_j \prod_{k \le j,\,k \ne i} x_k$: an early factor is in all later products."""
     if not x.ndim:
         return g
     rows = x.movedim(dim, -1)
@@ -90,8 +90,8 @@ def logcumsumexp(g: Any, y: Any, x: Any, dim: int) -> Any:
 
 @rule("linalg_vector_norm")
 def vector_norm(g: Any, y: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    r"""$\bar x_i = \bar y\,\operatorname{sign}(x_i)\,(|x_i| / y)^{p-1}$: for $p = 2$ the gradient points along $x$; at zero
-    it is taken as zero."""
+    r"""$\bar x_i = \bar y\,\operatorname{sign}(x_i)\,(|x_i| / y)^{p-1}$: for $p = 2$ the gradient points along $x$;
+    at zero it is taken as zero."""
     g, y, size = stretch(g, x, dim, keepdim), stretch(y, x, dim, keepdim), torch.abs(x)
     if ord in (math.inf, -math.inf):
         best = size == y

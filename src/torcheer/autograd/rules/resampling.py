@@ -123,7 +123,7 @@ def upsample_linear(g: Any, x: Shape, output_size: Any, align_corners: bool, sca
 
 @rule("upsample_bicubic2d")
 def upsample_bicubic(g: Any, x: Shape, output_size: Any, align_corners: bool, scale_factors: Any = None) -> Any:
-    r"""$\bar X = A^\top \bar Y B$ with $Y = A X B^\top$: four pixels along each axis gave, and get back as they gave."""
+    r"""$\bar X = A^\top \bar Y B$ with $Y = A X B^\top$: four pixels along each axis gave, and get as they gave."""
     return _stretched(g, x, _nn.upsample_bicubic2d, align_corners, scales=scale_factors)
 
 
