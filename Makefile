@@ -36,13 +36,16 @@ check: setup $(node_modules) ## formatting, lint, types, import map, the bundled
 web: setup $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs
 
-bench: bench-capture bench-drawing ## every benchmark
+bench: bench-capture bench-drawing bench-autograd ## every benchmark
 
 bench-capture: setup ## what capture costs; with the peers beside it after `make setup-peers`
 	@$(bench_python) benchmarks/capture.py
 
 bench-drawing: setup ## what a drawing costs; the peers also need Graphviz's `dot`
 	@$(bench_python) benchmarks/drawing.py
+
+bench-autograd: setup ## what a training step costs on our backward, beside torch's
+	@$(python) benchmarks/autograd.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
@@ -66,4 +69,4 @@ $(node_modules): web/package-lock.json | setup
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test check web bench bench-capture bench-drawing setup-peers zoo clean
+.PHONY: help setup demo test check web bench bench-capture bench-drawing bench-autograd setup-peers zoo clean
