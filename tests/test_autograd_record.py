@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
+from torch.utils.checkpoint import checkpoint
 
 from torcheer import autograd
 from torcheer.errors import BadArgument, GraphFreed, LeafWritten, MissingRule, NotTraced, ValueUnavailable
@@ -66,7 +67,11 @@ def test_no_grad_fn_exists_anywhere_and_torchs_engine_is_never_entered(monkeypat
 
 
 def test_torch_is_as_it_was_found_afterwards_and_after_an_error() -> None:
-    names = {(place, name): vars(place)[name] for place in (nn.Module, torch.autograd.Function, Tensor) for name in vars(place)}
+    names = {
+        (place, name): vars(place)[name]
+        for place in (nn.Module, torch.autograd.Function, Tensor)
+        for name in vars(place)
+    }
     hooks = dict(_global_optimizer_pre_hooks)
     with autograd.record():
         assert nn.Module._call_impl is not names[nn.Module, "_call_impl"]
@@ -484,6 +489,60 @@ class Straight(torch.autograd.Function):
 
 def test_a_custom_function_keeps_its_own_backward() -> None:
     both(lambda a: sum(part.sum() for part in Straight.apply(a * 2, 5.0)), (4,))
+
+
+class Exponential(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g * ctx.saved_tensors[0]
+
+
+def test_a_custom_function_can_be_differentiated_twice() -> None:
+    def function(x: Tensor) -> Tensor:
+        (slope,) = torch.autograd.grad(Exponential.apply(x * 2).sum(), x, create_graph=True)
+        return (slope * slope).sum()
+
+    both(function, (3,))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoints_work(reentrant: bool) -> None:
+    both(lambda x, w: checkpoint(lambda x: torch.tanh(x @ w), x * 1, use_reentrant=reentrant).sum(), (2, 3), (3, 3))
+
+
+# Where nothing can be seen
+
+
+def test_a_scripted_module_is_refused() -> None:
+    scripted = torch.jit.script(nn.Linear(2, 2))
+    with autograd.record(), pytest.raises(NotTraced, match="TorchScript"):
+        scripted(torch.randn(1, 2))
+
+
+def test_a_result_of_torchs_own_autograd_is_refused() -> None:
+    y = leaf(2) * 2
+    with autograd.record(), pytest.raises(NotTraced, match="no recorder can look"):
+        y * 2
+
+
+def test_a_transform_of_traced_tensors_is_refused_and_of_others_let_be() -> None:
+    with autograd.record():
+        x = leaf(3) * 1
+        with pytest.raises(NotTraced, match="vmap"):
+            torch.vmap(lambda row: row * 2)(x)
+        assert torch.equal(torch.func.grad(lambda x: (x * x).sum())(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_compiled_code_is_recorded_through_its_python() -> None:
+    both(torch.compile(lambda x: x.tanh().sum(), backend="eager"), (3,))
 
 
 # Higher orders

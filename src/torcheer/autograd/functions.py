@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from torcheer.autograd.joint import record_joint
-from torcheer.autograd.nodes import FLOATS, is_traced
+from torcheer.autograd.nodes import FLOATS, is_traced, node_of
 from torcheer.capture.trees import leaves
 from torcheer.errors import MissingRule
 
@@ -54,14 +55,35 @@ class Context:
     """What a custom function's forward and backward share."""
 
     def __init__(self) -> None:
-        self.saved_tensors: tuple[Any, ...] = ()
+        self._saved: list[Any] = []
+        self._places: list[int | None] = []  # of each saved tensor: which result it is, None for anything else
+        self._nodes: list[Any] = []  # weak references to the results' nodes
         self.needs_input_grad: tuple[bool, ...] = ()
         self.materialize = True
         self.flat: set[int] = set()  # ids of results without a gradient
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors for backward."""
-        self.saved_tensors = tuple([one.detach() if isinstance(one, Tensor) else one for one in tensors])
+        self._saved = list(tensors)
+
+    def settle(self, results: list[Any]) -> None:
+        """Keep results under another name: they hold their nodes, which hold this."""
+        found = [next((n for n, result in enumerate(results) if result is one), None) for one in self._saved]
+        self._places = found
+        self._saved = [one if place is None else one.detach() for one, place in zip(self._saved, found)]
+        self._nodes = [None if (node := node_of(one)) is None else weakref.ref(node) for one in results]
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What was kept, each with its past, for gradients of gradients."""
+        return tuple([self._with_past(one, place) for one, place in zip(self._saved, self._places)])
+
+    def _with_past(self, tensor: Any, place: int | None) -> Any:
+        node = None if place is None or self._nodes[place] is None else self._nodes[place]()
+        if node is not None:
+            tensor = tensor.detach()
+            tensor._torcheer = node
+        return tensor
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None:
         """Results without a gradient."""
@@ -93,7 +115,8 @@ def run_function(tape: Any, cls: Any, args: Any, kwargs: Any, frame: Any) -> Any
         for one, result in zip(made, results)
     ]
     if any(one is not None for one in wanted):
-        record_joint(tape, cls.__name__, _rule(cls, ctx, results), wanted, args, frame)
+        record_joint(tape, cls.__name__, _rule(tape, cls, ctx, results), wanted, args, frame)
+    ctx.settle(results)
     return tuple(results) if isinstance(out, (tuple, list)) else results[0]
 
 
@@ -102,7 +125,7 @@ def as_list(out: Any) -> list[Any]:
     return list(out) if isinstance(out, (tuple, list)) else [out]
 
 
-def _rule(cls: Any, ctx: Context, results: list[Any]) -> Any:
+def _rule(tape: Any, cls: Any, ctx: Context, results: list[Any]) -> Any:
     shapes = [(one.shape, one.dtype, one.device) if isinstance(one, Tensor) else None for one in results]
 
     def custom(gradients: list[Any], *args: Any) -> tuple[Any, ...]:
@@ -111,7 +134,8 @@ def _rule(cls: Any, ctx: Context, results: list[Any]) -> Any:
                 torch.zeros(made[0], dtype=made[1], device=made[2]) if one is None and made is not None else one
                 for one, made in zip(gradients, shapes)
             ]
-        return tuple(as_list(cls.backward(ctx, *gradients)))
+        with torch._C._EnableTorchFunction(), tape.on():  # a checkpoint runs its forward again in here, and goes back
+            return tuple(as_list(cls.backward(ctx, *gradients)))
 
     custom.__doc__ = cls.backward.__doc__ or "The user's own backward."
     return custom

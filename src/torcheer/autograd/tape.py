@@ -23,19 +23,19 @@ from torcheer.autograd import functions, rest
 from torcheer.autograd.borrow import borrowed
 from torcheer.autograd.inplace import join_family, refreshed, write
 from torcheer.autograd.missing import missing_rule
-from torcheer.autograd.nodes import FLOATS, Node, is_traced, reads_value
+from torcheer.autograd.nodes import FLOATS, Node, is_traced, node_of, reads_value
 from torcheer.autograd.plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, Plan, plan_of
 from torcheer.autograd.quiet import quietly
 from torcheer.autograd.rules.table import VALUE, Rule
 from torcheer.capture import modules
 from torcheer.capture.source import DIRECT, caller_of
 from torcheer.capture.trees import argument_tensors, leaves
-from torcheer.errors import BadArgument
+from torcheer.errors import BadArgument, NotTraced
 
 _set_grad, _grad_on = torch._C._set_grad_enabled, torch.is_grad_enabled
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _modes, _mode_at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
-_autocasts = torch._C._is_any_autocast_enabled
+_autocasts, _transforms = torch._C._is_any_autocast_enabled, torch._C._are_functorch_transforms_active
 _frame = sys._getframe
 _local = threading.local()
 CASTS = frozenset("to type type_as float double half bfloat16 _to_copy".split())
@@ -62,6 +62,8 @@ class Tape(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         plan = plan_of(func)
+        if _transforms():
+            refuse_transformed(args, kwargs)
         if plan.kind is PASS or (plan.kind is not SPECIAL and not _grad_on()):
             return func(*args, **kwargs) if kwargs else func(*args)
         for kind in types:
@@ -166,6 +168,8 @@ class Tape(TorchFunctionMode):
             return node
         if reads:
             versions.append((tensor, tensor._version))
+        if tensor.requires_grad and not tensor.is_leaf:
+            raise NotTraced(HIDDEN)
         return tensor
 
     def _keep_all(self, arg: Any, reads: int, versions: list[Any]) -> Any:
@@ -254,11 +258,32 @@ class Tape(TorchFunctionMode):
         _local.tape = self._outer
 
     def _around(self, module: Module, call: Callable[[], Any]) -> Any:
+        if isinstance(module, torch.jit.ScriptModule) and _grad_on():
+            raise NotTraced(f"{module.original_name}: {HIDDEN}")
         outer, self.scope = self.scope, Scope(self.scope, "", module)
         try:
             return call()
         finally:
             self.scope = outer
+
+
+HIDDEN = (
+    "this was computed where no recorder can look (TorchScript, or code that torch's own autograd has followed), so no "
+    "gradient can go back through it. Use the module it was scripted from, or wrap it in torch.no_grad()"
+)
+
+
+def refuse_transformed(args: Any, kwargs: Any) -> None:
+    """What runs inside torch.vmap or torch.func is wrapped; nothing recorded there would be found again outside."""
+    for tensor in argument_tensors(args, kwargs or {}):
+        inner = tensor
+        while torch._C._functorch.is_functorch_wrapped_tensor(inner):
+            inner = torch._C._functorch.get_unwrapped(inner)
+        if _grad_on() and (node_of(inner) is not None or inner.requires_grad):
+            raise NotTraced(
+                "inside torch.vmap and the transforms of torch.func nothing can be recorded: write the loop, or the "
+                "batched operation, that it stands for"
+            )
 
 
 def site_of(frame: FrameType) -> Any:

@@ -63,7 +63,7 @@ def dsplit(x: Tensor, *cuts: Any, **named: Any) -> Any:
     return tensor_split(x, *cuts, dim=2, **named)
 
 
-@composite("unbind", "__iter__")
+@composite("unbind")
 def unbind(x: Tensor, dim: int = 0) -> Any:
     r"""$y_k = x_k$: slice by slice."""
     return tuple(x.select(dim, place) for place in range(x.shape[dim]))

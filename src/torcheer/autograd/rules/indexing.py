@@ -188,7 +188,7 @@ def diagonal_scatter(g: Any, x: Shape, source: Shape, offset: int = 0, dim1: int
     return lambda: g.diagonal_scatter(zeros, offset, dim1, dim2), lambda: g.diagonal(offset, dim1, dim2)
 
 
-@rule("index_put", "_unsafe_index_put")
+@rule("index_put")
 def index_put(g: Any, x: Shape, indices: Any, values: Shape, accumulate: bool = False) -> Any:
     r"""$\bar x = \bar y$ but zero at index, $\bar v = \bar y_{\text{index}}$: what is added overwrites nothing."""
     index = tuple(slice(None) if one is None else one for one in indices)

@@ -21,7 +21,7 @@ def transpose(g: Any, x: Shape, dim0: int, dim1: int) -> Any:
     return g.transpose(dim0, dim1)
 
 
-@rule("t", "T", "numpy_T")
+@rule("t", "T")
 def t(g: Any, x: Shape) -> Any:
     r"""$\bar x = \bar y^\top$: turning over twice changes nothing."""
     return g.permute(list(range(g.ndim))[::-1])
@@ -60,7 +60,7 @@ def flip(g: Any, x: Shape, *dims: Any) -> Any:
 
 @rule("roll")
 def roll(g: Any, x: Shape, shifts: Any, dims: Any = None) -> Any:
-    r"""$\bar x = \text{roll}(\bar y)$ by as much the other way."""
+    r"""$\bar x = \text{roll}(\bar y)$: by as much the other way."""
     return g.roll([-one for one in shifts] if not isinstance(shifts, int) else -shifts, dims)
 
 

@@ -62,7 +62,7 @@ def pixel_unshuffle(g: Any, x: Shape, downscale_factor: int) -> Any:
     return functional.pixel_shuffle(g, downscale_factor)
 
 
-@rule("channel_shuffle", "native_channel_shuffle")
+@rule("channel_shuffle")
 def channel_shuffle(g: Any, x: Shape, groups: int) -> Any:
     r"""$\bar x = \text{channel\_shuffle}(\bar y)$ with as many groups as there were channels in one: dealt back."""
     return functional.channel_shuffle(g, x.shape[1] // groups)
