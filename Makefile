@@ -52,6 +52,9 @@ setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the be
 zoo: setup ## capture and validate every model we can get, write docs/zoo.md
 	@$(python) benchmarks/zoo.py
 
+zoo-autograd: setup ## one backward pass of every model, ours beside torch's
+	@$(python) benchmarks/zoo_autograd.py
+
 clean: ## remove what tools and the demo left; the environments stay
 	rm -rf build dist demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
@@ -69,4 +72,4 @@ $(node_modules): web/package-lock.json | setup
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test check web bench bench-capture bench-drawing bench-autograd setup-peers zoo clean
+.PHONY: help setup demo test check web bench bench-capture bench-drawing bench-autograd setup-peers zoo zoo-autograd clean
