@@ -23,10 +23,20 @@ def scaled_dot_product_attention(
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
-    if attn_mask is not None and attn_mask.dtype is torch.bool:
-        scores = scores.masked_fill(~attn_mask, -math.inf)
-    elif attn_mask is not None:
-        scores = scores + attn_mask
-    shares = torch.softmax(scores, -1)
+        shares = _causal(scores)
+    else:
+        shares = torch.softmax(scores, -1) if attn_mask is None else _masked(scores, attn_mask)
     return (dropout(shares, dropout_p) if dropout_p else shares) @ value
+
+
+def _causal(scores: Tensor) -> Tensor:
+    """Nobody looks ahead."""
+    past = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+    return torch.softmax(scores.masked_fill(~past, -math.inf), -1)
+
+
+def _masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """Where a mask says so; a query that may look nowhere sees nothing."""
+    scores = scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
+    nowhere = (scores == -math.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(nowhere, 0), -1).masked_fill(nowhere, 0)
