@@ -207,7 +207,10 @@ SAMPLES: dict[str, list[Sample]] = {
     "linalg_vecdot": [S(linalg.vecdot, x(2, 3), x(3)), S(linalg.vecdot, x(2, 3).t, x(2, 3), dim=0)],
     "addmm": [S(torch.addmm, x(4), x(2, 3), x(3, 4)), S(torch.addmm, x(2, 4), x(2, 3).t, x(3, 4), beta=0.5, alpha=2)],
     "addmv": [S(torch.addmv, x(2), x(2, 3), x(3))],
-    "baddbmm": [S(torch.baddbmm, x(1, 3, 5), x(2, 3, 4), x(2, 4, 5), beta=0)],
+    "baddbmm": [
+        S(torch.baddbmm, x(1, 3, 5), x(2, 3, 4), x(2, 4, 5), beta=0),
+        S(torch.baddbmm, x(2, 3, 5), batch1=x(2, 3, 4), batch2=x(2, 4, 5), alpha=2),
+    ],
     "addbmm": [S(torch.addbmm, x(3, 5), x(2, 3, 4), x(2, 4, 5), alpha=0.5)],
     "addr": [S(torch.addr, x(2, 3), x(2), x(3), beta=2)],
     "kron": [S(torch.kron, x(2, 3), x(3, 2)), S(torch.kron, x(2), x(2, 3))],
@@ -428,6 +431,10 @@ SAMPLES: dict[str, list[Sample]] = {
 
     # Layers
     "layer_norm": [S(F.layer_norm, x(2, 3, 4), (3, 4), x(3, 4), x(3, 4)), S(F.layer_norm, x(2, 3).t, (3,))],
+    "_weight_norm": [
+        S(torch._weight_norm, x(4, 3), x(4, 1), 0),
+        S(torch._weight_norm, x(2, 3, 2), x(1, 1, 2), 2),
+    ],
     "rms_norm": [S(F.rms_norm, x(2, 3), (3,), x(3)), S(F.rms_norm, x(2, 3).t, (3,), eps=0.1)],
     "group_norm": [S(F.group_norm, x(2, 6, 3), 2, x(6), x(6), 0.1), S(F.group_norm, x(2, 4, 2).t, 1)],
     "batch_norm": [

@@ -28,7 +28,7 @@ SAME = {"positive", "conj", "conj_physical", "resolve_conj", "resolve_neg", "rea
 # Torch itself has no second order here, or only a wrong one.
 ONCE = {
     "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "fractional_max_pool2d", "fractional_max_pool3d", "cdist",
-    "pdist", "embedding_bag", "multi_margin_loss", "multilabel_margin_loss", "hardsigmoid",
+    "pdist", "embedding_bag", "multi_margin_loss", "multilabel_margin_loss", "hardsigmoid", "_weight_norm",
 }  # fmt: skip
 
 

@@ -36,6 +36,8 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
                 f"there would be nothing left to have the gradient of. Write x = x + … instead of x += …, or wrap the "
                 f"change in torch.no_grad() if it is an update that needs no gradient"
             )
+    if plan_of(plan.functional).view:
+        return _turn(tape, plan, args, kwargs, frame)
     if plan.name in WRITTEN:
         new = tape.inside(plan.name, plan.functional, (target, *rest), kwargs, frame)
     else:
@@ -86,6 +88,16 @@ WRITTEN: dict[str, Any] = {
     "copy_": _copied,
     **{name: _drawn(name) for name in ("normal_", "uniform_", "bernoulli_", "exponential_", "random_", "cauchy_")},
 }
+
+
+def _turn(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+    """transpose_(), unsqueeze_(): nothing is written, the same memory is only counted another way."""
+    target, node = args[0], node_of(tape.run(plan_of(plan.functional), args, kwargs, frame))
+    quietly(plan.function, args, kwargs)
+    if node is not None:
+        node.tensor, node.version = weakref.ref(target), target._version
+        target._torcheer = node
+    return target
 
 
 def _settle(tensor: Tensor, node: Node, old: Node | None) -> None:

@@ -123,7 +123,7 @@ def _functional(name: str) -> Any:
     if name in WRITTEN:
         return WRITTEN[name]
     bare = name.rstrip("_")
-    for home in (torch, Tensor, torch.nn.functional, torch._C._nn):
+    for home in (Tensor, torch, torch.nn.functional, torch._C._nn):
         found = getattr(home, bare, None)
         if found is not None and (bare in RULES or bare in COMPOSITES or home is Tensor):
             return found

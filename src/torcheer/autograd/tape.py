@@ -110,7 +110,12 @@ class Tape(TorchFunctionMode):
         traced, reads = False, rule.reads
         for place, arg in enumerate(args):
             kind = arg.__class__
-            if kind is Tensor or kind is Parameter or isinstance(arg, Tensor):
+            if kind is Parameter:  # a leaf, always
+                if reads[place]:
+                    versions.append((arg, arg._version))
+                traced = traced or arg.requires_grad
+                kept.append(arg)
+            elif kind is Tensor or isinstance(arg, Tensor):
                 node = getattr(arg, "_torcheer", None)
                 if node is None:
                     node = self._keep(arg, reads[place], versions)

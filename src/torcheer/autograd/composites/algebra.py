@@ -18,7 +18,19 @@ def _plus(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Any:
     return product if beta == 0 else (x if beta == 1 else x * beta) + product
 
 
-@composite("addmm", "addmv", "baddbmm")
+@composite("addmv")
+def addmv(x: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    r"""$\beta x + \alpha\,A b$: a matrix times a vector, with something added."""
+    return _plus(x, mat @ vec, beta, alpha)
+
+
+@composite("baddbmm")
+def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    r"""$\beta X_i + \alpha\,A_i B_i$: the products of a batch, each with something added."""
+    return _plus(x, batch1 @ batch2, beta, alpha)
+
+
+@composite("addmm")
 def addmm(x: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     r"""$\beta X + \alpha\,A B$: a product, with something added."""
     return _plus(x, mat1 @ mat2, beta, alpha)
@@ -147,7 +159,7 @@ def var(x: Tensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False,
 @composite("std")
 def std(x: Tensor, *args: Any, **kwargs: Any) -> Any:
     r"""$\sqrt{\text{var}}$: the same in the unit of the values."""
-    return torch.sqrt(var(x, *args, **kwargs))
+    return _root(var(x, *args, **kwargs))
 
 
 @composite("var_mean")
@@ -161,7 +173,13 @@ def var_mean(x: Tensor, dim: Any = None, *args: Any, keepdim: bool = False, **kw
 def std_mean(x: Tensor, *args: Any, **kwargs: Any) -> Any:
     r"""$\sqrt{\text{var}},\ \mu$: both at once."""
     spread, mean = var_mean(x, *args, **kwargs)
-    return torch.sqrt(spread), mean
+    return _root(spread), mean
+
+
+def _root(spread: Tensor) -> Tensor:
+    """Where all values are the same, a root would be infinitely steep: taken as flat."""
+    none = spread == 0
+    return torch.sqrt(spread.masked_fill(none, 1)).masked_fill(none, 0)
 
 
 def _axes(x: Tensor, dim: Any) -> Any:

@@ -29,10 +29,17 @@ def rms_norm(x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | 
     return _scaled(x * torch.rsqrt((x * x).mean(axes, keepdim=True) + eps), weight, None)
 
 
+@composite("_weight_norm")
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
+    r"""$g\,v / \|v\|$: the length of a weight and its direction, learned apart."""
+    axes = [axis for axis in range(v.dim()) if dim == -1 or axis != dim % v.dim()]
+    return v * (g * torch.rsqrt((v * v).sum(axes, keepdim=True)))
+
+
 @composite("group_norm")
 def group_norm(x: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *_: Any) -> Any:
     r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: layer_norm over groups of channels."""
-    grouped = x.reshape(x.shape[0], num_groups, -1)
+    grouped = x.reshape(x.shape[0], num_groups, x.shape[1:].numel() // num_groups)
     y = layer_norm(grouped, (grouped.shape[-1],), None, None, eps).reshape(x.shape)
     shape = (-1, *(1,) * (x.dim() - 2))
     return _scaled(

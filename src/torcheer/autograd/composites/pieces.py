@@ -192,7 +192,7 @@ def rot90(x: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
 @composite("diff")
 def diff(x: Tensor, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
     r"""$y_i = x_{i+1} - x_i$: step by step."""
-    parts = [one for one in (prepend, x, append) if one is not None]
+    parts = [one for one in (prepend, x, append) if one is not None and n]
     x = torch.cat(parts, dim) if len(parts) > 1 else x
     for _ in range(n):
         length = x.shape[dim]
@@ -218,7 +218,7 @@ def diag(x: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @composite("diagflat")
-def diagflat(x: Tensor, offset: int = 0) -> Tensor:
+def diagflat(x: Tensor, offset: int = 0) -> Any:
     r"""$y_{ii} = x_i$: all entries, row by row, on a diagonal."""
     return diag_embed(x.flatten(), offset)
 

@@ -92,9 +92,12 @@ def logcumsumexp(g: Any, y: Any, x: Any, dim: int) -> Any:
 def vector_norm(g: Any, y: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     r"""$\bar x_i = \bar y\,\operatorname{sign}(x_i)\,(|x_i| / y)^{p-1}$: for $p = 2$ the gradient points along $x$;
     at zero it is taken as zero."""
-    g, y, size = stretch(g, x, dim, keepdim), stretch(y, x, dim, keepdim), torch.abs(x)
+    g, y = stretch(g, x, dim, keepdim), stretch(y, x, dim, keepdim)
     if ord in (math.inf, -math.inf):
-        best = size == y
+        best = torch.abs(x) == y
         return g * torch.sign(x) * (best / best.sum(dim, keepdim=True)).to(g.dtype)
-    share = size.masked_fill(x == 0, 1.0) / y.masked_fill(y == 0, math.inf)
+    y = y.masked_fill(y == 0, math.inf)
+    if ord >= 2:
+        return g * (x / y) * (1.0 if ord == 2 else torch.abs(x / y) ** (ord - 2))
+    share = torch.abs(x / y).masked_fill(x == 0, 1.0)
     return g * torch.sign(x) * (1.0 if ord == 1 else 0.0 if ord == 0 else share ** (ord - 1))
