@@ -80,7 +80,7 @@ class Sample(NamedTuple):
         args, kwargs = [build(one) for one in self.args], {name: build(one) for name, one in self.kwargs.items()}
 
         def call(*given: Tensor) -> Any:
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             return self.call(*[fill(one, given) for one in args], **{n: fill(one, given) for n, one in kwargs.items()})
 
         return tensors, call

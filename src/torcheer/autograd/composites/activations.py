@@ -53,19 +53,13 @@ def celu(x: Tensor, alpha: float = 1.0) -> Any:
 @composite("relu6")
 def relu6(x: Tensor) -> Any:
     r"""$\min(\max(x, 0), 6)$: relu with a ceiling."""
-    return torch.clamp(x, 0, 6)
-
-
-@composite("hardtanh")
-def hardtanh(x: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Any:
-    r"""$\min(\max(x, a), b)$: a straight line held between two limits."""
-    return torch.clamp(x, min_val, max_val)
+    return torch.nn.functional.hardtanh(x, 0.0, 6.0)
 
 
 @composite("hardsigmoid")
 def hardsigmoid(x: Tensor) -> Any:
     r"""$\min(\max(x + 3, 0), 6) / 6$: sigmoid drawn with a ruler."""
-    return torch.clamp(x + 3, 0, 6) / 6
+    return torch.nn.functional.hardtanh(x + 3, 0.0, 6.0) / 6
 
 
 @composite("hardswish")
@@ -84,7 +78,7 @@ def log_sigmoid(x: Tensor) -> Any:
 def prelu(x: Tensor, weight: Tensor) -> Any:
     r"""$x$ above zero, $a\,x$ below: the slope $a$ is learned, for each channel."""
     slope = weight.reshape(()) if weight.numel() == 1 else weight.reshape(-1, *(1,) * (x.dim() - 2))
-    return torch.where(x > 0, x, slope * x)
+    return torch.where(x > 0, x, slope * torch.clamp(x, max=0))
 
 
 @composite("glu")

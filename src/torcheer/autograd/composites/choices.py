@@ -132,6 +132,7 @@ def quantile(x: Tensor, q: Any, dim: Any = None, keepdim: bool = False, *, inter
     r"""$(1 - w)\,x_{p(i)} + w\,x_{p(i+1)}$: sorted, then a mixture of the two neighbours of the wanted place."""
     rows = x.flatten() if dim is None or not x.dim() else x.movedim(dim, -1)
     ordered = sort(rows)[0]
+    ordered = torch.where(ordered[..., -1:].isnan(), torch.nan, ordered)  # one is enough, and sorted last
     rank = torch.as_tensor(q, dtype=x.dtype, device=x.device) * (rows.shape[-1] - 1)
     rank = {"lower": rank.floor(), "higher": rank.ceil(), "nearest": rank.round()}.get(interpolation, rank)
     low, high = rank.floor().long(), rank.ceil().long()

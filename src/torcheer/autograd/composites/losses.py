@@ -35,7 +35,8 @@ def l1_loss(x: Tensor, target: Tensor, reduction: Any = "mean") -> Any:
 def huber_loss(x: Tensor, target: Tensor, reduction: Any = "mean", delta: float = 1.0) -> Any:
     r"""$\tfrac12 d^2$ up to $\delta$, then $\delta\,(d - \tfrac12 \delta)$: far misses pull, but no harder."""
     d = (x - target).abs()
-    return reduced(torch.where(d <= delta, 0.5 * d * d, delta * (d - 0.5 * delta)), reduction)
+    near = d.clamp(max=delta)
+    return reduced(near * (d - 0.5 * near), reduction)
 
 
 @composite("smooth_l1_loss")
@@ -44,14 +45,8 @@ def smooth_l1_loss(x: Tensor, target: Tensor, reduction: Any = "mean", beta: flo
     d = (x - target).abs()
     if beta == 0:
         return reduced(d, reduction)
-    return reduced(torch.where(d < beta, 0.5 * d * d / beta, d - 0.5 * beta), reduction)
-
-
-@composite("binary_cross_entropy")
-def binary_cross_entropy(x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean") -> Any:
-    r"""$-t \log x - (1 - t) \log(1 - x)$: how surprised a forecast $x$ was; the logarithms stop at -100."""
-    losses = -(target * x.log().clamp(min=-100) + (1 - target) * (1 - x).log().clamp(min=-100))
-    return reduced(losses if weight is None else losses * weight, reduction)
+    near = d.clamp(max=beta)
+    return reduced(near / beta * (d - 0.5 * near), reduction)
 
 
 @composite("binary_cross_entropy_with_logits")

@@ -63,7 +63,7 @@ def multi_margin_loss(
 ) -> Any:
     r"""$\tfrac1n \sum_{j \ne t} \max(m - x_t + x_j, 0)^p$: the right class should be ahead of each other one."""
     scores, classes = (x.reshape(1, -1), target.reshape(1, 1)) if x.dim() < 2 else (x, target.unsqueeze(1))
-    behind = (margin - scores.gather(1, classes) + scores).clamp(min=0) ** p
+    behind = torch.relu(margin - scores.gather(1, classes) + scores) ** p
     behind = behind if weight is None else behind * weight[classes]
     losses = behind.scatter(1, classes, 0.0).sum(1) / scores.shape[1]
     return reduced(losses.reshape(target.shape), reduction)
@@ -76,7 +76,7 @@ def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: Any = "mean") -
     given = (labels >= 0).cumprod(1) > 0  # the list of classes ends at the first -1
     labels = labels.clamp(min=0)
     right = torch.zeros_like(scores).scatter_add(1, labels, given.to(x.dtype)) > 0
-    behind = (1 - scores.gather(1, labels).unsqueeze(2) + scores.unsqueeze(1)).clamp(min=0)
+    behind = torch.relu(1 - scores.gather(1, labels).unsqueeze(2) + scores.unsqueeze(1))
     counted = given.unsqueeze(2) & ~right.unsqueeze(1)
     losses = behind.masked_fill(~counted, 0).sum((1, 2)) / scores.shape[1]
     return reduced(losses.reshape(x.shape[:-1]), reduction)

@@ -60,13 +60,6 @@ def mvlgamma(x: Tensor, p: int) -> Any:
     return torch.lgamma(x.unsqueeze(-1) - halves).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
 
 
-@composite("special_entr")
-def entr(x: Tensor) -> Tensor:
-    r"""$-x \log x$: what one outcome adds to the entropy."""
-    y = -torch.xlogy(x, x)
-    return torch.where(x < 0, -math.inf, y)
-
-
 @composite("special_ndtr")
 def ndtr(x: Tensor) -> Any:
     r"""$\Phi(x) = \tfrac12\,\text{erfc}(-x/\sqrt2)$: the chance that a normal draw is smaller."""

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.indexing import scatter_extreme
 from torcheer.autograd.rules.table import composite
 from torcheer.errors import MissingRule
 
@@ -43,7 +42,7 @@ def _pixels(point: Tensor, size: int, padding: int, align_corners: bool) -> Any:
         turns = torch.floor(away.detach() / max(span, 1))
         rest = away - turns * span
         place = torch.where(turns % 2 == 0, rest + low, span - rest + low)
-    return place if padding == 0 else place.clamp(0, size - 1)
+    return place if padding == 0 else torch.nn.functional.hardtanh(place, 0.0, size - 1.0)
 
 
 def _looked_up(x: Tensor, places: list[Tensor]) -> Any:
@@ -84,14 +83,15 @@ def embedding_bag(
             weight, indices, offsets, False, mode, sparse, per_sample_weights, include_last_offset, padding_idx
         )
         count = len(offsets) - int(include_last_offset)
-        bags = torch.searchsorted(offsets[:count].contiguous(), torch.arange(len(indices)), right=True) - 1
+        places = torch.arange(len(indices), device=indices.device)
+        bags = torch.searchsorted(offsets[:count].contiguous(), places, right=True) - 1
         counted = torch.ones_like(indices, dtype=torch.bool) if padding_idx is None else indices != padding_idx
         indices, bags = indices[counted], bags[counted]
+    if mode == 2:
+        winners = weight.gather(0, more[3])
+        return winners.masked_fill((more[2] == 0).unsqueeze(1), 0), *more[1:]  # an empty bag has none
     rows = torch.embedding(weight, indices, -1, scale_grad_by_freq)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[counted].unsqueeze(1)
-    empty = rows.new_zeros(count, weight.shape[1])
-    if mode == 2:
-        return scatter_extreme(empty, 0, bags.unsqueeze(1).expand(rows.shape), rows, "amax", False), *more[1:]
-    y = empty.index_add(0, bags, rows)
+    y = rows.new_zeros(count, weight.shape[1]).index_add(0, bags, rows)
     return (y / bags.bincount(minlength=count).clamp(min=1).unsqueeze(1) if mode == 1 else y), *more[1:]

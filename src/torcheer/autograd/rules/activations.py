@@ -46,10 +46,16 @@ def clamp(g: Any, x: Any, min: Any = None, max: Any = None) -> Any:
     nothing = torch.zeros_like(x, dtype=torch.bool)
     low = nothing if min is None else x < min
     high = nothing if max is None else x > max
-    ours = g.masked_fill(low | high, 0)
+    ours = g.masked_fill(low | high | x.isnan(), 0)
     if min is not None and max is not None:  # where they are crossed, max has the last word
         low, high = low & (min < max), high | (max < min)
     return ours, lambda: g.masked_fill(~low, 0), lambda: g.masked_fill(~high, 0)
+
+
+@rule("hardtanh")
+def hardtanh(g: Any, x: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+    r"""$\bar x = \bar y\,[a < x < b]$: as clamp, but at the limits themselves nothing passes."""
+    return g.masked_fill((x <= min_val) | (x >= max_val), 0)
 
 
 @rule("threshold")
@@ -86,3 +92,13 @@ def log_softmax(g: Any, y: Any, x: Shape, dim: int, dtype: Any = None) -> Any:
 def logsumexp(g: Any, y: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
     r"""$\bar x = \bar y\,e^{x - y}$: a soft maximum is moved by each entry's share of it."""
     return stretch(g, x, dim, keepdim) * torch.exp(x - stretch(y, x, dim, keepdim))
+
+
+@rule("binary_cross_entropy")
+def binary_cross_entropy(g: Any, x: Any, target: Any, weight: Any = None, reduction: int = 1) -> Any:
+    r"""$\bar x = \bar y\,(x - t) / (x\,(1 - x))$: a forecast that was sure and wrong
+    learns most; at 0 and 1 the slope is held finite."""
+    g = g / x.numel() if reduction == 1 else g  # 0: none, 1: the mean, 2: the sum
+    g = g if weight is None else g * weight
+    log, rest = torch.log(x).clamp(min=-100), torch.log(1 - x).clamp(min=-100)
+    return lambda: g * (x - target) / (x * (1 - x)).clamp(min=1e-12), lambda: g * (rest - log)

@@ -79,8 +79,9 @@ def _log(base: Any) -> Any:
 @rule("atan2")
 def atan2(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar y\,b / (a^2 + b^2)$, $\bar b = -\bar y\,a / (a^2 + b^2)$: how an angle turns with its sides."""
-    square_norm = a * a + b * b
-    return lambda: g * b / square_norm, lambda: -g * a / square_norm
+    square = a * a + b * b
+    square = square.masked_fill(square == 0, math.inf)  # at the origin there is no angle to turn
+    return lambda: g * b / square, lambda: -g * a / square
 
 
 @rule("hypot")
@@ -136,27 +137,29 @@ def copysign(g: Any, y: Any, a: Any, b: Shape) -> Any:
 
 
 @rule("logaddexp")
-def logaddexp(g: Any, y: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y\,e^{a - y}$, $\bar b = \bar y\,e^{b - y}$: each by its share of the sum."""
-    return lambda: g * torch.exp(a - y), lambda: g * torch.exp(b - y)
+def logaddexp(g: Any, a: Any, b: Any) -> Any:
+    r"""$\bar a = \bar y\,\sigma(a - b)$, $\bar b = \bar y\,\sigma(b - a)$: each by its share of the sum."""
+    return lambda: g * torch.sigmoid(a - b), lambda: g * torch.sigmoid(b - a)
 
 
 @rule("logaddexp2")
-def logaddexp2(g: Any, y: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y\,2^{a - y}$, $\bar b = \bar y\,2^{b - y}$: each by its share of the sum."""
-    return lambda: g * torch.exp2(a - y), lambda: g * torch.exp2(b - y)
+def logaddexp2(g: Any, a: Any, b: Any) -> Any:
+    r"""$\bar a = \bar y\,\sigma((a - b) \log 2)$, $\bar b = \bar y\,\sigma((b - a) \log 2)$: each by its share."""
+    gap = (a - b) * math.log(2)
+    return lambda: g * torch.sigmoid(gap), lambda: g * torch.sigmoid(-gap)
 
 
 @rule("xlogy")
 def xlogy(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar y \log b$, $\bar b = \bar y\,a / b$: where $a = 0$ the result is zero, and stays it."""
-    return lambda: g * torch.where(a == 0, 0.0, 1.0) * _log(b), lambda: g * (a / b)
+    return lambda: torch.xlogy(g, b).masked_fill((a == 0) & (b <= 0), 0), lambda: g * (a / b)
 
 
 @rule("special_xlog1py")
 def xlog1py(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar y \log(1 + b)$, $\bar b = \bar y\,a / (1 + b)$: where $a = 0$ the result stays zero."""
-    return lambda: g * torch.where(a == 0, 0.0, 1.0) * _log(b + 1), lambda: g * (a / (b + 1))
+    to_a = lambda: torch.special.xlog1py(g, b).masked_fill((a == 0) & (b <= -1), 0)  # noqa: E731
+    return to_a, lambda: g * (a / (b + 1))
 
 
 @rule("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda", "_to_copy")

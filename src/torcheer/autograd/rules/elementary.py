@@ -184,6 +184,12 @@ def erfcx(g: Any, y: Any, x: Any) -> Any:
     return g * (2 * x * y - 2 / math.sqrt(math.pi))
 
 
+@rule("special_entr")
+def entr(g: Any, x: Any) -> Any:
+    r"""$\bar x = -\bar y \odot (1 + \log x)$: what one outcome adds to the entropy, by the product rule."""
+    return -g * (1 + torch.log(x))
+
+
 @rule("lgamma")
 def lgamma(g: Any, x: Any) -> Any:
     r"""$\bar x = \bar y \odot \psi(x)$: the slope of log-gamma has a name, digamma."""

@@ -49,10 +49,9 @@ def cumsum(g: Any, x: Shape, dim: int, dtype: Any = None) -> Any:
 @rule("amax", "amin")
 def amax(g: Any, y: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     r"""$\bar x_i = \bar y\,[x_i = y] / k$: the k entries that reach the extreme share its gradient."""
-    from_all = dim == () or dim is None
-    best = x == stretch(y, x, list(range(x.ndim)) if from_all else dim, keepdim)
-    count = best.sum(list(range(x.ndim)) if from_all else dim, keepdim=True)
-    return stretch(g, x, list(range(x.ndim)) if from_all else dim, keepdim) * (best / count).to(g.dtype)
+    dim = list(range(x.ndim)) if dim == () or dim is None else dim
+    best = (x == stretch(y, x, dim, keepdim)).to(g.dtype)
+    return stretch(g, x, dim, keepdim) * (best / best.sum(dim, keepdim=True))
 
 
 @rule("prod")
@@ -94,8 +93,8 @@ def vector_norm(g: Any, y: Any, x: Any, ord: Any = 2, dim: Any = None, keepdim: 
     at zero it is taken as zero."""
     g, y = stretch(g, x, dim, keepdim), stretch(y, x, dim, keepdim)
     if ord in (math.inf, -math.inf):
-        best = torch.abs(x) == y
-        return g * torch.sign(x) * (best / best.sum(dim, keepdim=True)).to(g.dtype)
+        best = (torch.abs(x) == y).to(g.dtype)
+        return g * torch.sign(x) * (best / best.sum(dim, keepdim=True))
     y = y.masked_fill(y == 0, math.inf)
     if ord >= 2:
         return g * (x / y) * (1.0 if ord == 2 else torch.abs(x / y) ** (ord - 2))
