@@ -270,6 +270,8 @@ SAMPLES: dict[str, list[Sample]] = {
         S(lambda a: linalg.cholesky(a @ a.mT), matrix(3, 3)),
         S(lambda a: linalg.cholesky(a @ a.mT, upper=True), matrix(2, 3, 3)),
     ],
+    **named("matrix_exp", (x(3, 3),), (x(2, 3, 3).t,)), "linalg_matrix_exp": [S(linalg.matrix_exp, x(3, 3))],
+    "linalg_cholesky_ex": [S(lambda a: linalg.cholesky_ex(a @ a.mT), matrix(3, 3))],
     "cross": [S(torch.cross, x(2, 3), x(2, 3), dim=1)],
     "linalg_cross": [S(linalg.cross, x(2, 3), x(1, 3)), S(linalg.cross, x(3, 2).t, x(3, 2), dim=0)],
     "trace": [S(torch.trace, x(2, 3).t)],

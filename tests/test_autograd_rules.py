@@ -27,7 +27,7 @@ INEXACT = {"hardsigmoid", "rrelu", "hardswish", "leaky_relu", "celu", "elu", "se
 # inverse is an error here.
 AT_EDGES = {
     "scatter_reduce", "scatter_extreme", "poisson_nll_loss",
-    "linalg_det", "logabsdet", "slogdet", "linalg_slogdet", "logdet",
+    "linalg_cholesky_ex", "linalg_det", "logabsdet", "slogdet", "linalg_slogdet", "logdet",
 }  # fmt: skip
 # Here they hand back the very tensor that they are given.
 SAME = {"positive", "conj", "conj_physical", "resolve_conj", "resolve_neg", "real", "cpu", "cuda"}
@@ -142,6 +142,21 @@ def names_behind(results: list[Tensor]) -> set[str]:
 
 def tolerance(name: str) -> float:
     return 1e-7 if name in INEXACT else 1e-11
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_argument_that_asks_alone_gets_the_same(name: str) -> None:
+    for sample in SAMPLES[name]:
+        tensors, call = sample.made()
+        for place in range(len(tensors) if len(tensors) > 1 else 0):
+            quiet = [one.detach() for one in tensors]
+
+            def alone(one: Tensor, place: int = place, call: Any = call, quiet: list[Tensor] = quiet) -> Any:
+                return call(*quiet[:place], one, *quiet[place + 1 :])
+
+            if outputs(alone(tensors[place])):
+                asked = [tensors[place]]
+                assert_equal(ours(alone, asked), gradients(alone, asked), tolerance(name))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in AT_EDGES])

@@ -141,6 +141,14 @@ def logdet(x: Tensor) -> Tensor:
     return torch.where(sign < 0, torch.nan, size)
 
 
+@composite("linalg_cholesky_ex")
+def cholesky_ex(x: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+    r"""$A = L L^\top$: with a word on whether it went well, instead of an error."""
+    with torch.no_grad():
+        root, info = torch.linalg.cholesky_ex(x, upper=upper, check_errors=check_errors)
+    return types.linalg_cholesky_ex((root if info.any() else torch.linalg.cholesky(x, upper=upper), info))
+
+
 # Spread
 
 

@@ -138,7 +138,7 @@ def embedding(
 ) -> Any:
     r"""$\bar W_{\text{index}} \mathrel{+}= \bar y$: a word's row gathers the gradients of all its occurrences."""
     rows = indices.reshape(-1)
-    flat = g.reshape(-1, weight.shape[1])
+    flat = g.reshape(len(rows), weight.shape[1])
     if padding_idx >= 0:
         flat = flat.masked_fill((rows == padding_idx).unsqueeze(1), 0)
     if scale_grad_by_freq:

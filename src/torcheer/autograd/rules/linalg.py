@@ -73,6 +73,15 @@ def cholesky(g: Any, y: Any, x: Shape, upper: bool = False) -> Any:
     return triangular(lower, half, upper=False, left=False)
 
 
+@rule("matrix_exp", "linalg_matrix_exp")
+def matrix_exp(g: Any, x: Any) -> Any:
+    r"""$\bar A$, the upper right of $\exp \begin{pmatrix} A^\top & \bar Y \\ 0 & A^\top \end{pmatrix}$: the
+    product rule over endlessly many small steps, taken at once."""
+    size, turned = x.shape[-1], x.mT
+    rows = [torch.cat([turned, g], -1), torch.cat([torch.zeros_like(g), turned], -1)]
+    return torch.matrix_exp(torch.cat(rows, -2))[..., :size, size:]
+
+
 @rule("cross")
 def cross(g: Any, a: Any, b: Any, dim: Any = None) -> Any:
     r"""$\bar a = b \times \bar y$, $\bar b = \bar y \times a$: in a box's volume the three sides can take turns."""

@@ -30,8 +30,9 @@ def rmatmul(g: Any, a: ForOther, b: ForOther) -> Any:
 @rule("linear")
 def linear(g: Any, x: ForOther, weight: ForOther, bias: Shape = None) -> Any:
     r"""$\bar X = \bar Y W$, $\bar W = \bar Y^\top X$, $\bar b = \sum \bar Y$: every row adds to the weights."""
-    rows = g.reshape(-1, g.shape[-1])
-    to_weight = lambda: rows.t() @ x.reshape(-1, x.shape[-1])  # noqa: E731
+    count = g.shape[:-1].numel()
+    rows = g.reshape(count, g.shape[-1])
+    to_weight = lambda: rows.t() @ x.reshape(count, x.shape[-1])  # noqa: E731
     return lambda: g @ weight, to_weight, lambda: rows.sum(0)
 
 
