@@ -75,8 +75,8 @@ def cholesky(g: Any, y: Any, x: Shape, upper: bool = False) -> Any:
 
 @rule("matrix_exp", "linalg_matrix_exp")
 def matrix_exp(g: Any, x: Any) -> Any:
-    r"""$\bar A$, the upper right of $\exp \begin{pmatrix} A^\top & \bar Y \\ 0 & A^\top \end{pmatrix}$: the
-    product rule over endlessly many small steps, taken at once."""
+    r"""$(\cdot, \bar A;\ 0, \cdot) = \exp(A^\top, \bar Y;\ 0, A^\top)$: in four blocks, the product rule over
+    endlessly many small steps is taken at once."""
     size, turned = x.shape[-1], x.mT
     rows = [torch.cat([turned, g], -1), torch.cat([torch.zeros_like(g), turned], -1)]
     return torch.matrix_exp(torch.cat(rows, -2))[..., :size, size:]
