@@ -54,5 +54,9 @@ class NotTraced(TorcheerError, RuntimeError):
     """A gradient was asked of a tensor that nothing traced leads to."""
 
 
+class SavedValueChanged(TorcheerError, RuntimeError):
+    """A value that a rule reads again was overwritten between forward and backward."""
+
+
 class LeafWritten(TorcheerError, RuntimeError):
     """A tensor that asked for a gradient was to be overwritten in place."""

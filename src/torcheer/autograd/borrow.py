@@ -13,7 +13,7 @@ from torcheer.autograd.missing import missing_rule
 from torcheer.autograd.nodes import FLOATS
 from torcheer.capture.calls import learn
 from torcheer.capture.trees import leaves, replace
-from torcheer.errors import MissingRule
+from torcheer.errors import BadArgument, MissingRule
 
 if TYPE_CHECKING:
     from torcheer.autograd.plans import Plan
@@ -24,7 +24,9 @@ def borrowed(tape: Tape, plan: Plan, args: Any, kwargs: Any, out: Any, frame: Fr
     """Leave a node at each float result of a function, whose rule asks torch."""
     random = learn(plan.function).random
     if random is not None and random(args, kwargs):  # to run it again would draw other numbers
-        raise missing_rule(plan.name, plan.where, plan.function, frame)
+        raise missing_rule(plan.name, plan.where, plan.function, frame, args)
+    if any(one.is_complex() for one in leaves(out)):
+        raise BadArgument(f"{plan.where} returned complex numbers: gradients here are for real ones, borrowed or not")
     results = [one if one.dtype in FLOATS else None for one in leaves(out)]
     record_joint(
         tape, plan.name, _asking_torch(plan, args, kwargs), results, leaves((args, kwargs)), frame, borrowed=True

@@ -9,13 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.nodes import Leaf, Node, free, parents_of
+from torcheer.autograd.nodes import Leaf, Node, free, node_of, parents_of
 from torcheer.autograd.rules.table import NOTHING, VALUE
-from torcheer.errors import GraphFreed, RuleMistake, ValueUnavailable
+from torcheer.errors import GraphFreed, RuleMistake, SavedValueChanged
 
 GONE = (
     "backward came this way before and let go of what was saved. To go again, call the first backward with "
     "retain_graph=True, or run the forward pass again"
+)
+CHANGED = (
+    "a tensor of shape {1} that the rule of {0} reads was changed between forward and backward, where nothing was "
+    "recorded. Use its clone() in the forward pass, or change it after backward"
 )
 Starts = list[tuple[Any, Tensor]]
 Watch = Callable[[Node, Tensor, list[tuple[Any, Tensor]]], object]
@@ -58,7 +62,7 @@ def run_backward(
     while waiting:
         place = heappop(waiting)
         gradient = sums.pop(id(place))
-        for hook in place.hooks:
+        for hook in tuple(place.hooks):  # one may take itself away
             changed = hook(gradient)
             gradient = gradient if changed is None else changed
         target = place if place.__class__ is Node else place.tensor
@@ -69,8 +73,8 @@ def run_backward(
         if target is not place:
             continue
         passed = apply_rule(place, gradient, create_graph)
-        for parent, part in passed:
-            add(parent, part, part is not gradient)
+        for number, (parent, part) in enumerate(passed):
+            add(parent, part, part is not gradient and all(part is not other for _, other in passed[:number]))
         if watch is not None:
             watch(place, gradient, passed)
         if not keep:
@@ -85,18 +89,20 @@ def apply_rule(node: Node, gradient: Tensor, create_graph: bool = False) -> list
         raise GraphFreed(GONE)
     for tensor, version in node.versions:
         if tensor._version != version:
-            raise ValueUnavailable(
-                f"a {tuple(tensor.shape)} tensor that {node.rule.name} read was changed in place before backward, and "
-                f"its rule needs the old value. Use its clone() there, or write x = x + … instead of x += …"
-            )
-    values = [_value(arg, rule.reads[place], create_graph) for place, arg in enumerate(node.args)]
+            raise SavedValueChanged(CHANGED.format(rule.name, tuple(tensor.shape)))
+    values = [_value(rule, arg, rule.reads[place], create_graph) for place, arg in enumerate(node.args)]
     if rule.reads_result:
-        values.insert(0, _value(node, VALUE, create_graph))
+        values.insert(0, _value(rule, node, VALUE, create_graph))
     found = rule.function(gradient, *values, **node.kwargs)
-    return list(_matched(node, node.args, found if found.__class__ is tuple else (found,)))
+    found = found if found.__class__ is tuple else (found,)
+    if any(True for _ in parents_of(node.args[len(found) : len(rule.parameters)])):
+        raise RuleMistake(
+            f"the rule of {rule.name} returned {len(found)} of {len(node.args)} gradients; None says none"
+        )
+    return list(_matched(node, node.args, found))
 
 
-def _value(arg: Any, reads: int, create_graph: bool) -> Any:
+def _value(rule: Any, arg: Any, reads: int, create_graph: bool) -> Any:
     """What a rule is given for an argument: a node stands for its shape, or for its value where that is read."""
     if arg.__class__ is Node and reads is not NOTHING:
         value = arg.value
@@ -107,13 +113,15 @@ def _value(arg: Any, reads: int, create_graph: bool) -> Any:
             if held is None:
                 return arg
             value = held.detach()
+        elif value._version != arg.value_version:
+            raise SavedValueChanged(CHANGED.format(rule.name, tuple(value.shape)))
         if not create_graph:
             return value
         alias = value.detach()  # so that the gradient's own graph leads on to where the value came from
-        alias._torcheer = arg  # type: ignore[attr-defined]
+        alias._torcheer = arg
         return alias
     if arg.__class__ is list or arg.__class__ is tuple:
-        return arg.__class__([_value(one, reads, create_graph) for one in arg])
+        return arg.__class__([_value(rule, one, reads, create_graph) for one in arg])
     return arg
 
 
@@ -125,7 +133,7 @@ def _matched(node: Node, args: Any, found: Iterable[Any]) -> Iterator[tuple[Any,
         if arg.__class__ is list or arg.__class__ is tuple:
             yield from _matched(node, arg, part)
         elif arg.__class__ is Node or (isinstance(arg, Tensor) and arg.requires_grad):
-            part = part if isinstance(part, Tensor) else part()
+            part = part() if callable(part) and not isinstance(part, Tensor) else part
             if not hasattr(part, "shape"):
                 raise RuleMistake(f"the rule of {node.rule.name} returned {type(part).__name__} where a tensor belongs")
             yield arg, part
@@ -171,19 +179,20 @@ def _leading_to(wanted: set[int], starts: list[Any]) -> set[int]:
 
 def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
     """Unlike torch, every result that someone still holds gets its gradient, not only the leaves."""
+    tensor = place.tensor if place.__class__ is Leaf else place.tensor()
+    if tensor is None:
+        return
+    accumulate(tensor, gradient if place.fresh else gradient.clone(), create_graph)  # nobody else may hold it
     if place.__class__ is Leaf:
-        gradient = gradient if place.fresh or create_graph else gradient.clone()  # nobody else may hold it
-        accumulate(place.tensor, gradient)
-        for hook in getattr(place.tensor, "_torcheer_after", ()):
-            hook(place.tensor)
-    elif (tensor := place.tensor()) is not None:
-        accumulate(tensor, gradient)
+        for hook in (*(tensor._post_accumulate_grad_hooks or {}).values(), *getattr(tensor, "_torcheer_after", ())):
+            hook(tensor)
 
 
-def accumulate(tensor: Tensor, gradient: Tensor) -> None:
+def accumulate(tensor: Tensor, gradient: Tensor, create_graph: bool) -> None:
     """A second backward adds to the first: that is what lets a batch be cut into pieces."""
     before = tensor.grad
+    if before is not None and not create_graph and node_of(before) is None:
+        before.add_(gradient)  # where it is, as someone may hold it
+        return
     gradient = gradient if before is None else before + gradient
-    tensor.grad = (
-        type(tensor).wrap(gradient) if hasattr(gradient, "_torcheer") and hasattr(tensor, "wrap") else gradient
-    )
+    tensor.grad = type(tensor).wrap(gradient) if node_of(gradient) and hasattr(tensor, "wrap") else gradient

@@ -1,6 +1,7 @@
 """Users' own `torch.autograd.Function`s: their forward runs unrecorded, their backward is the rule.
 
-No function mode sees `apply`, so it is replaced while a tape is on, for the tape's own thread only.
+No function mode sees `apply`, so it is replaced while a tape is on, for the tape's own thread only. So is the call of a
+scripted function, which can only be refused.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from torch import Tensor
 from torch.autograd import Function
 
 from torcheer.autograd.joint import record_joint
+from torcheer.autograd.keeping import HIDDEN
 from torcheer.autograd.nodes import FLOATS, is_traced, node_of
 from torcheer.capture.trees import leaves
-from torcheer.errors import MissingRule
+from torcheer.errors import MissingRule, NotTraced, RuleMistake
 
 _original = Function.__dict__["apply"]
+_script_call = torch._C.ScriptFunction.__call__
 _tapes: dict[int, list[Any]] = {}  # thread -> its tapes, innermost last
 _lock = threading.Lock()
 
@@ -29,6 +32,7 @@ def start(tape: Any) -> None:
     with _lock:
         _tapes.setdefault(threading.get_ident(), []).append(tape)
         Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
+        torch._C.ScriptFunction.__call__ = _scripted
 
 
 def stop(tape: Any) -> None:
@@ -41,6 +45,7 @@ def stop(tape: Any) -> None:
                 del _tapes[thread]
         if not _tapes:
             Function.apply = _original  # type: ignore[method-assign]
+            torch._C.ScriptFunction.__call__ = _script_call
 
 
 def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -49,6 +54,14 @@ def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     if not traced or not tapes:
         return _original.__get__(None, cls)(*args, **kwargs)
     return run_function(tapes[-1], cls, args, kwargs, sys._getframe(1))
+
+
+def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """TorchScript runs where no recorder can look."""
+    if threading.get_ident() in _tapes and torch.is_grad_enabled():
+        if any(is_traced(tensor) for tensor in leaves((args, kwargs))):
+            raise NotTraced(f"{function.name}: {HIDDEN}")
+    return _script_call(function, *args, **kwargs)
 
 
 class Context:
@@ -135,7 +148,10 @@ def _rule(tape: Any, cls: Any, ctx: Context, results: list[Any]) -> Any:
                 for one, made in zip(gradients, shapes)
             ]
         with torch._C._EnableTorchFunction(), tape.on():  # a checkpoint runs its forward again in here, and goes back
-            return tuple(as_list(cls.backward(ctx, *gradients)))
+            found = as_list(cls.backward(ctx, *gradients))
+        if len(found) < len(args) or any(one is not None for one in found[len(args) :]):
+            raise RuleMistake(f"{cls.__name__}.backward returned {len(found)} gradients for {len(args)} arguments")
+        return tuple(found[: len(args)])
 
     custom.__doc__ = cls.backward.__doc__ or "The user's own backward."
     return custom

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.higher import grad
-from torcheer.autograd.nodes import FLOATS
+from torcheer.autograd.nodes import FLOATS, is_traced
 from torcheer.autograd.specials import as_list
 from torcheer.autograd.tape import Tape
 from torcheer.errors import BadArgument
@@ -54,6 +55,8 @@ def gradcheck(
     >>> bool(gradcheck(lambda x: x.tanh().sum(), torch.randn(3), show=False))
     True
     """
+    if isinstance(function, torch.nn.Module):
+        function = copy.deepcopy(function).double()
     points = [one.detach().double() if one.dtype in FLOATS else one for one in as_list(inputs)]
     asked = [place for place, one in enumerate(points) if one.dtype in FLOATS]
     if not asked:
@@ -88,14 +91,20 @@ def _ours(function: Any, points: list[Tensor], asked: list[int], weights: Tensor
     with Tape():
         leaves = _leaves(points)
         wanted = [leaves[place] for place in asked]
-        return list(grad(function(*leaves), wanted, weights, materialize_grads=True))
+        result = function(*leaves)
+        if not is_traced(result):
+            return [torch.zeros_like(one).detach() for one in wanted]
+        return list(grad(result, wanted, weights, materialize_grads=True))
 
 
 def _torchs(function: Any, points: list[Tensor], asked: list[int], weights: Tensor) -> list[Tensor]:
     with torch.enable_grad():
         leaves = _leaves(points)
         wanted = [leaves[place] for place in asked]
-        return list(torch.autograd.grad(function(*leaves), wanted, weights, materialize_grads=True, allow_unused=True))
+        result = function(*leaves)
+        if not result.requires_grad:
+            return [torch.zeros_like(one).detach() for one in wanted]
+        return list(torch.autograd.grad(result, wanted, weights, materialize_grads=True, allow_unused=True))
 
 
 def _measured(function: Any, points: list[Tensor], place: int, weights: Tensor, step: float) -> Tensor:

@@ -51,6 +51,8 @@ def jvp(function: Callable[..., Tensor], inputs: Any, tangents: Any) -> tuple[Te
     with Tape():
         leaves = [_leaf(one) for one in points]
         result = function(*leaves)
+        if node_of(result) is None:
+            return result.detach(), torch.zeros_like(result).detach()
         weights = torch.zeros_like(result).detach().requires_grad_()
         sent = grad(result, leaves, weights, create_graph=True, materialize_grads=True)
         moved = [(one, move) for one, move in zip(sent, moves) if node_of(one) is not None]
@@ -64,7 +66,10 @@ def jacobian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Every result's gradient: of shape (*result.shape, *x.shape)."""
     with Tape():
         leaf = _leaf(x)
-        return _rows(function(leaf), leaf)
+        result = function(leaf)
+        if not isinstance(result, Tensor):
+            raise BadArgument(f"jacobian needs a function that returns one tensor, not {type(result).__name__}")
+        return _rows(result, leaf)
 
 
 def hessian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -74,6 +79,8 @@ def hessian(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         result = function(leaf)
         if result.numel() != 1:
             raise BadArgument(f"hessian needs a function that returns one number, got shape {tuple(result.shape)}")
+        if node_of(result) is None:  # it does not depend on x
+            return leaf.detach().new_zeros(*leaf.shape, *leaf.shape)
         (slope,) = grad(result, leaf, create_graph=True, materialize_grads=True)
         return _rows(slope, leaf)
 

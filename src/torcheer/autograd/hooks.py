@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from torcheer.autograd.inplace import node_now
 from torcheer.autograd.nodes import Node, node_of
 from torcheer.errors import NotTraced
 
@@ -26,24 +27,33 @@ class Handle:
             self._hooks.remove(self._hook)
 
 
-def register_hook(tape: Tape, tensor: Tensor, hook: Any) -> Handle:
+def register_hook(tape: Tape, tensor: Tensor, hook: Any) -> Any:
     """Ask `hook` with the gradient of a tensor; what it returns goes on in its place."""
-    place = node_of(tensor)
-    if place is None and not tensor.requires_grad:
-        raise NotTraced("register_hook: no gradient will come to this tensor")
+    place = node_now(tensor)
     if place is not None:
-        place.hooks = hooks = list(place.hooks)
-    else:
-        hooks = tensor.__dict__.setdefault("_torcheer_hooks", [])
+        return _added(place, hook)
+    if not tensor.requires_grad:
+        raise NotTraced("register_hook: no gradient will come to this tensor")
+    if not hasattr(tensor, "wrap"):
+        return tensor.register_hook(hook)  # a leaf keeps it as ever, in and after the block
+    hooks = tensor.__dict__.setdefault("_torcheer_hooks", [])
     hooks.append(hook)
     return Handle(hooks, hook)
 
 
-def register_post_accumulate_grad_hook(tape: Tape, tensor: Tensor, hook: Any) -> Handle:
+def register_post_accumulate_grad_hook(tape: Tape, tensor: Tensor, hook: Any) -> Any:
     """Call `hook(tensor)` when its `.grad` is complete."""
+    if not hasattr(tensor, "wrap"):
+        return tensor.register_post_accumulate_grad_hook(hook)
     hooks = tensor.__dict__.setdefault("_torcheer_after", [])
     hooks.append(hook)
     return Handle(hooks, hook)
+
+
+def _added(node: Node, hook: Any) -> Handle:
+    node.hooks = node.hooks or []
+    node.hooks.append(hook)
+    return Handle(node.hooks, hook)
 
 
 def grad_fn(tape: Tape, tensor: Tensor, *_: Any) -> GradFn | None:
@@ -80,8 +90,7 @@ class GradFn:
             found = hook((gradient,))
             return None if found is None else found[0]
 
-        self._node.hooks = hooks = [*self._node.hooks, ask]
-        return Handle(hooks, ask)
+        return _added(self._node, ask)
 
     def register_hook(self, hook: Any) -> Handle:
         """Ask `hook` with what the rule made of the gradients; what it returns goes on in their place."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.nodes import Node, node_of
+from torcheer.autograd.nodes import Node, node_of, shows_written
 from torcheer.autograd.plans import Plan, plan_of
 from torcheer.autograd.quiet import quietly
 from torcheer.autograd.rules.indexing import put_at
@@ -38,10 +38,11 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
             )
     if plan_of(plan.functional).view:
         return _turn(tape, plan, args, kwargs, frame)
+    given = target if node_of(target) is not None else quietly(target.clone, (), {})  # or it would hold itself
     if plan.name in WRITTEN:
-        new = tape.inside(plan.name, plan.functional, (target, *rest), kwargs, frame)
+        new = tape.inside(plan.name, plan.functional, (given, *rest), kwargs, frame)
     else:
-        new = tape.run(plan_of(plan.functional), (target, *rest), kwargs, frame)
+        new = tape.run(plan_of(plan.functional), (given, *rest), kwargs, frame)
     if new.dtype != target.dtype:
         new = tape.run(plan_of(Tensor.to), (new, target.dtype), {}, frame)
     if new.shape != target.shape:
@@ -55,10 +56,8 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
         made = Node(RULES["clone"], Tensor.clone, (new,), {}, [], target)
     _settle(target, made, old)
     if base is not None:
-        node = Node(
-            RULES["put"], torch.Tensor.put, (node_of(base) or base, positions(target, base), made), {}, [], base
-        )
-        made.value = target.detach() if made.value is None else made.value
+        whole = node_of(base) or base.detach()
+        node = Node(RULES["put"], torch.Tensor.put, (whole, positions(target, base), made), {}, [], base)
         node.scope, node.site = made.scope, made.site
         _settle(base, node, node_of(base))
         made.version = target._version
@@ -94,6 +93,8 @@ def _turn(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
     """transpose_(), unsqueeze_(): nothing is written, the same memory is only counted another way."""
     target, node = args[0], node_of(tape.run(plan_of(plan.functional), args, kwargs, frame))
     quietly(plan.function, args, kwargs)
+    for kept in _sharing(node_of(target)):
+        kept.value_version = kept.value._version  # torch counts it as a write
     if node is not None:
         node.tensor, node.version = weakref.ref(target), target._version
         target._torcheer = node
@@ -112,12 +113,15 @@ def _settle(tensor: Tensor, node: Node, old: Node | None) -> None:
 def protect(*nodes: Node | None) -> None:
     """Copy what rules will read of memory that is about to be written to."""
     for start in nodes:
-        if start is None:
-            continue
-        for reference in start.family or [weakref.ref(start)]:
-            node = reference()
-            if node is not None and node.value is not None:
-                node.value = node.value.clone()
+        for node in _sharing(start):
+            node.value = node.value.clone()
+            node.value_version = 0
+
+
+def _sharing(start: Node | None) -> list[Node]:
+    """The nodes that keep a value in the memory of one's result."""
+    family = [] if start is None else [start] if start.family is None else [one() for one in start.family]
+    return [node for node in family if node is not None and node.value is not None]
 
 
 def refreshed(tensor: Tensor, node: Node | None) -> Node:
@@ -138,14 +142,25 @@ def refreshed(tensor: Tensor, node: Node | None) -> Node:
 
 def join_family(node: Node, parent: Node) -> None:
     """Remember that a view shares memory with what it looks into."""
-    if parent.family is None:
-        parent.family = [weakref.ref(parent)]
-    node.family = parent.family
-    node.family.append(weakref.ref(node))
+    family = parent.family
+    if family is None:
+        family = parent.family = [weakref.ref(parent)]
+    elif len(family) >= 32 and not len(family) & (len(family) - 1):  # at 32, 64, 128, …
+        family[:] = [one for one in family if one() is not None]
+    node.family = family
+    family.append(weakref.ref(node))
+
+
+def node_now(tensor: Tensor) -> Node | None:
+    """The node of a tensor as it is now, where it shows something that has been written to since."""
+    node = node_of(tensor)
+    if (node is None and shows_written(tensor)) or (node is not None and tensor._version != node.version):
+        return refreshed(tensor, node)
+    return node
 
 
 def positions(view: Tensor, base: Tensor) -> Tensor:
     """Where each element of a view stands in what it looks into, counted row by row."""
-    places = torch.empty_like(base, dtype=torch.int64)  # of the same strides
+    places = torch.empty_strided(base.shape, base.stride(), dtype=torch.int64, device=base.device)
     quietly(places.copy_, (torch.arange(base.numel(), device=base.device).view(base.shape),), {})
     return places.as_strided(view.shape, view.stride(), view.storage_offset() - base.storage_offset())

@@ -44,7 +44,7 @@ def record_joint(
         tape.record(Rule(name, alone, borrowed), lambda *_: results[there[0]], args, {}, frame)
         _let_go(node_of(results[there[0]]))
         return
-    stand_in = torch.empty(0)
+    stand_in = torch.empty(0, dtype=torch.float32)
     tape.record(Rule(name, _together(rule, len(results)), borrowed), lambda *_: stand_in, args, {}, frame)
     made = node_of(stand_in)
     if made is None:

@@ -11,26 +11,39 @@ from torcheer.capture.source import asked_by, line_of
 from torcheer.errors import MissingRule
 
 
-def missing_rule(name: str, where: str, function: Any, frame: FrameType) -> MissingRule:
+def missing_rule(name: str, where: str, function: Any, frame: FrameType, args: Any = ()) -> MissingRule:
     """The error, with the user's line and the three lines that would mend it."""
     code, lasti = asked_by(frame)
     line = line_of(code, lasti)
     text = linecache.getline(code.co_filename, line).strip()
     bare = name.strip("_")
     return MissingRule(
-        f"{where} has no rule here, so no gradient can go back through it.\n"
+        f"{_public(where)} has no rule here, so no gradient can go back through it.\n"
         f"  called at {code.co_filename}:{line}" + (f"\n    {text}" if text else "") + "\n"
         f"  To teach it one, write:\n"
         f'    @autograd.rule("{name}")\n'
-        f"    def {bare}(g, y, {_arguments(function)}):\n"
+        f"    def {bare}(g, y, {_arguments(function, args)}):\n"
         f"        return g * …  # what arrives at each argument; y is the result\n"
         f"  or take torch's own rule for it: with autograd.record(borrow=True): …"
     )
 
 
-def _arguments(function: Any) -> str:
+# What the dispatcher's own names are to a user.
+_HOMES = {
+    "torch._C._special.special_": "torch.special.",
+    "torch._C._linalg.linalg_": "torch.linalg.",
+    "torch._C._fft.fft_": "torch.fft.",
+    "torch._C._nn.": "torch.nn.functional.",
+}
+
+
+def _public(where: str) -> str:
+    return next((where.replace(ours, theirs) for ours, theirs in _HOMES.items() if where.startswith(ours)), where)
+
+
+def _arguments(function: Any, args: Any) -> str:
     try:
         names = [name for name in inspect.signature(function).parameters if name.isidentifier()]
     except (TypeError, ValueError):
-        names = []
+        names = ["x", *(f"x{number}" for number in range(2, len(args) + 1))]
     return ", ".join("x" if name in ("input", "self") else name for name in names) or "x"

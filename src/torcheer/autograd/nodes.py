@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -37,6 +38,7 @@ class Node:
         "site",  # the code that called it, and at which instruction
         "tensor",  # a weak reference to its result: it is the tensor that keeps the node, not the other way
         "value",  # its result under a name of our own, where some rule reads it
+        "value_version",  # torch's count of writes to that memory when it was kept
         "version",  # torch's count of writes to the result's memory when it was made
         "versions",  # (tensor, count) of each tensor that is no node's and that the rule reads
     )
@@ -47,12 +49,20 @@ class Node:
         self.shape, self.dtype, self.device = out.shape, out.dtype, out.device
         self.tensor = weakref.ref(out)
         self.version = out._version
-        self.value = out.detach() if rule.reads_result else None
+        self.value: Any = None
+        self.value_version = 0
+        if rule.reads_result:
+            self.keep(out)
         self.scope: Any = None
         self.site: Any = None
         self.family: list[weakref.ref[Node]] | None = None
         self.hooks: Any = ()
         self.inplace = self.fresh = False
+
+    def keep(self, result: Tensor) -> None:
+        """Keep the result for a rule that reads it, under a name of our own: a node that held it would be a cycle."""
+        self.value = result.detach()
+        self.value_version = self.value._version
 
     @property
     def ndim(self) -> int:
@@ -71,8 +81,8 @@ class Node:
     def __lt__(self, other: Node) -> bool:  # the heap's question: newest first
         return self.order > other.order
 
-    def __reduce__(self) -> Any:  # a copied or pickled tensor does not take its past along
-        return type(None), ()
+    def __reduce__(self) -> Any:  # a copied or saved tensor does not take its past along; torch.load allows this type
+        return OrderedDict, ()
 
 
 class Leaf:
@@ -84,9 +94,14 @@ class Leaf:
         self.tensor, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
         self.order = 0
         self.fresh = False
-        self.hooks = getattr(tensor, "_torcheer_hooks", ())
+        self.hooks = hooks_of(tensor)
 
     __lt__ = Node.__lt__
+
+
+def hooks_of(leaf: Tensor) -> list[Any]:
+    """What to ask with the gradient of a leaf: torch's own list of hooks, and a tracer's."""
+    return [*(leaf._backward_hooks or {}).values(), *getattr(leaf, "_torcheer_hooks", ())]
 
 
 def parents_of(args: Any) -> Iterator[Node | Tensor]:
@@ -108,12 +123,15 @@ def reads_value(rule: Rule, args: Any, place: int) -> bool:
 
 def node_of(tensor: Any) -> Node | None:
     """The operation that made a tensor, where it was recorded."""
-    return getattr(tensor, "_torcheer", None)
+    node = getattr(tensor, "_torcheer", None)
+    return node if node.__class__ is Node else None
 
 
 def free(node: Node) -> None:
-    """Let go of everything a node kept."""
-    node.rule, node.args, node.versions, node.value = None, (), (), None
+    """Let go of everything a node kept; one that kept nothing may be gone through again."""
+    rule: Any = node.rule
+    if rule.reads_result or any(rule.reads[: len(node.args)]):
+        node.rule, node.args, node.versions, node.value = cast(Any, None), (), (), None
 
 
 def is_traced(tensor: Tensor) -> bool:

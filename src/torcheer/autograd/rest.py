@@ -1,6 +1,7 @@
 """A tape rests while an optimizer steps: nothing there is recorded, and being asked would only take time.
 
-Torch's own hooks around every optimizer's `step` tell when; they are there only while some tape is on.
+Torch's own hook before every optimizer's `step` tells when. `step` runs inside a `record_function` of torch's profiler,
+whose end comes also where a step fails; that is when the tape goes on. Both are there only while some tape is on.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ import threading
 from typing import Any
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.autograd.profiler import record_function
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _handles: list[Any] = []
+_original_exit = record_function.__exit__
 _users = 0
 _lock = threading.Lock()
 _resting = threading.local()
@@ -25,7 +28,7 @@ def start() -> None:
         _users += 1
         if not _handles:
             _handles.append(register_optimizer_step_pre_hook(_before))
-            _handles.append(register_optimizer_step_post_hook(_after))
+            record_function.__exit__ = _exit  # type: ignore[method-assign]
 
 
 def stop() -> None:
@@ -37,6 +40,7 @@ def stop() -> None:
         if not _users:
             while _handles:
                 _handles.pop().remove()
+            record_function.__exit__ = _original_exit  # type: ignore[method-assign]
 
 
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -48,8 +52,9 @@ def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
         _resting.tape = _pop()
 
 
-def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
+def _exit(self: Any, *problem: Any) -> Any:
     wake()
+    return _original_exit(self, *problem)
 
 
 def wake() -> None:

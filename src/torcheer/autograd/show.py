@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.engine import reached
+from torcheer.autograd.engine import GONE, reached
 from torcheer.autograd.nodes import Node
 from torcheer.autograd.places import Names, unit_of
+from torcheer.capture.trees import walk
+from torcheer.errors import GraphFreed
 from torcheer.history.formula import plain
 
 ARROW = "↘︎ "
@@ -27,21 +29,27 @@ class Unit:
         self.nodes: list[Node] = []  # newest first
         self.parents: list[Unit] = []  # one for each gradient it sends
         self.leaves: list[Tensor] = []  # that it sends gradients to
-        self.went: Any = ()  # the shape of what it read
+        self.went: list[torch.Size] = []  # the shape of what it read, or of each piece
 
     def add(self, node: Node) -> None:
         """Take in one more of its parts, an older one."""
         self.nodes.append(node)
-        first = next((arg for arg in node.args if isinstance(arg, (Node, Tensor))), node)
-        self.went = torch.Size(first.shape)
+        read = [[one for _, one in walk(arg) if isinstance(one, (Node, Tensor))] for arg in node.args]
+        self.went = [torch.Size(one.shape) for one in next(filter(None, read), [node])]
         self.leaves += [one for one in node.parents if isinstance(one, Tensor)]
 
     @property
     def line(self) -> str:
         """What stands behind the arrow."""
         if self.scope is not None and hasattr(self.scope.thing, "line"):
-            return str(self.scope.thing.line(self.came, self.went))
+            return str(self.scope.thing.line(self.came, self.went[0]))
         return f"{self.rule.name if self.scope is None else self.scope.name}()"
+
+    @property
+    def shapes(self) -> str:
+        """Of the gradient, as it comes and as it goes on."""
+        went = ", ".join(_shape(one) for one in self.went[:3]) + ", …" * (len(self.went) > 3)
+        return f"{_shape(self.came)} → {went}"
 
     def __str__(self) -> str:
         return self.line if self.scope is None or not hasattr(self.scope.thing, "line") else str(self.scope.thing)
@@ -52,6 +60,8 @@ def units_of(starts: list[Any], expand: bool) -> list[Unit]:
     units: dict[int, Unit] = {}
     of: dict[int, Unit] = {}
     nodes = reached(starts)
+    if any(node.rule is None for node in nodes):
+        raise GraphFreed(GONE)
     for node in nodes:
         scope = unit_of(node)
         if expand and not hasattr(getattr(scope, "thing", None), "line"):
@@ -89,7 +99,7 @@ class Show:
             min(max((len(text) for text in texts), default=0), 40)
             for texts in (
                 [str(unit) for unit in self.units],
-                [f"{_shape(unit.came)} → {_shape(unit.went)}" for unit in self.units],
+                [unit.shapes for unit in self.units],
             )
         ]
         self.write("BackProp:")
@@ -106,13 +116,12 @@ class Show:
 
     def _columns(self, unit: Unit) -> str:
         """The line of one operation in a graph with branches: name, shapes, formula, leaves."""
-        shapes = f"{_shape(unit.came)} → {_shape(unit.went)}"
         formula = plain(unit.rule.formula) if len(unit.nodes) == 1 else f"{len(unit.nodes)} operations"
         leaves = ", ".join(f"{self.names.of(leaf) or 'leaf'}.grad += {_shape(leaf.shape)}" for leaf in unit.leaves)
         borrowed = "borrowed from torch" if unit.rule.borrowed else ""
         rest = "   ".join(part for part in (formula, leaves, borrowed) if part)
         room = self.widths[0] + self.most - len(ARROW) - 2 * len(self.lanes.running) + 1
-        return f"{unit!s:<{room}}   {shapes:<{self.widths[1]}}   {rest}".rstrip()
+        return f"{unit!s:<{room}}   {unit.shapes:<{self.widths[1]}}   {rest}".rstrip()
 
     def end(self) -> None:
         """The last line."""

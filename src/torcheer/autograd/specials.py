@@ -11,6 +11,7 @@ from torch import Tensor
 
 from torcheer.autograd.engine import Watch, accumulate, run_backward
 from torcheer.autograd.hooks import grad_fn, register_hook, register_post_accumulate_grad_hook
+from torcheer.autograd.inplace import node_now
 from torcheer.autograd.nodes import is_traced, node_of
 from torcheer.autograd.plans import SPECIALS
 from torcheer.autograd.quiet import unrecorded
@@ -27,9 +28,13 @@ def as_list(value: Any) -> list[Any]:
 
 def starts_of(outputs: list[Tensor], gradients: list[Any]) -> list[tuple[Any, Tensor]]:
     """Where a backward pass begins, and with what."""
-    starts = []
+    starts: list[tuple[Any, Tensor]] = []
+    if len(outputs) != len(gradients):
+        raise BadArgument(f"{len(gradients)} gradients were given for {len(outputs)} tensors: one for each, or none")
     for output, gradient in zip(outputs, gradients, strict=True):
-        start = node_of(output) or (output if output.requires_grad else None)
+        if not isinstance(output, Tensor):
+            raise BadArgument(f"gradients start from a tensor, not from {type(output).__name__}")
+        start = node_now(output) or (output if output.requires_grad else None)
         if start is None:
             raise NotTraced(
                 "nothing that asks for a gradient leads to this tensor. Was it made inside autograd.record(), from "
@@ -55,14 +60,14 @@ def backward(
     """Send gradients back from `outputs` and add them to `.grad` of everything that asked."""
     keep = create_graph if retain_graph is None else retain_graph
     targets = None if inputs is None else as_list(inputs)
-    only = None if targets is None else [node_of(one) or one for one in targets]
+    only = None if targets is None else [node_now(one) or one for one in targets]
     with rules_recorded(tape) if create_graph else unrecorded():
         roots = as_list(outputs)
         starts = starts_of(roots, [None] * len(roots) if gradients is None else as_list(gradients))
         arrived = run_backward(starts, only=only, create_graph=create_graph, keep=keep, watch=watch)
         for tensor, one in zip(targets or (), only or ()):
             if id(one) in arrived:
-                accumulate(tensor, arrived[id(one)].clone())
+                accumulate(tensor, arrived[id(one)].clone(), create_graph)
 
 
 def grad(
@@ -75,7 +80,7 @@ def grad(
         raise BadArgument("is_grads_batched: call grad once for each gradient instead")
     keep = create_graph if retain_graph is None else retain_graph
     targets, roots = as_list(inputs), as_list(outputs)
-    only = [node_of(one) or one for one in targets]
+    only = [node_now(one) or one for one in targets]
     with rules_recorded(tape) if create_graph else unrecorded():
         starts = starts_of(roots, [None] * len(roots) if grad_outputs is None else as_list(grad_outputs))
         arrived = run_backward(starts, only=only, create_graph=create_graph, keep=keep)
@@ -106,8 +111,25 @@ def _is_leaf(tape: Tape, tensor: Tensor, *_: Any) -> bool:
 
 def _requires_grad_(tape: Tape, tensor: Tensor, requires_grad: bool = True) -> Tensor:
     if node_of(tensor) is None:
-        tensor.requires_grad_(requires_grad)
+        return tensor.requires_grad_(requires_grad)
+    if not requires_grad:
+        raise BadArgument("requires_grad can only be taken from a leaf; detach() gives this value without its past")
     return tensor
+
+
+def _set_requires_grad(tape: Tape, tensor: Tensor, requires_grad: bool) -> None:
+    _requires_grad_(tape, tensor, requires_grad)
+
+
+def _outside(function: Any) -> Any:
+    """A way out of torch, on which no gradient could follow."""
+
+    def leave(tape: Tape, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and node_of(tensor) is not None:
+            raise NotTraced(f"{function.__name__}() of a traced tensor: say detach() first, as no gradient can follow")
+        return function(tensor, *args, **kwargs)
+
+    return leave
 
 
 def _detach_(tape: Tape, tensor: Tensor) -> Tensor:
@@ -151,5 +173,7 @@ SPECIALS.update(
         Tensor.requires_grad_: _requires_grad_,
         Tensor.detach_: _detach_,
         Tensor.__reduce_ex__: _reduce_ex,
+        Tensor.requires_grad.__set__: _set_requires_grad,  # type: ignore[attr-defined]
+        **{way: _outside(way) for way in (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)},
     }
 )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.engine import GONE, reached, run_backward, sum_to
+from torcheer.autograd.joint import Bundle
 from torcheer.autograd.nodes import Node, parents_of, reads_value
 from torcheer.autograd.places import Names, source_of
 from torcheer.autograd.quiet import unrecorded
@@ -79,7 +80,7 @@ class _Maker:
 
     def __init__(self, names: Names) -> None:
         self.names = names
-        self.came: dict[int, Tensor] = {}
+        self.came: dict[int, Any] = {}
         self.passed: dict[int, dict[int, Tensor]] = {}  # by id of a node: what it sent to each parent, by id
         self.nodes: list[Node] = []
         self.found: list[Step] = []
@@ -93,9 +94,11 @@ class _Maker:
         return self.nodes
 
     def saw(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
-        self.came[id(node)] = gradient
+        self.came[id(node)] = None if isinstance(gradient, Bundle) else gradient  # several results have one each
         sums = self.passed.setdefault(id(node), {})
         for parent, part in passed:
+            if isinstance(part, Bundle):
+                continue
             part = sum_to(part, parent.shape) if part.shape != parent.shape else part
             sums[id(parent)] = sums[id(parent)] + part if id(parent) in sums else part
 

@@ -21,12 +21,14 @@ from torch.overrides import TorchFunctionMode
 
 from torcheer.autograd import functions, rest
 from torcheer.autograd.borrow import borrowed
-from torcheer.autograd.inplace import join_family, refreshed, write
+from torcheer.autograd.casting import CASTS, kept_as_cast, run_cast
+from torcheer.autograd.inplace import join_family, write
+from torcheer.autograd.keeping import HIDDEN, keep_arguments
 from torcheer.autograd.missing import missing_rule
-from torcheer.autograd.nodes import FLOATS, Node, is_traced, node_of, reads_value
+from torcheer.autograd.nodes import FLOATS, Node, is_traced, node_of
 from torcheer.autograd.plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, Plan, plan_of
 from torcheer.autograd.quiet import quietly
-from torcheer.autograd.rules.table import VALUE, Rule
+from torcheer.autograd.rules.table import Rule
 from torcheer.capture import modules
 from torcheer.capture.source import DIRECT, caller_of
 from torcheer.capture.trees import argument_tensors, leaves
@@ -38,7 +40,6 @@ _modes, _mode_at = torch._C._len_torch_function_stack, torch._C._get_function_st
 _autocasts, _transforms = torch._C._is_any_autocast_enabled, torch._C._are_functorch_transforms_active
 _frame = sys._getframe
 _local = threading.local()
-CASTS = frozenset("to type type_as float double half bfloat16 _to_copy".split())
 
 
 class Scope:
@@ -92,6 +93,8 @@ class Tape(TorchFunctionMode):
             return write(self, plan, args, kwargs, frame)
         if plan.kind is COMPOSITE:
             kwargs = spelled(plan.composite, kwargs) if kwargs else kwargs
+            if _autocasts():
+                return run_cast(self, plan, args, kwargs, frame)
             return self.inside(plan.name, plan.composite, args, kwargs, frame)
         if plan.kind is OPENED:
             return self.inside(plan.name, plan.twin, args, kwargs, frame)
@@ -101,44 +104,15 @@ class Tape(TorchFunctionMode):
         self, rule: Rule, function: Any, args: Any, kwargs: dict[str, Any], frame: FrameType, view: bool = False
     ) -> Any:
         """Run an operation that has a rule, and leave a node if a gradient will come back through it."""
+        given, named = args, kwargs
         if kwargs:
-            given, (args, kwargs) = (args, kwargs), placed(rule, args, kwargs)
-        else:
-            given = (args, kwargs)
-        kept: list[Any] = []
-        versions: list[Any] = []
-        traced, reads = False, rule.reads
-        for place, arg in enumerate(args):
-            kind = arg.__class__
-            if kind is Parameter:  # a leaf, always
-                if reads[place]:
-                    versions.append((arg, arg._version))
-                traced = traced or arg.requires_grad
-                kept.append(arg)
-            elif kind is Tensor or isinstance(arg, Tensor):
-                node = getattr(arg, "_torcheer", None)
-                if node is None:
-                    node = self._keep(arg, reads[place], versions)
-                    traced = traced or node is not arg or arg.requires_grad
-                else:
-                    if arg._version != node.version:
-                        node = refreshed(arg, node)
-                    if node.value is None and reads[place] is VALUE:
-                        node.value = arg.detach()
-                    traced = True
-                kept.append(node)
-            elif (kind is tuple or kind is list) and leaves(arg):
-                kept.append(self._keep_all(arg, reads[place], versions))
-                traced = traced or any(is_traced(tensor) for tensor in leaves(arg))
-            else:
-                kept.append(arg)
-        if traced and rule.has_partners:
-            for place, arg in enumerate(kept):
-                if arg.__class__ is Node and arg.value is None and reads_value(rule, kept, place):
-                    arg.value = args[place].detach()
+            if not any(is_traced(tensor) for tensor in argument_tensors(args, kwargs)):
+                return quietly(function, args, kwargs)
+            args, kwargs = placed(rule, args, kwargs)
+        kept, versions, traced = keep_arguments(rule, args)
         _set_grad(False)
         try:
-            out = function(*given[0], **given[1]) if kwargs or given[1] else function(*args)
+            out = function(*given, **named)
         finally:
             _set_grad(True)
         if not traced:
@@ -147,10 +121,10 @@ class Tape(TorchFunctionMode):
             return self._several(rule, out, frame)
         if out.dtype not in FLOATS:
             return _refuse_complex(rule, out)
-        if out is args[0] or getattr(out, "_torcheer", None) is not None:
+        if out is args[0] or node_of(out) is not None:
             return out  # one of the arguments, as it is: contiguous(), float()
         if _autocasts() and rule.name not in CASTS:
-            kept = self._as_cast(kept, args, out.dtype, frame)
+            kept = kept_as_cast(self, kept, args, out.dtype, frame)
         node = Node(rule, function, kept, kwargs, versions, out)
         node.site = self.site or site_of(frame)
         node.scope = self.scope
@@ -158,35 +132,6 @@ class Tape(TorchFunctionMode):
         if view and kept[0].__class__ is Node:
             join_family(node, kept[0])
         return out
-
-    def _keep(self, tensor: Tensor, reads: int, versions: list[Any]) -> Any:
-        """What a node keeps of a tensor: the node that made it, or the tensor itself."""
-        node = getattr(tensor, "_torcheer", None)
-        base = tensor._base if node is None else None
-        if base is not None and getattr(getattr(base, "_torcheer", None), "inplace", False):
-            node = refreshed(tensor, None)  # it shows part of something that has been written to since
-        if node is not None:
-            if tensor._version != node.version:
-                node = refreshed(tensor, node)
-            if reads and node.value is None:
-                node.value = tensor.detach()
-            return node
-        if reads:
-            versions.append((tensor, tensor._version))
-        if tensor.requires_grad and not tensor.is_leaf:
-            raise NotTraced(HIDDEN)
-        return tensor
-
-    def _keep_all(self, arg: Any, reads: int, versions: list[Any]) -> Any:
-        kept = [
-            self._keep(one, reads, versions)
-            if isinstance(one, Tensor)
-            else self._keep_all(one, reads, versions)
-            if one.__class__ in (list, tuple)
-            else one
-            for one in arg
-        ]
-        return tuple(kept) if arg.__class__ is tuple else kept
 
     def inside(
         self, name: str, function: Any, args: Any, kwargs: Any, frame: FrameType | None = None, thing: Any = None
@@ -204,24 +149,13 @@ class Tape(TorchFunctionMode):
                 _pop()
             self.scope, self.site = outer, site
 
-    def _as_cast(self, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
-        """Autocast changed the type of some arguments on their way in: record that as an operation of its own."""
-        for place, arg in enumerate(args):
-            if isinstance(arg, Tensor) and arg.dtype in FLOATS and arg.dtype != dtype:
-                cast = self.run(plan_of(Tensor.to), (arg, dtype), {}, frame)
-                node = getattr(cast, "_torcheer", None)
-                kept[place] = cast if node is None else node
-                if node is not None:
-                    node.value = cast.detach()
-        return kept
-
     def _unknown(self, plan: Plan, args: Any, kwargs: Any, frame: FrameType) -> Any:
         """A function without a rule: fine if its results are no numbers to differentiate."""
         out = quietly(plan.function, args, kwargs)
         if plan.constant or not any(tensor.dtype in FLOATS or tensor.is_complex() for tensor in leaves(out)):
             return out
         if not self.borrow:
-            raise missing_rule(plan.name, plan.where, plan.function, frame)
+            raise missing_rule(plan.name, plan.where, plan.function, frame, args)
         return borrowed(self, plan, args, kwargs, out, frame)
 
     def _several(self, rule: Rule, out: Any, frame: FrameType) -> Any:
@@ -270,12 +204,6 @@ class Tape(TorchFunctionMode):
             return call()
         finally:
             self.scope = outer
-
-
-HIDDEN = (
-    "this was computed where no recorder can look (TorchScript, or code that torch's own autograd has followed), so no "
-    "gradient can go back through it. Use the module it was scripted from, or wrap it in torch.no_grad()"
-)
 
 
 def refuse_transformed(args: Any, kwargs: Any) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torcheer.autograd.quiet import unrecorded
 from torcheer.autograd.rules.table import composite
+from torcheer.errors import BadArgument
 
 REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}  # as torch's C++ names them
 
@@ -63,12 +64,14 @@ def binary_cross_entropy_with_logits(
 def nll_loss(x: Tensor, target: Tensor, weight: Any = None, reduction: Any = "mean", ignore_index: int = -100) -> Any:
     r"""$-x_t$: the log-chance that was given to what happened, as a cost."""
     axis = 1 if x.dim() > 1 else 0
+    if weight is not None and weight.requires_grad:
+        raise BadArgument("the weight of a class is a given here: it gets no gradient, so it should not ask for one")
     with unrecorded():  # what is known before any score
         counts = target != ignore_index
         safe = target.where(counts, 0)
         share = counts.to(x.dtype) if weight is None else weight[safe] * counts
         mean = REDUCTIONS.get(reduction, reduction) == "mean"
-        share = share / share.sum() if mean else share
+        share = torch.where(counts, share / share.sum(), 0.0) if mean else share
     losses = -x.gather(axis, safe.unsqueeze(axis)).squeeze(axis) * share
     return losses.sum() if mean else reduced(losses, reduction)
 

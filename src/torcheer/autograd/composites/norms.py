@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import composite
+from torcheer.autograd.rules.table import composite, wide
 
 
 @composite("layer_norm")
@@ -16,9 +16,9 @@ def layer_norm(
 ) -> Any:
     r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: each sample by itself, over the last axes."""
     axes = tuple(range(-len(normalized_shape), 0))
-    centred = x - x.mean(axes, keepdim=True)
+    centred = wide(x) - wide(x).mean(axes, keepdim=True)
     y = centred * torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
-    return _scaled(y, weight, bias)
+    return _scaled(y, weight, bias).to(x.dtype)
 
 
 @composite("rms_norm")
@@ -26,7 +26,8 @@ def rms_norm(x: Tensor, normalized_shape: Any, weight: Any = None, eps: float | 
     r"""$x / \sqrt{\overline{x^2} + \varepsilon} \odot w$: brought to length one, without moving the mean."""
     axes = tuple(range(-len(normalized_shape), 0))
     eps = torch.finfo(x.dtype).eps if eps is None else eps
-    return _scaled(x * torch.rsqrt((x * x).mean(axes, keepdim=True) + eps), weight, None)
+    y = wide(x)
+    return _scaled(y * torch.rsqrt((y * y).mean(axes, keepdim=True) + eps), weight, None).to(x.dtype)
 
 
 @composite("_weight_norm")
@@ -57,16 +58,17 @@ def batch_norm(
     axes, shape = (0, *range(2, x.dim())), (1, -1, *(1,) * (x.dim() - 2))
     if not training:
         scale = torch.rsqrt(running_var + eps)
-        return _scaled((x - running_mean.reshape(shape)) * scale.reshape(shape), *_columns(weight, bias, shape))
-    mean = x.mean(axes, keepdim=True)
-    centred = x - mean
+        y = (x - running_mean.reshape(shape)) * scale.reshape(shape)
+        return _scaled(y, *_columns(weight, bias, shape)).to(x.dtype)
+    mean = wide(x).mean(axes, keepdim=True)
+    centred = wide(x) - mean
     variance = (centred * centred).mean(axes, keepdim=True)
     if running_mean is not None:
         with torch.no_grad():
             count = x.numel() / x.shape[1]
             running_mean.lerp_(mean.reshape(-1).to(running_mean.dtype), momentum)
             running_var.lerp_((variance * (count / (count - 1))).reshape(-1).to(running_var.dtype), momentum)
-    return _scaled(centred * torch.rsqrt(variance + eps), *_columns(weight, bias, shape))
+    return _scaled(centred * torch.rsqrt(variance + eps), *_columns(weight, bias, shape)).to(x.dtype)
 
 
 @composite("instance_norm")
@@ -84,7 +86,7 @@ def instance_norm(
             running_mean.lerp_(flat.mean(2).mean(0), momentum)
             running_var.lerp_(flat.var(2).mean(0), momentum)
     y = layer_norm(x, x.shape[2:], None, None, eps)
-    return _scaled(y, *_columns(weight, bias, shape))
+    return _scaled(y, *_columns(weight, bias, shape)).to(x.dtype)
 
 
 def _columns(weight: Any, bias: Any, shape: Any) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torcheer.autograd.rules.reductions import stretch
-from torcheer.autograd.rules.table import Shape, rule
+from torcheer.autograd.rules.table import Shape, rule, wide
 
 
 @rule("relu")
@@ -37,7 +37,7 @@ def softplus(g: Any, x: Any, beta: Any = 1, threshold: Any = 20) -> Any:
 @rule("leaky_relu")
 def leaky_relu(g: Any, x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Any:
     r"""$\bar x = \bar y \odot ([x > 0] + s\,[x \le 0])$: below zero a little still passes."""
-    return g * torch.where(x > 0, 1.0, negative_slope)
+    return torch.where(x > 0, g, g * negative_slope)
 
 
 @rule("clamp")
@@ -79,12 +79,14 @@ def softshrink(g: Any, x: Any, lambd: float = 0.5) -> Any:
 @rule("softmax", "_softmax")
 def softmax(g: Any, y: Any, x: Shape, dim: int, dtype: Any = None) -> Any:
     r"""$\bar x = y \odot (\bar y - \textstyle\sum y \odot \bar y)$: shares compete, so each gives up the average."""
+    g, y = wide(g), wide(y)
     return y * (g - (g * y).sum(dim, keepdim=True))
 
 
 @rule("log_softmax", "_log_softmax")
 def log_softmax(g: Any, y: Any, x: Shape, dim: int, dtype: Any = None) -> Any:
     r"""$\bar x = \bar y - e^y \sum \bar y$: in logarithms, what all receive is taken from each by its share."""
+    g, y = wide(g), wide(y)
     return g - torch.exp(y) * g.sum(dim, keepdim=True)
 
 

@@ -39,13 +39,13 @@ def div(g: Any, a: ForOther, b: Any, rounding_mode: Any = None) -> Any:
     r"""$\bar a = \bar y / b$, $\bar b = -\bar y \odot a / b^2$: a rounded quotient is flat and sends nothing."""
     if rounding_mode is not None:
         return lambda: torch.zeros_like(g), lambda: torch.zeros_like(g)
-    return lambda: g / b, lambda: -g * a / (b * b)
+    return lambda: g / b, lambda: -g * (a / b / b)
 
 
 @rule("rdiv")
 def rdiv(g: Any, a: Any, b: ForOther) -> Any:
     r"""$\bar a = -\bar y \odot b / a^2$, $\bar b = \bar y / a$: this is b / a, as Python writes 1 / x."""
-    return lambda: -g * b / (a * a), lambda: g / a
+    return lambda: -g * (b / a / a), lambda: g / a
 
 
 @rule("neg")
@@ -91,13 +91,13 @@ def hypot(g: Any, y: Any, a: Any, b: Any) -> Any:
 
 
 @rule("remainder")
-def remainder(g: Any, a: Any, b: Any) -> Any:
+def remainder(g: Any, a: ForOther, b: Any) -> Any:
     r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \lfloor a/b \rfloor$: the rest moves with a, less the whole parts."""
     return g, lambda: -g * torch.div(a, b, rounding_mode="floor")
 
 
 @rule("fmod")
-def fmod(g: Any, a: Any, b: Any) -> Any:
+def fmod(g: Any, a: ForOther, b: Any) -> Any:
     r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \text{trunc}(a/b)$: as remainder, but rounding towards zero."""
     return g, lambda: -g * torch.div(a, b, rounding_mode="trunc")
 

@@ -65,7 +65,7 @@ def roll(g: Any, x: Shape, shifts: Any, dims: Any = None) -> Any:
 
 
 @rule("cat")
-def cat(g: Any, tensors: Any, dim: int = 0) -> Any:
+def cat(g: Any, tensors: Shape, dim: int = 0) -> Any:
     r"""$\bar x_i = $ its stretch of $\bar y$: each piece gets back the part that it became."""
     ends = torch.tensor([one.shape[dim] if one.shape != (0,) else 0 for one in tensors]).cumsum(0).tolist()
     pieces = zip([0, *ends], ends, tensors)
@@ -73,7 +73,7 @@ def cat(g: Any, tensors: Any, dim: int = 0) -> Any:
 
 
 @rule("stack")
-def stack(g: Any, tensors: Any, dim: int = 0) -> Any:
+def stack(g: Any, tensors: Shape, dim: int = 0) -> Any:
     r"""$\bar x_i = \bar y_i$: each layer of the stack gets its own back."""
     return ([g.select(dim, place) for place in range(len(tensors))],)
 

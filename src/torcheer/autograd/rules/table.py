@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import torch
+
 from torcheer.errors import BadArgument
 from torcheer.history.formula import plain
 
@@ -113,6 +115,11 @@ def composite(*names: str) -> Callable[[Function], Function]:
         return function
 
     return enter
+
+
+def wide(x: Any) -> Any:
+    """Half precision as single: sums of many small numbers need the room."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 listeners: list[Callable[[], None]] = []  # whoever has looked names up and must look again

@@ -1,0 +1,83 @@
+"""What a node keeps of its arguments: of a traced tensor the node that made it, of anything else the thing itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from torcheer.autograd.inplace import refreshed
+from torcheer.autograd.nodes import Node, is_traced, reads_value, shows_written
+from torcheer.autograd.rules.table import FOR_OTHER, VALUE, Rule
+from torcheer.capture.trees import leaves
+from torcheer.errors import NotTraced
+
+HIDDEN = (
+    "this was computed where no recorder can look (TorchScript, or code that torch's own autograd has followed), so no "
+    "gradient can go back through it. Use the module it was scripted from, or wrap it in torch.no_grad()"
+)
+
+
+def keep_arguments(rule: Rule, args: Any) -> tuple[list[Any], list[Any], bool]:
+    """What to keep, torch's counts of writes to what the rule reads of it, and whether a gradient may come back."""
+    kept: list[Any] = []
+    versions: list[Any] = []
+    traced, reads = False, rule.reads
+    for place, arg in enumerate(args):
+        kind = arg.__class__
+        if kind is Parameter:  # a leaf, always
+            if reads[place] is VALUE:
+                versions.append((arg, arg._version))
+            traced = traced or arg.requires_grad
+            kept.append(arg)
+        elif kind is Tensor or isinstance(arg, Tensor):
+            one = keep(arg, reads[place], versions)
+            traced = traced or one is not arg or arg.requires_grad
+            kept.append(one)
+        elif (kind is tuple or kind is list) and leaves(arg):
+            kept.append(_keep_all(arg, reads[place], versions))
+            traced = traced or any(is_traced(tensor) for tensor in leaves(arg))
+        else:
+            kept.append(arg)
+    if traced and rule.has_partners:
+        _keep_partners(rule, args, kept, versions)
+    return kept, versions, traced
+
+
+def keep(tensor: Tensor, reads: int, versions: list[Any]) -> Any:
+    """The node that made a tensor, holding its value if that is read; or the tensor itself."""
+    node = getattr(tensor, "_torcheer", None)
+    if node.__class__ is not Node:
+        if not shows_written(tensor):
+            if reads is VALUE:
+                versions.append((tensor, tensor._version))
+            if tensor.requires_grad and not tensor.is_leaf:
+                raise NotTraced(HIDDEN)
+            return tensor
+        node = refreshed(tensor, None)
+    elif tensor._version != node.version:
+        node = refreshed(tensor, node)
+    if reads is VALUE and node.value is None:
+        node.keep(tensor)
+    return node
+
+
+def _keep_all(arg: Any, reads: int, versions: list[Any]) -> Any:
+    kept: list[Any] = []
+    for one in arg:
+        if isinstance(one, Tensor):
+            kept.append(keep(one, reads, versions))
+        else:
+            kept.append(_keep_all(one, reads, versions) if one.__class__ in (list, tuple) else one)
+    return tuple(kept) if arg.__class__ is tuple else kept
+
+
+def _keep_partners(rule: Rule, args: Any, kept: list[Any], versions: list[Any]) -> None:
+    """The values of factors whose partner wants a gradient."""
+    for place, one in enumerate(kept):
+        if rule.reads[place] is FOR_OTHER and isinstance(one, (Node, Tensor)) and reads_value(rule, kept, place):
+            if one.__class__ is not Node:
+                versions.append((one, one._version))
+            elif one.value is None:
+                one.keep(args[place])
