@@ -51,17 +51,25 @@ def convnet(norm: bool = False) -> nn.Module:
     return nn.Sequential(*block(1, 16), *block(16, 32), nn.Flatten(), nn.Linear(32 * 49, 10))
 
 
+def rows(count: int, width: int) -> Callable[[], Tensor]:
+    return lambda: torch.randn(count, width)
+
+
+def digits(count: int) -> Callable[[], Tensor]:
+    return lambda: images(count, 1, 28)
+
+
 CASES = {
-    "mlp": Case("MLP 4×(Linear 64 + ReLU), b32", lambda: mlp(64, 4), lambda: torch.randn(32, 64), labels(32, 10), 2, 200),
-    "mlp-wide": Case("MLP 3×(Linear 256 + ReLU), b64", lambda: mlp(256, 3), lambda: torch.randn(64, 256), labels(64, 10), 2),
-    "convnet": Case("convnet, 2×(conv 5×5, ReLU, pool), b32", convnet, lambda: images(32, 1, 28), labels(32, 10), 2, 40),
-    "lenet": Case("LeNet, b32", LeNet, lambda: images(32, 1, 28), labels(32, 10), 2),
-    "convnet-norm": Case("the convnet with batch_norm", lambda: convnet(True), lambda: images(32, 1, 28), labels(32, 10), None, 30),
+    "mlp": Case("MLP 4×(Linear 64 + ReLU), b32", lambda: mlp(64, 4), rows(32, 64), labels(32, 10), 2, 200),
+    "mlp-wide": Case("MLP 3×(Linear 256 + ReLU), b64", lambda: mlp(256, 3), rows(64, 256), labels(64, 10), 2),
+    "convnet": Case("convnet, 2×(conv 5×5, ReLU, pool), b32", convnet, digits(32), labels(32, 10), 2, 40),
+    "lenet": Case("LeNet, b32", LeNet, digits(32), labels(32, 10), 2),
+    "convnet-norm": Case("the convnet with batch_norm", lambda: convnet(True), digits(32), labels(32, 10), None, 30),
     "resnet": Case("ResNet block, b32", ResNetBlock, lambda: images(32, 4, 16), labels(32, 3)),
     "lstm": Case("2-layer LSTM, 7 steps, b16", Recurrent, lambda: torch.randn(16, 7, 5), labels(16, 3)),
     "gpt": Case("GPT, 2 layers of 16, 12 tokens, b2", GPT, lambda: labels(24, 17).view(2, 12), labels(24, 17)),
     "alexnet": Case("AlexNet, 96×96, b2", AlexNet, lambda: images(2, 3, 96), labels(2, 10), None, 5),
-}  # fmt: skip
+}
 
 
 def main() -> None:

@@ -15,9 +15,10 @@ ROOM = Path(torcheer.autograd.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
 HEAD = """# Every rule
 
-Written from the docstrings in `src/torcheer/autograd/rules` and `composites` by `pytest tests/test_autograd_docs.py --overwrite`.
-$y$ is the result of an operation, $\\bar y$ the gradient that arrives at it, $\\bar x$ the one that goes on to $x$; $\\odot$ multiplies element by
-element, $[\\,\\cdot\\,]$ is 1 where true. [autograd.md](autograd.md) tells the story.
+Written from the docstrings of `src/torcheer/autograd/rules` and `composites`, by
+`pytest tests/test_autograd_docs.py --overwrite`. $y$ is the result of an operation, $\\bar y$ the gradient that arrives
+at it, $\\bar x$ the one that goes on to $x$; $\\odot$ multiplies element by element, $[\\,\\cdot\\,]$ is 1 where true.
+[autograd.md](autograd.md) tells the story.
 """
 
 

@@ -17,7 +17,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 from torch.utils.checkpoint import checkpoint
 
 from torcheer import autograd
-from torcheer.errors import BadArgument, GraphFreed, LeafWritten, MissingRule, NotTraced, RuleMistake, SavedValueChanged
+from torcheer.errors import BadArgument, GraphFreed, LeafWritten, MissingRule, NotTraced, SavedValueChanged
 
 
 def leaf(*shape: int, seed: int = 0) -> Tensor:

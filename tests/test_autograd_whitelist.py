@@ -22,6 +22,7 @@ AUTOGRAD = {
     "borrow.py": "asks torch where the user said borrow=True",
     "functions.py": "runs users' own Functions",
     "gradcheck.py": "compares with torch",
+    "rest.py": "listens to the end of an optimizer's step",
     "specials.py": "answers in torch's place",
 }
 GROUPS = [

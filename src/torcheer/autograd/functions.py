@@ -32,7 +32,7 @@ def start(tape: Any) -> None:
     with _lock:
         _tapes.setdefault(threading.get_ident(), []).append(tape)
         Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
-        torch._C.ScriptFunction.__call__ = _scripted
+        torch._C.ScriptFunction.__call__ = _scripted  # type: ignore[method-assign, assignment]
 
 
 def stop(tape: Any) -> None:
@@ -45,7 +45,7 @@ def stop(tape: Any) -> None:
                 del _tapes[thread]
         if not _tapes:
             Function.apply = _original  # type: ignore[method-assign]
-            torch._C.ScriptFunction.__call__ = _script_call
+            torch._C.ScriptFunction.__call__ = _script_call  # type: ignore[method-assign]
 
 
 def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:

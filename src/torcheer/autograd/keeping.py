@@ -77,7 +77,7 @@ def _keep_partners(rule: Rule, args: Any, kept: list[Any], versions: list[Any]) 
     """The values of factors whose partner wants a gradient."""
     for place, one in enumerate(kept):
         if rule.reads[place] is FOR_OTHER and isinstance(one, (Node, Tensor)) and reads_value(rule, kept, place):
-            if one.__class__ is not Node:
+            if isinstance(one, Tensor):
                 versions.append((one, one._version))
             elif one.value is None:
                 one.keep(args[place])

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 from torcheer.autograd import functions, rest
