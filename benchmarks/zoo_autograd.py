@@ -1,4 +1,4 @@
-"""`make zoo-autograd`: one backward pass of every model we can get, on our backward and on torch's, in double precision.
+"""`make zoo-autograd`: one backward pass of every model we can get, on ours and on torch's, in double precision.
 
     python benchmarks/zoo_autograd.py [--only 'timm/*'] [--secs 600] [--seed 0]
 
