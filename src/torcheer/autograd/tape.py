@@ -10,7 +10,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -187,9 +187,12 @@ class Tape(TorchFunctionMode):
         modules.watch(self._around)
         functions.start(self)
         rest.start()
+        self._uncompiled = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+        self._uncompiled.__enter__()
         return super().__enter__()  # type: ignore[no-any-return]
 
     def __exit__(self, *problem: Any) -> None:
+        self._uncompiled.__exit__(*problem)
         rest.stop()
         super().__exit__(*problem)
         functions.stop(self)
