@@ -16,7 +16,8 @@ def layer_norm(
 ) -> Any:
     r"""$(x - \mu) / \sqrt{\sigma^2 + \varepsilon} \odot w + b$: each sample by itself, over the last axes."""
     axes = tuple(range(-len(normalized_shape), 0))
-    centred = wide(x) - wide(x).mean(axes, keepdim=True)
+    wider = wide(x.contiguous())  # as torch returns it
+    centred = wider - wider.mean(axes, keepdim=True)
     y = centred * torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
     return _scaled(y, weight, bias).to(x.dtype)
 
