@@ -11,6 +11,7 @@ from alexnet import AlexNet
 from torch import Tensor, nn
 
 import torcheer as tl
+from torcheer import autograd
 from torcheer.drawing import Drawing
 
 
@@ -150,6 +151,27 @@ def broken() -> Drawing:
     raise AssertionError("it should have failed")
 
 
+def backward_of(model: nn.Module, x: Tensor, depth: int | str | None = None) -> Drawing:
+    """Forward and backward of a loss; the weights are simple numbers, so that the loss is the same everywhere."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.5)
+    with autograd.record():
+        loss = model(x).square().mean()
+        return tl.draw(loss, depth=depth)
+
+
+class Residual(nn.Module):
+    """x + f(x): gradients part and meet again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.inner(x)
+
+
 def picture(size: int) -> Tensor:
     """A random image."""
     return torch.rand(1, 3, size, size)
@@ -174,6 +196,8 @@ GALLERY: dict[str, Callable[[], Drawing]] = {
     "tuning": lambda: tl.draw(Tuning(), torch.zeros(1, 12, dtype=torch.long)),
     "flops-dark": lambda: tl.draw(AlexNet(), picture(224), colour_by="flops", style="dark"),
     "stopped": broken,
+    "backward": lambda: backward_of(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2), depth="all"),
+    "backward-folded": lambda: backward_of(nn.Sequential(*[Residual() for _ in range(3)]), torch.ones(1, 4)),
 }
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from torch.nn import Parameter
 
 from torcheer.autograd.inplace import refreshed
 from torcheer.autograd.nodes import Node, is_traced, reads_value, shows_written
-from torcheer.autograd.rules.table import FOR_OTHER, VALUE, Rule
+from torcheer.autograd.rules.table import VALUE, Rule
 from torcheer.capture.trees import leaves
 from torcheer.errors import NotTraced
 
@@ -40,7 +40,7 @@ def keep_arguments(rule: Rule, args: Any) -> tuple[list[Any], list[Any], bool]:
             traced = traced or any(is_traced(tensor) for tensor in leaves(arg))
         else:
             kept.append(arg)
-    if traced and rule.has_partners:
+    if traced and rule.partners:
         _keep_partners(rule, args, kept, versions)
     return kept, versions, traced
 
@@ -74,9 +74,10 @@ def _keep_all(arg: Any, reads: int, versions: list[Any]) -> Any:
 
 
 def _keep_partners(rule: Rule, args: Any, kept: list[Any], versions: list[Any]) -> None:
-    """The values of factors whose partner wants a gradient."""
-    for place, one in enumerate(kept):
-        if rule.reads[place] is FOR_OTHER and isinstance(one, (Node, Tensor)) and reads_value(rule, kept, place):
+    """The values of factors whose partners want a gradient."""
+    for place in rule.partners:
+        one = kept[place] if place < len(kept) else None
+        if isinstance(one, (Node, Tensor)) and reads_value(rule, kept, place):
             if isinstance(one, Tensor):
                 versions.append((one, one._version))
             elif one.value is None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import FOR_OTHER, VALUE, Rule
+from torcheer.autograd.rules.table import VALUE, Rule
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 _order = count(1)  # creation order is a topological order: what an operation reads was there before it
@@ -114,11 +114,11 @@ def parents_of(args: Any) -> Iterator[Node | Tensor]:
 
 
 def reads_value(rule: Rule, args: Any, place: int) -> bool:
-    """Whether a rule reads the value of an argument, given which of the others want a gradient."""
-    reads = rule.reads[place]
-    if reads is not FOR_OTHER:
-        return reads is VALUE
-    return any(True for _ in parents_of(arg for other, arg in enumerate(args) if other != place))
+    """Whether a rule reads the value of an argument, given which others want a gradient."""
+    partner = rule.partners.get(place)
+    if partner is None:
+        return rule.reads[place] is VALUE
+    return any(True for _ in parents_of(args[partner : partner + 1]))
 
 
 def node_of(tensor: Any) -> Node | None:

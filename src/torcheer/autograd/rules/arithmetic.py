@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torcheer.autograd.rules.table import ForOther, Shape, rule
+from torcheer.autograd.rules.table import Shape, rule
 
 
 @rule("add")
@@ -28,22 +28,22 @@ def rsub(g: Any, a: Shape, b: Shape, alpha: Any = 1) -> Any:
     return lambda: g * -alpha, g
 
 
-@rule("mul")
-def mul(g: Any, a: ForOther, b: ForOther) -> Any:
+@rule("mul", kept={"a": "b", "b": "a"})
+def mul(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar y \odot b$, $\bar b = \bar y \odot a$: each factor is scaled by the other one."""
     return lambda: g * b, lambda: g * a
 
 
-@rule("div")
-def div(g: Any, a: ForOther, b: Any, rounding_mode: Any = None) -> Any:
+@rule("div", kept={"a": "b"})
+def div(g: Any, a: Any, b: Any, rounding_mode: Any = None) -> Any:
     r"""$\bar a = \bar y / b$, $\bar b = -\bar y \odot a / b^2$: a rounded quotient is flat and sends nothing."""
     if rounding_mode is not None:
         return lambda: torch.zeros_like(g), lambda: torch.zeros_like(g)
     return lambda: g / b, lambda: -g * (a / b / b)
 
 
-@rule("rdiv")
-def rdiv(g: Any, a: Any, b: ForOther) -> Any:
+@rule("rdiv", kept={"b": "a"})
+def rdiv(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = -\bar y \odot b / a^2$, $\bar b = \bar y / a$: this is b / a, as Python writes 1 / x."""
     return lambda: -g * (b / a / a), lambda: g / a
 
@@ -84,20 +84,20 @@ def atan2(g: Any, a: Any, b: Any) -> Any:
     return lambda: g * b / square, lambda: -g * a / square
 
 
-@rule("hypot")
+@rule("hypot", kept={"a": "a", "b": "b"})
 def hypot(g: Any, y: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar y\,a / y$, $\bar b = \bar y\,b / y$: the long side grows by each short one's share."""
     return lambda: g * (a / y), lambda: g * (b / y)
 
 
-@rule("remainder")
-def remainder(g: Any, a: ForOther, b: Any) -> Any:
+@rule("remainder", kept={"a": "b", "b": "b"})
+def remainder(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \lfloor a/b \rfloor$: the rest moves with a, less the whole parts."""
     return g, lambda: -g * torch.div(a, b, rounding_mode="floor")
 
 
-@rule("fmod")
-def fmod(g: Any, a: ForOther, b: Any) -> Any:
+@rule("fmod", kept={"a": "b", "b": "b"})
+def fmod(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \text{trunc}(a/b)$: as remainder, but rounding towards zero."""
     return g, lambda: -g * torch.div(a, b, rounding_mode="trunc")
 

@@ -8,26 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import rule
+from torcheer.autograd.rules.table import Shape, rule
 
 FORWARD = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}
 
 
-@rule("conv1d", "conv2d", "conv3d")
+@rule("conv1d", "conv2d", "conv3d", kept={"x": "weight", "weight": "x"})
 def conv(
-    g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
+    g: Any, x: Any, weight: Any, bias: Shape = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1,
+) -> Any:  # fmt: skip
     r"""$\bar X = W^\top \star \bar Y$, $\bar W = X \star \bar Y$, $\bar b = \sum \bar Y$: each pixel goes back along
     the paths it came by, and a weight meets every pixel it touched."""
     how = Geometry(x, weight, stride, padding, dilation, groups)
     return lambda: how.to_input(g), lambda: how.to_weight(g), lambda: g.sum(how.all_but_channels)
 
 
-@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+@rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", kept={"x": "weight", "weight": "x"})
 def conv_transpose(
-    g: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
+    g: Any, x: Any, weight: Any, bias: Shape = None, stride: Any = 1, padding: Any = 0,
+    output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
     r"""$\bar X = W \star \bar Y$, $\bar W = \bar Y \star X$, $\bar b = \sum \bar Y$: the backward of a convolution, run
     forward, has the convolution as its backward."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from torcheer.autograd.rules.table import ForOther, Shape, rule
+from torcheer.autograd.rules.table import Shape, rule
 
 
-@rule("matmul", "mm", "bmm", "mv", "dot", "vdot")
-def matmul(g: Any, a: ForOther, b: ForOther) -> Any:
+@rule("matmul", "mm", "bmm", "mv", "dot", "vdot", kept={"a": "b", "b": "a"})
+def matmul(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar A = \bar Y B^\top$, $\bar B = A^\top \bar Y$: the shapes allow no other order."""
     if a.dim() == 1 and b.dim() == 1:
         return lambda: g * b, lambda: g * a
@@ -21,14 +21,14 @@ def matmul(g: Any, a: ForOther, b: ForOther) -> Any:
     return lambda: g @ b.mT, lambda: a.mT @ g
 
 
-@rule("rmatmul")
-def rmatmul(g: Any, a: ForOther, b: ForOther) -> Any:
+@rule("rmatmul", kept={"a": "b", "b": "a"})
+def rmatmul(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar B = \bar Y A^\top$, $\bar A = B^\top \bar Y$: this is b @ a, as Python asks the right side."""
     return matmul(g, b, a)[::-1]
 
 
-@rule("linear")
-def linear(g: Any, x: ForOther, weight: ForOther, bias: Shape = None) -> Any:
+@rule("linear", kept={"x": "weight", "weight": "x"})
+def linear(g: Any, x: Any, weight: Any, bias: Shape = None) -> Any:
     r"""$\bar X = \bar Y W$, $\bar W = \bar Y^\top X$, $\bar b = \sum \bar Y$: every row adds to the weights."""
     count = g.shape[:-1].numel()
     rows = g.reshape(count, g.shape[-1])
@@ -36,7 +36,7 @@ def linear(g: Any, x: ForOther, weight: ForOther, bias: Shape = None) -> Any:
     return lambda: g @ weight, to_weight, lambda: rows.sum(0)
 
 
-@rule("outer", "ger")
-def outer(g: Any, a: ForOther, b: ForOther) -> Any:
+@rule("outer", "ger", kept={"a": "b", "b": "a"})
+def outer(g: Any, a: Any, b: Any) -> Any:
     r"""$\bar a = \bar Y b$, $\bar b = \bar Y^\top a$: entry ij is $a_i b_j$."""
     return lambda: g @ b, lambda: g.t() @ a

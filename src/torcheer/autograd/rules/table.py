@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -18,19 +18,13 @@ _MOST = 64  # arguments of one call
 
 if TYPE_CHECKING:
     Shape: TypeAlias = Any
-    ForOther: TypeAlias = Any
 else:
 
     class Shape:
         """Annotates an argument of which a rule reads the shape, dtype or device only: no value is kept for it."""
 
-    class ForOther:
-        """Annotates a factor whose value a rule reads for the gradients of other arguments only: where none of them
-        wants one, no value is kept for it."""
 
-
-NOTHING, VALUE, FOR_OTHER = range(3)
-_READS: dict[Any, int] = {Shape: NOTHING, "Shape": NOTHING, ForOther: FOR_OTHER, "ForOther": FOR_OTHER}
+NOTHING, VALUE, PARTNER = range(3)  # what a rule reads of an argument; PARTNER: its value, where another asks
 
 
 class Rule:
@@ -41,18 +35,20 @@ class Rule:
         "defaults",
         "formula",
         "function",
-        "has_partners",
         "name",
         "names",
         "open",
         "parameters",
+        "partners",
         "reads",
         "reads_result",
         "rest",
         "why",
     )
 
-    def __init__(self, name: str, function: Function, borrowed: bool = False) -> None:
+    def __init__(
+        self, name: str, function: Function, borrowed: bool = False, kept: Mapping[str, str] | None = None
+    ) -> None:
         self.name, self.function, self.borrowed = name, function, borrowed
         self.formula, self.why = parse(function.__doc__ or "")
         given = list(inspect.signature(function).parameters.values())[1:]
@@ -65,8 +61,11 @@ class Rule:
         self.open = any(one.kind is one.VAR_KEYWORD for one in given)  # it takes any setting
         rest = [one for one in given if one.kind is one.VAR_POSITIONAL]
         self.rest = rest[0].name if rest else None  # "dims" of `*dims`
-        reads = [_READS.get(one.annotation, VALUE) for one in (*places, *rest * _MOST)]
-        self.has_partners = FOR_OTHER in reads
+        reads = [NOTHING if one.annotation in (Shape, "Shape") else VALUE for one in (*places, *rest * _MOST)]
+        index = self.parameters.index
+        self.partners = {index(one): index(other) for one, other in (kept or {}).items()}
+        for place in self.partners:
+            reads[place] = PARTNER
         self.reads = (*reads, *(NOTHING,) * _MOST)  # what the rule reads of each argument
 
     def place_of(self, name: str, other: int = -1) -> int:
@@ -83,20 +82,23 @@ RULES: dict[str, Rule] = {}
 COMPOSITES: dict[str, Function] = {}
 
 
-def rule(*names: str) -> Callable[[Function], Function]:
+def rule(*names: str, kept: Mapping[str, str] | None = None) -> Callable[[Function], Function]:
     """Say how gradients go back through an operation: `@rule("tanh")` above `def tanh(g, y, x)`.
 
     The function is given the gradient `g` of the result, the result where its second parameter is named `y`, then the
     operation's own arguments; it returns one gradient per argument, in order, None where there is none. A lambda in
     its place is only asked when that gradient is wanted. Shapes that were broadcast are summed by the engine. It
     should be written in operations that have rules: then gradients of gradients come by themselves.
+
+    Values are kept in memory for what a rule reads. `x: Shape` says that it reads no more than the shape; `kept={"a":
+    "b"}` that it reads the value of a only for the gradient of b.
     """
     _check(names, "rule")
 
     def enter(function: Function) -> Function:
         for name in names:
             COMPOSITES.pop(name, None)
-            RULES[name] = Rule(name, function)
+            RULES[name] = Rule(name, function, kept=kept)
         changed()
         return function
 
