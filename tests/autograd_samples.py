@@ -125,7 +125,7 @@ SAMPLES: dict[str, list[Sample]] = {
     "type_as": [S(lambda a, b: a.type_as(b), x(2, 3), exactly(1.0))],
     **{name: [S(getattr(torch.Tensor, name), x(2, 3))] for name in "float half bfloat16".split()},
     "_to_copy": [S(lambda a: aten._to_copy(a, dtype=torch.float32), x(2, 3))],
-    "cuda": [S(lambda a: a.cuda() if torch.cuda.is_available() else a * 1, x(2))],
+    "cuda": [S(lambda a: a.cuda().cpu() if torch.cuda.is_available() else a * 1, x(2))],
 
     # Bends
     "relu": [S(torch.relu, x(2, 3)), S(F.relu, x(2, 3).t), S(lambda a: F.relu(a * 1, inplace=True), x(3))],

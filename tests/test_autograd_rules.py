@@ -22,7 +22,7 @@ from torcheer.capture.trees import leaves
 NAMES = [*RULES, *COMPOSITES]
 
 # Torch rounds their constants to single precision.
-INEXACT = {"hardsigmoid", "rrelu", "hardswish", "leaky_relu", "celu", "elu", "selu", "binary_cross_entropy"}
+INEXACT = {"hardsigmoid", "rrelu", "hardswish", "celu", "elu", "selu"}
 # At ties torch loses a part of scatter_reduce's gradient, at zero it has none for Poisson counts; a matrix that has no
 # inverse is an error here.
 AT_EDGES = {
@@ -66,6 +66,15 @@ def gradients(call: Any, tensors: list[Tensor], twice: bool = False) -> list[Ten
         live, weights = [list(one) for one in zip(*mixed)] if mixed else ([], [])
         first = torch.autograd.grad(live, tensors, weights, allow_unused=True) if live else (None,) * len(tensors)
     return [torch.zeros_like(one) if found is None else found for one, found in zip(tensors, first)]
+
+
+def torchs(call: Any, tensors: list[Tensor], twice: bool = False) -> list[Tensor]:
+    try:
+        return gradients(call, tensors, twice)
+    except RuntimeError as error:
+        if "derivative for" in str(error) and "not implemented" in str(error):
+            pytest.skip(f"this torch has none: {error}")
+        raise
 
 
 def ours(call: Any, tensors: list[Tensor], twice: bool = False) -> list[Tensor]:
@@ -124,7 +133,7 @@ def test_values_and_first_order_equal_torchs(name: str) -> None:
         expected = leaves(call(*tensors))
         assert_equal([one.detach() for one in leaves(result)], [one.detach() for one in expected], 1e-12)
         coarse = any(one.is_floating_point() and one.dtype != torch.float64 for one in expected)
-        assert_equal(ours(call, tensors), gradients(call, tensors), 1e-3 if coarse else tolerance(name))
+        assert_equal(ours(call, tensors), torchs(call, tensors), 1e-3 if coarse else tolerance(name))
     assert name in met or name in SAME, "the samples do not run what they are samples of"
 
 
@@ -166,7 +175,7 @@ def test_first_order_equals_torchs_at_ties_zeros_and_ones_too(name: str) -> None
             tensors, call = sample.made()
             tensors = [edge(one.detach()).requires_grad_() for one in tensors]
             try:
-                theirs = gradients(call, tensors)
+                theirs = torchs(call, tensors)
             except RuntimeError:
                 continue  # a matrix of zeros has no inverse
             assert_equal(ours(call, tensors), theirs, max(tolerance(name), 1e-9))
@@ -176,7 +185,7 @@ def test_first_order_equals_torchs_at_ties_zeros_and_ones_too(name: str) -> None
 def test_second_order_equals_torchs(name: str) -> None:
     for sample in SAMPLES[name]:
         tensors, call = sample.made()
-        assert_equal(ours(call, tensors, True), gradients(call, tensors, True), tolerance(name) * 10)
+        assert_equal(ours(call, tensors, True), torchs(call, tensors, True), tolerance(name) * 10)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -223,7 +232,7 @@ def dot(left: list[Tensor], right: list[Tensor]) -> float:
 def test_a_gradient_has_the_type_and_shape_of_what_it_belongs_to(name: str, dtype: torch.dtype) -> None:
     tensors, call = SAMPLES[name][0].made(dtype)
     try:
-        theirs = gradients(call, tensors)
+        theirs = torchs(call, tensors)
     except RuntimeError:
         pytest.skip(f"torch has no {name} for {dtype}")
     assert_equal(ours(call, tensors), theirs, 1e-4 if dtype is torch.float32 else 0.2)

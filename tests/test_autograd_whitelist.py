@@ -124,6 +124,9 @@ def _rewritten(request):
         LIST.write_text(written(list(used())))
 
 
+@pytest.mark.skipif(
+    not torch.__version__.startswith("2.13"), reason="what a Tensor has differs from version to version"
+)
 def test_nothing_is_used_that_is_not_listed():
     known = set(listed())
     assert {name: places for name, places in used().items() if name not in known} == {}
