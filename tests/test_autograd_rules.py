@@ -22,7 +22,7 @@ from torcheer.capture.trees import leaves
 NAMES = [*RULES, *COMPOSITES]
 
 # Torch rounds their constants to single precision.
-INEXACT = {"hardsigmoid", "rrelu", "hardswish", "celu", "elu", "selu"}
+INEXACT = {"hardsigmoid", "rrelu", "hardswish", "celu", "elu", "selu", "binary_cross_entropy"}
 # At ties torch loses a part of scatter_reduce's gradient, at zero it has none for Poisson counts; a matrix that has no
 # inverse is an error here.
 AT_EDGES = {
