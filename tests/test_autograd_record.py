@@ -12,27 +12,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from autograd_checks import assert_same_gradients, leaf
 from torch import Tensor, nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
-from torch.utils.checkpoint import checkpoint
 
 from torcheer import autograd
-from torcheer.errors import BadArgument, GraphFreed, LeafWritten, MissingRule, NotTraced, SavedValueChanged
-
-
-def leaf(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
-
-
-def both(function: Any, *shapes: tuple[int, ...]) -> None:
-    """Our gradients of a function of leaves equal torch's."""
-    ours = [leaf(*shape, seed=seed) for seed, shape in enumerate(shapes)]
-    theirs = [one.detach().clone().requires_grad_() for one in ours]
-    function(*theirs).backward()
-    with autograd.record():
-        function(*ours).backward()
-    for mine, other in zip(ours, theirs):
-        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-12, atol=1e-12)
+from torcheer.errors import BadArgument, GraphFreed, NotTraced
 
 
 def small_net() -> nn.Module:
@@ -110,19 +95,19 @@ def test_another_thread_is_left_alone() -> None:
 
 
 def test_a_tensor_used_twice_gets_both_gradients() -> None:
-    both(lambda a: (a.exp() * a.sin() + a).sum(), (3, 2))
+    assert_same_gradients(lambda a: (a.exp() * a.sin() + a).sum(), (3, 2))
 
 
 def test_doubling_twice_needs_an_order_and_not_recursion() -> None:
-    both(lambda a: ((a + a) + (a + a)).sum(), (1,))
+    assert_same_gradients(lambda a: ((a + a) + (a + a)).sum(), (1,))
 
 
 def test_a_layer_used_twice_gets_both_gradients() -> None:
-    both(lambda x, w: F.linear(torch.tanh(F.linear(x, w)), w).square().sum(), (2, 3), (3, 3))
+    assert_same_gradients(lambda x, w: F.linear(torch.tanh(F.linear(x, w)), w).square().sum(), (2, 3), (3, 3))
 
 
 def test_broadcasting_is_summed() -> None:
-    both(lambda a, b: (a * b + b).sum(), (4, 1, 3), (2, 1))
+    assert_same_gradients(lambda a, b: (a * b + b).sum(), (4, 1, 3), (2, 1))
 
 
 def test_a_chain_of_twenty_thousand_operations_needs_no_recursion() -> None:
@@ -195,7 +180,7 @@ def test_backward_from_many_numbers_says_what_to_do() -> None:
 
 
 def test_a_gradient_to_start_with_may_be_given() -> None:
-    both(lambda a: _WithGradient(a * a), (3,))
+    assert_same_gradients(lambda a: _WithGradient(a * a), (3,))
 
 
 class _WithGradient:
@@ -238,7 +223,7 @@ def test_inference_mode_records_nothing() -> None:
 
 
 def test_detach_cuts_the_way_back() -> None:
-    both(lambda a: (a * a.detach()).sum(), (3,))
+    assert_same_gradients(lambda a: (a * a.detach()).sum(), (3,))
 
 
 def test_what_asks_for_no_gradient_gets_none() -> None:
@@ -246,94 +231,6 @@ def test_what_asks_for_no_gradient_gets_none() -> None:
     with autograd.record():
         (x * frozen).sum().backward()
     assert frozen.grad is None
-
-
-# Writing in place
-
-
-def in_place(a: Tensor, b: Tensor) -> Tensor:
-    h = a * 1
-    e = h.exp()  # its rule reads its own result
-    s = h * b  # its rule reads h
-    h += b
-    h[0] = b[1]
-    row = h[1]
-    row *= 2
-    h[:, 1:].clamp_(max=1.0)
-    return (h * e + s + row).sum()
-
-
-def test_in_place_code_means_what_it_means_written_functionally() -> None:
-    def functional(a: Tensor, b: Tensor) -> Tensor:
-        h = a * 1
-        e, s = h.exp(), h * b
-        h = h + b
-        h = torch.stack([b[1], h[1] * 2])
-        h = torch.cat([h[:, :1], h[:, 1:].clamp(max=1.0)], 1)
-        return (h * e + s + h[1]).sum()
-
-    ours, theirs = (leaf(2, 3, seed=1), leaf(2, 3, seed=2)), (leaf(2, 3, seed=1), leaf(2, 3, seed=2))
-    functional(*theirs).backward()
-    with autograd.record():
-        in_place(*ours).backward()
-    for mine, other in zip(ours, theirs):
-        torch.testing.assert_close(mine.grad, other.grad)
-
-
-def test_a_view_taken_before_a_write_sees_it() -> None:
-    def function(x: Tensor) -> Tensor:
-        buffer = torch.zeros(3, dtype=torch.float64)
-        view = buffer[1:]
-        buffer[1] = x.sum()
-        return (view * view).sum()
-
-    both(function, (2,))
-
-
-def test_filling_a_buffer_step_by_step_is_traced() -> None:
-    def function(x: Tensor) -> Tensor:
-        out = torch.zeros(4, 2, dtype=torch.float64)
-        for step in range(4):
-            out[step] = x * step
-        return out.square().sum()
-
-    both(function, (2,))
-
-
-def test_a_value_that_is_overwritten_with_zeros_sends_nothing() -> None:
-    def function(x: Tensor) -> Tensor:
-        h = x * 2
-        y = h * h
-        h.zero_()
-        return (y + h).sum()
-
-    x = leaf(3)
-    with autograd.record():
-        function(x).backward()
-    torch.testing.assert_close(x.grad, 8 * x.detach())
-
-
-def test_inplace_modules_train_as_the_others() -> None:
-    def function(x: Tensor) -> Tensor:
-        h = nn.ReLU(inplace=True)(x * 2)
-        h = F.dropout(h, 0.0, inplace=True)
-        return F.leaky_relu_(h - 0.5, 0.1).sum()
-
-    both(function, (5,))
-
-
-def test_writing_to_a_leaf_says_what_to_do() -> None:
-    with autograd.record(), pytest.raises(LeafWritten, match=r"x = x \+"):
-        leaf(2).add_(1)
-
-
-def test_a_constant_that_was_changed_before_backward_is_noticed() -> None:
-    x, mask = leaf(2), torch.ones(2, dtype=torch.float64)
-    with autograd.record():
-        y = (x * mask).sum()
-        mask.zero_()
-        with pytest.raises(SavedValueChanged, match="changed between"):
-            y.backward()
 
 
 # Hooks
@@ -411,186 +308,6 @@ def test_autocast_casts_are_recorded() -> None:
 def test_complex_results_are_refused() -> None:
     with autograd.record(), pytest.raises(BadArgument, match="real numbers"):
         leaf(2) * 1j
-
-
-# Rules that are missing, borrowed, added
-
-
-def test_a_missing_rule_names_the_operation_the_line_and_the_way_out() -> None:
-    with autograd.record(), pytest.raises(MissingRule) as problem:
-        torch.linalg.eigvalsh(leaf(3, 3) * 1)  # this very line
-    text = str(problem.value)
-    assert "eigvalsh" in text and "# this very line" in text and "test_autograd_record.py" in text
-    assert '@autograd.rule("' in text and "def " in text and "return" in text and "borrow=True" in text
-
-
-def test_a_borrowed_rule_gives_torchs_gradient_and_is_marked() -> None:
-    x, other = leaf(3, 3, seed=4), leaf(3, 3, seed=4)
-    torch.linalg.eigvalsh(other @ other.T).sum().backward()
-    with autograd.record(borrow=True):
-        y = torch.linalg.eigvalsh(x @ x.T).sum()
-        assert [step.name for step in autograd.explain(y) if step.borrowed] == ["linalg_eigvalsh"]
-        y.backward()
-    torch.testing.assert_close(x.grad, other.grad)
-
-
-def test_several_results_are_borrowed_together() -> None:
-    x, other = leaf(3, 2, seed=4), leaf(3, 2, seed=4)
-
-    def function(a: Tensor) -> Tensor:
-        q, r = torch.linalg.qr(a * 1)
-        return (q * 2).sum() + r.square().sum()
-
-    function(other).backward()
-    with autograd.record(borrow=True):
-        function(x).backward()
-    torch.testing.assert_close(x.grad, other.grad)
-
-
-def test_a_user_adds_a_rule_and_a_composite(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.autograd.rules.table import COMPOSITES, RULES, changed
-
-    rules, composites = dict(RULES), dict(COMPOSITES)
-    try:
-
-        @autograd.rule("trace")
-        def trace(g: Any, x: autograd.Shape) -> Any:
-            r"""$\bar x = \bar y\,I$: only the diagonal was summed."""
-            return g * torch.eye(*x.shape, dtype=g.dtype)
-
-        @autograd.composite("i0")
-        def i0(x: Tensor) -> Tensor:
-            return x * 3
-
-        x = leaf(2, 2)
-        with autograd.record():
-            (x.trace() * 2 + torch.i0(x).sum()).backward()
-        assert torch.equal(x.grad, 2 * torch.eye(2, dtype=torch.float64) + 3)
-    finally:
-        RULES.clear()
-        RULES.update(rules)
-        COMPOSITES.clear()
-        COMPOSITES.update(composites)
-        changed()
-
-
-class Straight(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        ctx.scale = scale
-        ctx.save_for_backward(x)
-        return x.round(), x * x
-
-    @staticmethod
-    def backward(ctx: Any, one: Tensor, two: Tensor) -> Any:
-        (x,) = ctx.saved_tensors
-        return one * ctx.scale + two * 2 * x, None
-
-
-def test_a_custom_function_keeps_its_own_backward() -> None:
-    both(lambda a: sum(part.sum() for part in Straight.apply(a * 2, 5.0)), (4,))
-
-
-class Exponential(torch.autograd.Function):
-    @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.exp()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Tensor:
-        return g * ctx.saved_tensors[0]
-
-
-def test_a_custom_function_can_be_differentiated_twice() -> None:
-    def function(x: Tensor) -> Tensor:
-        (slope,) = torch.autograd.grad(Exponential.apply(x * 2).sum(), x, create_graph=True)
-        return (slope * slope).sum()
-
-    both(function, (3,))
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-def test_checkpoints_work(reentrant: bool) -> None:
-    both(lambda x, w: checkpoint(lambda x: torch.tanh(x @ w), x * 1, use_reentrant=reentrant).sum(), (2, 3), (3, 3))
-
-
-# Where nothing can be seen
-
-
-def test_a_scripted_module_is_refused() -> None:
-    scripted = torch.jit.script(nn.Linear(2, 2))
-    with autograd.record(), pytest.raises(NotTraced, match="TorchScript"):
-        scripted(torch.randn(1, 2))
-
-
-def test_a_result_of_torchs_own_autograd_is_refused() -> None:
-    y = leaf(2) * 2
-    with autograd.record(), pytest.raises(NotTraced, match="no recorder can look"):
-        y * 2
-
-
-def test_a_transform_of_traced_tensors_is_refused_and_of_others_let_be() -> None:
-    with autograd.record():
-        x = leaf(3) * 1
-        with pytest.raises(NotTraced, match="vmap"):
-            torch.vmap(lambda row: row * 2)(x)
-        assert torch.equal(torch.func.grad(lambda x: (x * x).sum())(torch.ones(2)), torch.full((2,), 2.0))
-
-
-def test_compiled_code_runs_as_the_python_it_was_made_from() -> None:
-    def never(graph: Any, inputs: Any) -> Any:
-        raise AssertionError("it was compiled")
-
-    x = leaf(3)
-    with autograd.record():
-        torch.compile(lambda x: x.tanh().sum(), backend=never)(x).backward()
-    torch.testing.assert_close(x.grad, 1 - x.detach().tanh() ** 2)
-
-
-# Higher orders
-
-
-def test_a_gradient_penalty_trains() -> None:
-    def function(x: Tensor, w: Tensor) -> Tensor:
-        y = torch.tanh(x @ w).sum()
-        (slope,) = torch.autograd.grad(y, x, create_graph=True)
-        return slope.square().sum() + y
-
-    both(function, (2, 3), (3, 3))
-
-
-def test_hessian_and_jvp_equal_torchs() -> None:
-    x, v = leaf(4).detach(), leaf(4, seed=1).detach()
-
-    def function(x: Tensor) -> Tensor:
-        return (x.sin() * x.prod()).sum() + (x * x).sum().sqrt()
-
-    torch.testing.assert_close(autograd.hessian(function, x), torch.autograd.functional.hessian(function, x))
-    ours = autograd.jvp(lambda x: torch.softmax(x, 0), x, v)
-    theirs = torch.func.jvp(lambda x: torch.softmax(x, 0), (x,), (v,))
-    torch.testing.assert_close(ours, theirs)
-
-
-def test_third_order_comes_by_itself() -> None:
-    x = leaf(1)
-    with autograd.record():
-        y = x.sin()
-        for _ in range(3):
-            (y,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
-    torch.testing.assert_close(y.detach(), -x.detach().cos())
-
-
-def test_an_unused_input_is_told_or_none() -> None:
-    a, b = leaf(2), leaf(2)
-    with autograd.record():
-        y = (a * 2).sum()
-        with pytest.raises(NotTraced, match="input 1"):
-            torch.autograd.grad(y, [a, b], retain_graph=True)
-        assert torch.autograd.grad(y, [a, b], allow_unused=True)[1] is None
 
 
 # Training code
