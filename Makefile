@@ -25,6 +25,9 @@ test: setup $(node_modules) ## the fast tests
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
 	@$(python) -m pytest -q -n $(WORKERS)
 
+test-slow: setup ## the tests that take minutes
+	@$(python) -m pytest -q -m slow
+
 check: setup $(node_modules) ## formatting, lint, types, import map, the bundled pages
 	@$(python) -m ruff format --check .
 	@$(python) -m ruff check .
@@ -72,4 +75,4 @@ $(node_modules): web/package-lock.json | setup
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test check web bench bench-capture bench-drawing bench-autograd setup-peers zoo zoo-autograd clean
+.PHONY: help setup demo test test-slow check web bench bench-capture bench-drawing bench-autograd setup-peers zoo zoo-autograd clean

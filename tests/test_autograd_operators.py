@@ -352,3 +352,16 @@ def test_a_result_that_is_dropped_takes_all_that_was_kept_for_it_along():
         assert node() is None
     finally:
         gc.enable()
+
+
+def test_too_few_gradients_are_told():
+    class Product(Operator):
+        def forward(self, a, b):
+            return a * b
+
+        def backward(self, grad):
+            return grad
+
+    a, b = (tracer([2.0]).requires_grad_() for _ in range(2))
+    with pytest.raises(RuleMistake, match="1 gradients for 2 arguments"):
+        Product()(a, b).backward()

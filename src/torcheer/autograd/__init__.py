@@ -7,6 +7,8 @@ with autograd.record():
     autograd.backward(loss, show=True)
 """
 
+from torch import no_grad
+
 from torcheer.autograd import base, composites, init, nn, optim, specials
 from torcheer.autograd.base import Operator
 from torcheer.autograd.files import from_numpy, load, load_from_torch, save, set_seed
@@ -20,7 +22,7 @@ from torcheer.autograd.tensor import tracer
 
 __all__ = [
     "Explanation", "Operator", "Sequential", "Shape", "Tape", "backward", "base", "composite", "composites", "explain",
-    "from_numpy", "grad", "gradcheck", "hessian", "init", "jacobian", "jvp", "load", "load_from_torch", "nn", "optim",
+    "from_numpy", "grad", "gradcheck", "hessian", "init", "jacobian", "jvp", "load", "load_from_torch", "nn", "no_grad", "optim",
     "record", "rule", "save", "set_seed", "specials", "tracer",
 ]  # fmt: skip
 

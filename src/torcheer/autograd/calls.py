@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.nodes import FLOATS
+from torcheer.autograd.nodes import FLOATS, is_traced
 from torcheer.autograd.quiet import unrecorded
 from torcheer.autograd.rules.table import Rule, parse
 from torcheer.autograd.tape import current
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def run_whole(operator: Operator, forward: Any, args: Any, kwargs: Any) -> Any:
     """Run `forward` on plain tensors, and leave a node whose rule is the operator's backward."""
     call = Call(operator, forward, len(args), tuple(kwargs))
+    call.asked = [any(map(is_traced, leaves(one))) for one in (*args, *kwargs.values())]
     rule = copy(_pattern)
     rule.name, rule.function = str(operator), call.backward
     rule.formula, rule.why = parse(operator.backward.__doc__ or "")
@@ -38,6 +39,7 @@ class Call:
         self.operator, self.body, self.places, self.names = operator, body, places, names
         self.count = places + len(names)  # arguments of the call; the weights follow them
         self.weights = list(operator.parameters())
+        self.asked: list[bool] = []  # of each argument: whether a gradient may come to it
         self.given: list[Any] = []
         self.out: Any = None
         self.left: dict[str, Any] = {}  # attributes that forward set
@@ -117,7 +119,7 @@ class Call:
                 weight.grad = one
 
     def _check(self, sent: tuple[Any, ...]) -> None:
-        if len(sent) > self.count:
+        if len(sent) > self.count or any(self.asked[len(sent) :]):
             raise RuleMistake(f"backward of {self.operator} returned {len(sent)} gradients for {self.count} arguments")
         for place, (gradient, arg) in enumerate(zip(sent, self.given)):
             if isinstance(gradient, Tensor) and not isinstance(arg, (Tensor, list, tuple)):
