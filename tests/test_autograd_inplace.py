@@ -74,6 +74,10 @@ def test_a_value_that_is_overwritten_with_zeros_sends_nothing() -> None:
     torch.testing.assert_close(x.grad, 8 * x.detach())
 
 
+def test_relu_by_keyword_is_relu() -> None:
+    assert_same_gradients(lambda x: F.relu(input=x * 2).sum() + F.relu(x * 3, True).sum(), (5,))
+
+
 def test_inplace_modules_train_as_the_others() -> None:
     def function(x: Tensor) -> Tensor:
         h = nn.ReLU(inplace=True)(x * 2)

@@ -70,12 +70,20 @@ def test_in_single_precision_we_stray_no_further_than_torch_does(name: str) -> N
 
 
 @pytest.mark.slow
-def test_the_full_alexnet_ends_where_torch_ends() -> None:
+def test_the_full_alexnet_strays_no_further_than_torch_does() -> None:
     x, target = images(2, 3, 96), labels(2, 10)
-    exact, losses = trained(AlexNet, x, target, torch.float32, ours=False)
+    exact, exact_losses = trained(AlexNet, x, target, torch.float64, ours=False)
+    theirs, their_losses = trained(AlexNet, x, target, torch.float32, ours=False)
+    far, lost = apart(theirs, exact), mean_apart(their_losses, exact_losses)
+    del theirs  # 61 million numbers each
     ours, our_losses = trained(AlexNet, x, target, torch.float32, ours=True)
-    assert our_losses == pytest.approx(losses, rel=1e-3, abs=1e-4)
-    assert apart(exact, ours) < 1e-3
+    assert our_losses[:5] == pytest.approx(exact_losses[:5], rel=1e-3)  # before rounding has grown
+    assert apart(ours, exact) < 4 * far
+    assert mean_apart(our_losses, exact_losses) < 4 * lost
+
+
+def mean_apart(one: list[float], two: list[float]) -> float:
+    return sum(abs(a - b) for a, b in zip(one, two)) / len(one)
 
 
 def test_running_statistics_of_batch_norm_are_torchs() -> None:

@@ -22,8 +22,8 @@ from torcheer.autograd.tensor import tracer
 
 __all__ = [
     "Explanation", "Operator", "Sequential", "Shape", "Tape", "backward", "base", "composite", "composites", "explain",
-    "from_numpy", "grad", "gradcheck", "hessian", "init", "jacobian", "jvp", "load", "load_from_torch", "nn", "no_grad", "optim",
-    "record", "rule", "save", "set_seed", "specials", "tracer",
+    "from_numpy", "grad", "gradcheck", "hessian", "init", "jacobian", "jvp", "load", "load_from_torch", "nn", "no_grad",
+    "optim", "record", "rule", "save", "set_seed", "specials", "tracer",
 ]  # fmt: skip
 
 

@@ -83,7 +83,7 @@ class Tape(TorchFunctionMode):
             if plan.twin is not None:  # F.relu(x, inplace)
                 if kwargs.get("inplace") or True in args[1:]:
                     return self.inside(plan.name, plan.twin, args, kwargs, frame)
-                args, kwargs = args[:1], {}
+                args, kwargs = args[:1], {name: one for name, one in kwargs.items() if name != "inplace"}
             return self.record(plan.rule, plan.function, args, kwargs, frame, view=plan.view)
         if plan.kind is SPECIAL:
             return plan.special(self, *args, **kwargs)  # type: ignore[misc]
