@@ -133,6 +133,9 @@ def test_a_result_of_torchs_own_autograd_is_refused() -> None:
     y = leaf(2) * 2
     with autograd.record(), pytest.raises(NotTraced, match="no recorder can look"):
         y * 2
+    with pytest.raises(NotTraced, match=r"outside of autograd\.record"):
+        autograd.backward(y.sum())
+    assert y.sum().grad_fn is not None
 
 
 def test_a_transform_of_traced_tensors_is_refused_and_of_others_let_be() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from autograd_models import CASES, AlexNet, images, labels
 from torch import Tensor, nn
 
 from torcheer import autograd
+from torcheer.capture.trees import leaves
 
 STEPS = 50
 
@@ -57,6 +59,25 @@ def test_fifty_steps_of_adam_end_where_torch_ends(name: str) -> None:
     assert losses[-1] < 0.95 * losses[0]  # it does learn
     assert apart(exact, ours) < 1e-8
     assert max(abs(a - b) for a, b in zip(losses, our_losses)) < 1e-9
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_torch_follows_nothing_and_its_engine_is_never_entered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def entered(*_: Any, **__: Any) -> None:
+        raise AssertionError("torch's backward engine was entered")
+
+    for place in (torch.autograd, torch.autograd.graph):
+        monkeypatch.setattr(place, "_engine_run_backward", entered)
+    make, x, target = CASES[name]
+    made: list[Tensor] = []
+    model = make()
+    for module in model.modules():
+        module.register_forward_hook(lambda _, __, out: made.extend(leaves(out)))
+    with autograd.record():
+        F.cross_entropy(model(x()), target).backward()
+    made += [parameter.grad for parameter in model.parameters()]
+    assert len(made) > 8
+    assert [one for one in made if one.grad_fn is not None] == []
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,8 +14,8 @@ from torcheer.capture.trees import leaves
 from torcheer.errors import NotTraced
 
 HIDDEN = (
-    "this was computed where no recorder can look (TorchScript, or code that torch's own autograd has followed), so no "
-    "gradient can go back through it. Use the module it was scripted from, or wrap it in torch.no_grad()"
+    "this was computed outside of autograd.record(), or in TorchScript, where no recorder can look; no gradient can go "
+    "back through it. Compute it inside the block, use the module it was scripted from, or detach() it"
 )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torcheer.autograd.engine import Watch, accumulate, run_backward
 from torcheer.autograd.hooks import grad_fn, register_hook, register_post_accumulate_grad_hook
 from torcheer.autograd.inplace import node_now
+from torcheer.autograd.keeping import HIDDEN
 from torcheer.autograd.nodes import is_traced, node_of
 from torcheer.autograd.plans import SPECIALS
 from torcheer.autograd.quiet import unrecorded
@@ -35,6 +36,8 @@ def starts_of(outputs: list[Tensor], gradients: list[Any]) -> list[tuple[Any, Te
         if not isinstance(output, Tensor):
             raise BadArgument(f"gradients start from a tensor, not from {type(output).__name__}")
         start = node_now(output) or (output if output.requires_grad else None)
+        if start is output and not output.is_leaf:
+            raise NotTraced(HIDDEN)
         if start is None:
             raise NotTraced(
                 "nothing that asks for a gradient leads to this tensor. Was it made inside autograd.record(), from "
