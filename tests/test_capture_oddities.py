@@ -156,3 +156,26 @@ def test_writes_to_empty_tensors_lose_nothing():
     for rows in (0, 2):
         report = tl.validate(Does(forward), torch.ones(rows, 3))
         assert report and all("outside" in reason for reason in report.skipped.values()), report
+
+
+def test_a_cast_that_changes_nothing_is_no_operation_and_takes_no_reader_away():
+    class Norm(nn.Module):
+        def forward(self, x):
+            wide = x.float().contiguous()
+            return wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True))
+
+    class Skip(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.norm = nn.Linear(4, 4), Norm()
+
+        def forward(self, x):
+            x = self.fc(x)
+            return x + self.norm(x)
+
+    history = tl.log_forward_pass(Skip(), torch.randn(2, 4))
+    assert history["add_1"].parent_layers == ["linear_1_1", "mul_1_5"]
+    assert [label for label in history.layer_labels if label.startswith(("float", "contiguous"))] == []
+    assert history.validate()
+    half = tl.log_forward_pass(Skip().half(), torch.randn(2, 4).half())
+    assert "float_1_2" in half.layer_labels  # here it does something

@@ -19,6 +19,7 @@ class Call:
 
     __slots__ = (
         "function",
+        "idle",
         "leaks",
         "level",
         "mark",
@@ -40,6 +41,7 @@ class Call:
         self.skip = False  # neither returns nor changes a tensor
         self.writes: tuple[int | str, ...] = ()  # arguments it writes to, by position and by keyword
         self.random: Function | None = None  # (args, kwargs) -> whether this call draws random numbers
+        self.idle = False  # nothing happened if it returns what it was given: x.float() of floats
         self.leaks = False  # hands out memory that can then be written unseen
         self.twin: Function | None = None  # to be opened rather than called
         self.view = False
@@ -87,6 +89,7 @@ _VIEWS = frozenset(
     __getitem__ as_strided flatten unflatten detach alias T mT H mH real imag data view_as_real view_as_complex
     split_with_sizes unsafe_chunk unsafe_split ravel contiguous atleast_1d atleast_2d atleast_3d adjoint""".split()
 )
+_IDLE = frozenset("to type type_as float double half bfloat16 cpu cuda contiguous".split())
 # In Python, or under a name the schemas do not carry.
 _WRITES_NOTHING = frozenset("requires_grad_ retain_grad share_memory_ rename_ coalesce_ _coalesced_".split())
 
@@ -108,6 +111,7 @@ def _classify(function: Any) -> Call:
     call.leaks = name in _LEAKS
     call.skip = call.skip and not call.leaks
     call.view = name in _VIEWS
+    call.idle = name in _IDLE
     call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin)
     call.switch = _SWITCHES.get(name, 0) if call.twin is None else 0
     return call
