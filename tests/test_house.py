@@ -33,7 +33,11 @@ ROOMS = {
 ALL = {"numpy", "torch", "api", *ROOMS}
 ROOMS |= {"api": ALL, "__init__": {"api", "(computed)"}}  # it looks its names up in a table
 # Packages of an extra, never loaded before the function that needs them is called.
-LATE = {"history": {"pandas", "pyarrow", "rich"}, "drawing": {"reportlab", "resvg_py"}}
+LATE = {
+    "history": {"pandas", "pyarrow", "rich"},
+    "drawing": {"reportlab", "resvg_py"},
+    "archive": {"ml_dtypes"},
+}
 # The map's only exception: one-line late imports of other rooms.
 DOORS = PACKAGE / "history" / "doors.py"
 

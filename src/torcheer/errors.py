@@ -60,3 +60,15 @@ class SavedValueChanged(TorcheerError, RuntimeError):
 
 class LeafWritten(TorcheerError, RuntimeError):
     """A tensor that asked for a gradient was to be overwritten in place."""
+
+
+class NotAnArchive(TorcheerError, ValueError):
+    """A path that holds no archive, or one of a version that this torcheer does not know."""
+
+
+class ArchiveDamaged(TorcheerError, ValueError):
+    """Bytes on disk that are not what was written."""
+
+
+class ArchiveBusy(TorcheerError, BlockingIOError):
+    """Another process is writing to an archive."""

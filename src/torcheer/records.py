@@ -116,6 +116,17 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """A value over time."""
+
+    step: int
+    layer: str  # "features.6"
+    variable: str  # "value", "grad", "weight", …
+    item: int = -1  # which of the batch; -1 for all of it
+    array: Any = None  # numpy, or a torch tensor on its way in
+
+
+@dataclass(frozen=True, slots=True)
 class ModuleInfo:
     """A module of the model, called or not."""
 

@@ -27,7 +27,7 @@ class Doors:
     def save(self, path: Any, **options: Any) -> Any:
         """Write the history to disk."""
         with _door("saving", "torcheer.archive"):
-            from torcheer.archive import save_history  # type: ignore[import-not-found, unused-ignore]
+            from torcheer.archive import save_history  # type: ignore[attr-defined, unused-ignore]
         return save_history(self, path, **options)
 
     def draw(self, *arguments: Any, **options: Any) -> Any:
