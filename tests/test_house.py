@@ -43,7 +43,7 @@ DOORS = PACKAGE / "history" / "doors.py"
 
 WITHOUT_TORCH = ("records", "errors", "history", "drawing", "archive")
 VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
-VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw"}
+VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "load"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

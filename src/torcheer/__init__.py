@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # Public names and the module each lives in; imported when first used, so that readers start without torch.
-_HOMES = dict.fromkeys(
-    ("log_forward_pass", "recording", "validate", "draw", "Save", "Style", "ModelHistory", "edits"), "torcheer.api"
-)
+_HOMES = {
+    **dict.fromkeys(("log_forward_pass", "recording", "validate", "draw", "Save", "Style", "edits"), "torcheer.api"),
+    "ModelHistory": "torcheer.history",
+    "load": "torcheer.archive",
+}
 
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from torcheer.api import ModelHistory, Save, Style, draw, edits, log_forward_pass, recording, validate
+    from torcheer.api import ModelHistory, Save, Style, draw, edits, load, log_forward_pass, recording, validate
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torcheer.archive import load
 from torcheer.capture import edits
 from torcheer.capture.replay import Validation, validate_history
 from torcheer.capture.run import log_forward_pass as _log_forward_pass
@@ -27,6 +28,7 @@ __all__ = [
     "Validation",
     "draw",
     "edits",
+    "load",
     "log_forward_pass",
     "recording",
     "validate",

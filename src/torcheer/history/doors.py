@@ -27,8 +27,9 @@ class Doors:
     def save(self, path: Any, **options: Any) -> Any:
         """Write the history to disk."""
         with _door("saving", "torcheer.archive"):
-            from torcheer.archive import save_history  # type: ignore[attr-defined, unused-ignore]
-        return save_history(self, path, **options)
+            from torcheer.archive import save_history
+        history: Any = self
+        return save_history(history, path, **options)
 
     def draw(self, *arguments: Any, **options: Any) -> Any:
         """Draw the history; see `torcheer.draw`."""
