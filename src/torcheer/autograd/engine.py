@@ -9,18 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.nodes import Leaf, Node, free, node_of, parents_of
+from torcheer.autograd.nodes import CHANGED, GONE, Leaf, Node, free, node_of, parents_of
 from torcheer.autograd.rules.table import NOTHING, VALUE
 from torcheer.errors import GraphFreed, RuleMistake, SavedValueChanged
 
-GONE = (
-    "backward came this way before and let go of what was saved. To go again, call the first backward with "
-    "retain_graph=True, or run the forward pass again"
-)
-CHANGED = (
-    "a tensor of shape {1} that the rule of {0} reads was changed between forward and backward, where nothing was "
-    "recorded. Use its clone() in the forward pass, or change it after backward"
-)
 Starts = list[tuple[Any, Tensor]]
 Watch = Callable[[Node, Tensor, list[tuple[Any, Tensor]]], object]
 
@@ -64,7 +56,7 @@ def run_backward(
         gradient = sums.pop(id(place))
         for hook in tuple(place.hooks):  # one may take itself away
             changed = hook(gradient)
-            gradient = gradient if changed is None else changed
+            gradient, place.fresh = gradient if changed is None else changed, False  # it may hold on to it
         target = place if place.__class__ is Node else place.tensor
         if wanted is None:
             _deliver(place, gradient, create_graph)
@@ -72,9 +64,11 @@ def run_backward(
             arrived[id(target)] = gradient
         if target is not place:
             continue
+        trusted = place.rule is not None and place.rule.trusted
         passed = apply_rule(place, gradient, create_graph)
         for number, (parent, part) in enumerate(passed):
-            add(parent, part, part is not gradient and all(part is not other for _, other in passed[:number]))
+            alone = part is not gradient and all(part is not other for _, other in passed[:number])
+            add(parent, part, alone and trusted)
         if watch is not None:
             watch(place, gradient, passed)
         if not keep:
@@ -141,6 +135,8 @@ def _matched(node: Node, args: Any, found: Iterable[Any]) -> Iterator[tuple[Any,
 
 def sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
     """Broadcasting copied a value; the gradient of a copy is the sum over the copies."""
+    if gradient.dim() < len(shape):
+        gradient = gradient.reshape((1,) * (len(shape) - gradient.dim()) + gradient.shape)
     extra = gradient.dim() - len(shape)
     stretched = [
         place + extra
@@ -182,16 +178,17 @@ def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
     tensor = place.tensor if place.__class__ is Leaf else place.tensor()
     if tensor is None:
         return
-    accumulate(tensor, gradient if place.fresh else gradient.clone(), create_graph)  # nobody else may hold it
-    if place.__class__ is Leaf:
+    leaf = place.__class__ is Leaf
+    accumulate(tensor, gradient if place.fresh else gradient.clone(), leaf and not create_graph)  # nobody else holds it
+    if leaf:
         for hook in (*(tensor._post_accumulate_grad_hooks or {}).values(), *getattr(tensor, "_torcheer_after", ())):
             hook(tensor)
 
 
-def accumulate(tensor: Tensor, gradient: Tensor, create_graph: bool) -> None:
+def accumulate(tensor: Tensor, gradient: Tensor, in_place: bool) -> None:
     """A second backward adds to the first: that is what lets a batch be cut into pieces."""
     before = tensor.grad
-    if before is not None and not create_graph and node_of(before) is None:
+    if before is not None and in_place and node_of(before) is None:
         before.add_(gradient)  # where it is, as someone may hold it
         return
     gradient = gradient if before is None else before + gradient

@@ -17,9 +17,9 @@ from torch.autograd import Function
 
 from torcheer.autograd.joint import record_joint
 from torcheer.autograd.keeping import HIDDEN
-from torcheer.autograd.nodes import FLOATS, is_traced, node_of
+from torcheer.autograd.nodes import CHANGED, FLOATS, is_traced, node_of
 from torcheer.capture.trees import leaves
-from torcheer.errors import MissingRule, NotTraced, RuleMistake
+from torcheer.errors import MissingRule, NotTraced, RuleMistake, SavedValueChanged
 
 _original = Function.__dict__["apply"]
 _script_call = torch._C.ScriptFunction.__call__
@@ -67,8 +67,10 @@ def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
 class Context:
     """What a custom function's forward and backward share."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._saved: list[Any] = []
+        self._versions: list[int] = []  # torch's counts of writes to them
         self._places: list[int | None] = []  # of each saved tensor: which result it is, None for anything else
         self._nodes: list[Any] = []  # weak references to the results' nodes
         self.needs_input_grad: tuple[bool, ...] = ()
@@ -81,14 +83,18 @@ class Context:
 
     def settle(self, results: list[Any]) -> None:
         """Keep results under another name: they hold their nodes, which hold this."""
-        found = [next((n for n, result in enumerate(results) if result is one), None) for one in self._saved]
+        found = [next((n for n, r in enumerate(results) if r is one and one is not None), None) for one in self._saved]
         self._places = found
         self._saved = [one if place is None else one.detach() for one, place in zip(self._saved, found)]
+        self._versions = [one._version if isinstance(one, Tensor) else 0 for one in self._saved]
         self._nodes = [None if (node := node_of(one)) is None else weakref.ref(node) for one in results]
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What was kept, each with its past, for gradients of gradients."""
+        for one, version in zip(self._saved, self._versions):
+            if isinstance(one, Tensor) and one._version != version:
+                raise SavedValueChanged(CHANGED.format(self.name, tuple(one.shape)))
         return tuple([self._with_past(one, place) for one, place in zip(self._saved, self._places)])
 
     def _with_past(self, tensor: Any, place: int | None) -> Any:
@@ -113,7 +119,7 @@ class Context:
 
 def run_function(tape: Any, cls: Any, args: Any, kwargs: Any, frame: Any) -> Any:
     """Run a custom function, and leave a node at each of its results."""
-    ctx = Context()
+    ctx = Context(cls.__name__)
     ctx.needs_input_grad = tuple(isinstance(arg, Tensor) and is_traced(arg) for arg in args)
     with torch.no_grad(), tape.on():
         if cls.setup_context is not Function.setup_context:

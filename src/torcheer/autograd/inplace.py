@@ -38,7 +38,8 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
             )
     if plan_of(plan.functional).view:
         return _turn(tape, plan, args, kwargs, frame)
-    given = target if node_of(target) is not None else quietly(target.clone, (), {})  # or it would hold itself
+    old = node_now(target)
+    given = target if old is not None else quietly(target.clone, (), {})  # or it would hold itself
     if plan.name in WRITTEN:
         new = tape.inside(plan.name, plan.functional, (given, *rest), kwargs, frame)
     else:
@@ -47,7 +48,6 @@ def write(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
         new = tape.run(plan_of(Tensor.to), (new, target.dtype), {}, frame)
     if new.shape != target.shape:
         new = tape.run(plan_of(Tensor.expand), (new, target.shape), {}, frame)
-    old = node_of(target)
     root = target if base is None else base
     protect(node_of(root), old)
     quietly(target.copy_, (new,), {})
@@ -91,10 +91,14 @@ WRITTEN: dict[str, Any] = {
 
 def _turn(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
     """transpose_(), unsqueeze_(): nothing is written, the same memory is only counted another way."""
-    target, node = args[0], node_of(tape.run(plan_of(plan.functional), args, kwargs, frame))
+    target, old = args[0], node_of(args[0])
+    node = node_of(tape.run(plan_of(plan.functional), args, kwargs, frame))
+    sound = [one for one in _sharing(old) if one.value._version == one.value_version]
     quietly(plan.function, args, kwargs)
-    for kept in _sharing(node_of(target)):
+    for kept in sound:
         kept.value_version = kept.value._version  # torch counts it as a write
+    if old is not None:
+        old.tensor = nobody
     if node is not None:
         node.tensor, node.version = weakref.ref(target), target._version
         target._torcheer = node
@@ -104,6 +108,8 @@ def _turn(tape: Tape, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any],
 def _settle(tensor: Tensor, node: Node, old: Node | None) -> None:
     """A tensor goes on as the result of a node."""
     node.tensor, node.version, node.inplace = weakref.ref(tensor), tensor._version, True
+    if old is not None and old is not node:
+        old.tensor = nobody  # the tensor is another result now, and has another gradient
     if old is not None and old.family is not None:
         node.family = old.family
         node.family.append(weakref.ref(node))
@@ -114,8 +120,13 @@ def protect(*nodes: Node | None) -> None:
     """Copy what rules will read of memory that is about to be written to."""
     for start in nodes:
         for node in _sharing(start):
+            sound = node.value._version == node.value_version
             node.value = node.value.clone()
-            node.value_version = 0
+            node.value_version = 0 if sound else -1  # changed where nothing was recorded: backward will say so
+
+
+def nobody() -> None:
+    """In place of a weak reference: no tensor is this result any more."""
 
 
 def _sharing(start: Node | None) -> list[Node]:
@@ -132,6 +143,8 @@ def refreshed(tensor: Tensor, node: Node | None) -> Node:
         assert node is not None
         node.version = tensor._version  # written under no_grad: the value changed, its past did not
         return node
+    if node is not None:
+        node.tensor = nobody
     fresh = Node(RULES["take"], torch.take, (written, positions(tensor, base)), {}, [], tensor)
     fresh.scope, fresh.site = written.scope, written.site
     fresh.family = written.family = written.family or [weakref.ref(written)]

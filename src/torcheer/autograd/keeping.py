@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from torcheer.autograd.inplace import refreshed
 from torcheer.autograd.nodes import Node, is_traced, reads_value, shows_written
 from torcheer.autograd.rules.table import VALUE, Rule
-from torcheer.capture.trees import leaves
+from torcheer.capture.trees import leaves, snapshot
 from torcheer.errors import NotTraced
 
 HIDDEN = (
@@ -26,20 +26,20 @@ def keep_arguments(rule: Rule, args: Any) -> tuple[list[Any], list[Any], bool]:
     traced, reads = False, rule.reads
     for place, arg in enumerate(args):
         kind = arg.__class__
-        if kind is Parameter:  # a leaf, always
+        if kind is Parameter and arg.requires_grad:  # a leaf, always
             if reads[place] is VALUE:
                 versions.append((arg, arg._version))
-            traced = traced or arg.requires_grad
+            traced = True
             kept.append(arg)
         elif kind is Tensor or isinstance(arg, Tensor):
             one = keep(arg, reads[place], versions)
-            traced = traced or one is not arg or arg.requires_grad
+            traced = traced or one.__class__ is Node or one is arg
             kept.append(one)
         elif (kind is tuple or kind is list) and leaves(arg):
             kept.append(_keep_all(arg, reads[place], versions))
             traced = traced or any(is_traced(tensor) for tensor in leaves(arg))
         else:
-            kept.append(arg)
+            kept.append(snapshot(arg) if kind is list else _numbers(arg) if kind is slice else arg)
     if traced and rule.partners:
         _keep_partners(rule, args, kept, versions)
     return kept, versions, traced
@@ -52,9 +52,7 @@ def keep(tensor: Tensor, reads: int, versions: list[Any]) -> Any:
         if not shows_written(tensor):
             if reads is VALUE:
                 versions.append((tensor, tensor._version))
-            if tensor.requires_grad and not tensor.is_leaf:
-                raise NotTraced(HIDDEN)
-            return tensor
+            return _asking(tensor) if tensor.requires_grad else _constant(tensor)
         node = refreshed(tensor, None)
     elif tensor._version != node.version:
         node = refreshed(tensor, node)
@@ -63,13 +61,39 @@ def keep(tensor: Tensor, reads: int, versions: list[Any]) -> Any:
     return node
 
 
+def _asking(tensor: Tensor) -> Tensor:
+    if not tensor.is_leaf:
+        raise NotTraced(HIDDEN)
+    return tensor
+
+
+def _constant(tensor: Tensor) -> Tensor:
+    """Under another name: it asks for no gradient now, whatever it does when backward comes."""
+    alias = tensor.detach()
+    alias._of = tensor  # type: ignore[attr-defined]
+    return alias
+
+
+def _numbers(part: slice) -> slice:
+    """A slice between tensors, as it is now."""
+    if not any(isinstance(one, Tensor) for one in (part.start, part.stop, part.step)):
+        return part
+    return slice(*[int(one) if isinstance(one, Tensor) else one for one in (part.start, part.stop, part.step)])
+
+
 def _keep_all(arg: Any, reads: int, versions: list[Any]) -> Any:
     kept: list[Any] = []
     for one in arg:
         if isinstance(one, Tensor):
             kept.append(keep(one, reads, versions))
         else:
-            kept.append(_keep_all(one, reads, versions) if one.__class__ in (list, tuple) else one)
+            kept.append(
+                _keep_all(one, reads, versions)
+                if one.__class__ in (list, tuple)
+                else _numbers(one)
+                if one.__class__ is slice
+                else one
+            )
     return tuple(kept) if arg.__class__ is tuple else kept
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, cast
 
@@ -14,6 +14,14 @@ from torch import Tensor
 from torcheer.autograd.rules.table import VALUE, Rule
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+GONE = (
+    "backward came this way before and let go of what was saved. To go again, call the first backward with "
+    "retain_graph=True, or run the forward pass again"
+)
+CHANGED = (
+    "a tensor of shape {1} that the rule of {0} reads was changed between forward and backward, where nothing was "
+    "recorded. Use its clone() in the forward pass, or change it after backward"
+)
 _order = count(1)  # creation order is a topological order: what an operation reads was there before it
 
 
@@ -47,7 +55,7 @@ class Node:
         self.order = next(_order)
         self.rule, self.function, self.args, self.kwargs, self.versions = rule, function, args, kwargs, versions
         self.shape, self.dtype, self.device = out.shape, out.dtype, out.device
-        self.tensor = weakref.ref(out)
+        self.tensor: Callable[[], Tensor | None] = weakref.ref(out)
         self.version = out._version
         self.value: Any = None
         self.value_version = 0
@@ -127,10 +135,14 @@ def node_of(tensor: Any) -> Node | None:
     return node if node.__class__ is Node else None
 
 
+def _is_kept(arg: Any) -> bool:
+    return isinstance(arg, (Node, Tensor)) or (arg.__class__ in (list, tuple) and any(map(_is_kept, arg)))
+
+
 def free(node: Node) -> None:
     """Let go of everything a node kept; one that kept nothing may be gone through again."""
     rule: Any = node.rule
-    if rule.reads_result or any(rule.reads[: len(node.args)]):
+    if rule.reads_result or any(reads and _is_kept(arg) for reads, arg in zip(rule.reads, node.args)):
         node.rule, node.args, node.versions, node.value = cast(Any, None), (), (), None
 
 

@@ -49,17 +49,19 @@ class Names:
                         self._parameters.setdefault(id(parameter), (whole, id(inner)))
         for node in nodes:
             path = self.path(node)
-            for tensor in [arg for arg in node.args if isinstance(arg, Tensor)]:
+            for tensor in [origin(arg) for arg in node.args if isinstance(arg, Tensor)]:
                 self._homes.setdefault(id(tensor), path)
 
     def of(self, tensor: Tensor) -> str:
         """The name of a parameter in its model, or of the variable that holds a tensor."""
+        tensor = origin(tensor)
         if id(tensor) in self._parameters:
             return self._parameters[id(tensor)][0]
         return getattr(tensor, "name", None) or self._variables.get(id(tensor), "")
 
     def home(self, tensor: Tensor) -> tuple[ModuleCall, ...]:
         """Where a parameter or constant is drawn: beside what first read it, if it is a parameter."""
+        tensor = origin(tensor)
         return self._homes.get(id(tensor), ()) if id(tensor) in self._parameters else ()
 
     def path(self, node: Node) -> tuple[ModuleCall, ...]:
@@ -93,6 +95,12 @@ class Names:
         scope = unit_of(node)
         alone = scope is not None and self._counts.get(id(scope), 0) < 2
         return str(scope.thing) if alone and scope is not None and hasattr(scope.thing, "line") else ""
+
+
+def origin(tensor: Tensor) -> Tensor:
+    """The user's own tensor, where a node keeps a constant under another name."""
+    found: Tensor = getattr(tensor, "_of", tensor)
+    return found
 
 
 def scopes_of(node: Node) -> list[Any]:

@@ -6,7 +6,9 @@ whose end comes also where a step fails; that is when the tape goes on. Both are
 
 from __future__ import annotations
 
+import sys
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _handles: list[Any] = []
+_stance: list[Any] = []  # compiled code runs as the Python it was made from
 _original_exit = record_function.__exit__
 _users = 0
 _lock = threading.Lock()
@@ -27,6 +30,10 @@ def start() -> None:
     with _lock:
         _users += 1
         if not _handles:
+            _stance.append(
+                torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
+            )
+            _stance[-1].__enter__()
             _handles.append(register_optimizer_step_pre_hook(_before))
             record_function.__exit__ = _exit  # type: ignore[method-assign]
 
@@ -40,12 +47,15 @@ def stop() -> None:
         if not _users:
             while _handles:
                 _handles.pop().remove()
+            _stance.pop().__exit__(None, None, None)
             record_function.__exit__ = _original_exit  # type: ignore[method-assign]
 
 
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
     from torcheer.autograd.tape import Tape
 
+    if getattr(_resting, "tape", None) is not None:
+        return  # a step inside a step
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
     height = torch._C._len_torch_function_stack()
     if closure is None and height and isinstance(torch._C._get_function_stack_at(height - 1), Tape):

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.engine import GONE, reached
-from torcheer.autograd.nodes import Node
+from torcheer.autograd.engine import reached
+from torcheer.autograd.nodes import GONE, Node
 from torcheer.autograd.places import Names, unit_of
 from torcheer.capture.trees import walk
 from torcheer.errors import GraphFreed

@@ -70,7 +70,7 @@ def backward(
         arrived = run_backward(starts, only=only, create_graph=create_graph, keep=keep, watch=watch)
         for tensor, one in zip(targets or (), only or ()):
             if id(one) in arrived:
-                accumulate(tensor, arrived[id(one)].clone(), create_graph)
+                accumulate(tensor, arrived[id(one)].clone(), one is tensor and not create_graph)
 
 
 def grad(

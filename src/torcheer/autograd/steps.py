@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.engine import GONE, reached, run_backward, sum_to
+from torcheer.autograd.engine import reached, run_backward, sum_to
 from torcheer.autograd.joint import Bundle
-from torcheer.autograd.nodes import Node, parents_of, reads_value
-from torcheer.autograd.places import Names, source_of
+from torcheer.autograd.nodes import GONE, Node, parents_of, reads_value
+from torcheer.autograd.places import Names, origin, source_of
 from torcheer.autograd.quiet import unrecorded
 from torcheer.autograd.specials import starts_of
 from torcheer.capture.trees import walk
@@ -117,6 +117,7 @@ class _Maker:
         return self.found
 
     def _index(self, arg: Any) -> int:
+        arg = origin(arg)
         if id(arg) not in self.number:
             leaf = arg.requires_grad
             name = self.names.of(arg) or ("leaf" if leaf else "constant")

@@ -10,7 +10,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -60,6 +60,7 @@ class Tape(TorchFunctionMode):
         self.borrow = borrow
         self.scope: Scope | None = None
         self.site: Any = None  # while a composite runs: where it was called
+        self._undo: list[ExitStack] = []
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         plan = plan_of(func)
@@ -182,22 +183,22 @@ class Tape(TorchFunctionMode):
         return bool(_modes()) and _mode_at(_modes() - 1) is self
 
     def __enter__(self) -> Tape:
-        self._outer = getattr(_local, "tape", None)
-        _local.tape = self
-        modules.watch(self._around)
-        functions.start(self)
-        rest.start()
-        self._uncompiled = torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
-        self._uncompiled.__enter__()
-        return super().__enter__()  # type: ignore[no-any-return]
+        with ExitStack() as undo:
+            undo.callback(setattr, _local, "tape", getattr(_local, "tape", None))
+            _local.tape = self
+            modules.watch(self._around)
+            undo.callback(modules.unwatch, self._around)
+            functions.start(self)
+            undo.callback(functions.stop, self)
+            super().__enter__()
+            undo.push(super().__exit__)
+            rest.start()
+            undo.callback(rest.stop)
+            self._undo.append(undo.pop_all())
+        return self
 
     def __exit__(self, *problem: Any) -> None:
-        self._uncompiled.__exit__(*problem)
-        rest.stop()
-        super().__exit__(*problem)
-        functions.stop(self)
-        modules.unwatch(self._around)
-        _local.tape = self._outer
+        self._undo.pop().__exit__(*problem)
 
     def _around(self, module: Module, call: Callable[[], Any]) -> Any:
         if isinstance(module, torch.jit.ScriptModule) and _grad_on():
