@@ -23,3 +23,13 @@ def assert_same_gradients(function: Any, *shapes: tuple[int, ...]) -> None:
         function(*ours).backward()
     for mine, other in zip(ours, theirs):
         torch.testing.assert_close(mine.grad, other.grad, rtol=1e-12, atol=1e-12)
+
+
+def asking(*values: float) -> Tensor:
+    """A leaf of these numbers."""
+    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
+
+
+def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-12) -> bool:
+    """Whether a tracer holds the same numbers as a tensor."""
+    return torch.allclose(ours.detach().as_subclass(Tensor), theirs, rtol=tolerance, atol=tolerance)

@@ -1,5 +1,6 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
+import pytest
 from browser import browser, browser_page  # noqa: F401
 from hypothesis import settings
 
@@ -9,3 +10,24 @@ settings.load_profile("torcheer")
 
 def pytest_addoption(parser):
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture
+def one_thread():
+    """Small tensors are not worth sharing, and test processes with several threads each wait for one another."""
+    import torch  # some tests are about doing without it
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def doubles():
+    """New tensors are of double precision."""
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from autograd_checks import close
 
 from torcheer.autograd import nn, optim
 from torcheer.autograd.base import Operator
@@ -13,18 +14,6 @@ from torcheer.autograd.nn import Conv2d, Linear, Model, ReLU, Sequential
 from torcheer.autograd.nodes import node_of
 from torcheer.autograd.tensor import tracer
 from torcheer.errors import BadArgument, WrongInputs
-
-
-def close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float = 1e-12) -> bool:
-    return torch.allclose(ours.detach().as_subclass(torch.Tensor), theirs, rtol=tolerance, atol=tolerance)
-
-
-@pytest.fixture
-def doubles():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
 
 # Layers
 

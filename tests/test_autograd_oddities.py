@@ -10,22 +10,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from autograd_checks import asking
 from torch import Tensor, nn
 
 from torcheer import autograd
 from torcheer.autograd.nodes import node_of
 from torcheer.errors import BadArgument, GraphFreed, NotTraced, RuleMistake, SavedValueChanged
 
-
-def leaf(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
-
-
 # Hooks
 
 
 def test_a_hook_registered_before_the_block_is_asked() -> None:
-    w, done = leaf(1.0, 2.0), []
+    w, done = asking(1.0, 2.0), []
     w.register_hook(lambda g: g * 10)
     w.register_post_accumulate_grad_hook(lambda one: done.append(one.grad.clone()))
     with autograd.record():
@@ -44,7 +40,7 @@ def test_a_hook_registered_inside_stays_with_a_leaf_and_a_model_can_be_saved() -
 
 
 def test_one_of_two_hooks_of_a_result_can_be_removed() -> None:
-    x, seen = leaf(1.0), []
+    x, seen = asking(1.0), []
     with autograd.record():
         h = x * 1
         first = h.register_hook(lambda g: seen.append("first"))
@@ -55,7 +51,7 @@ def test_one_of_two_hooks_of_a_result_can_be_removed() -> None:
 
 
 def test_a_hook_that_removes_itself_lets_the_next_one_be_asked() -> None:
-    x = leaf(1.0)
+    x = asking(1.0)
     with autograd.record():
         h = x * 1
         handles: list[Any] = []
@@ -81,7 +77,7 @@ def test_an_optimizer_step_before_backward_is_noticed_through_a_view_too() -> No
 
 @pytest.mark.parametrize("way", ["no_grad", "detach"])
 def test_a_saved_value_written_to_unseen_is_noticed(way: str) -> None:
-    x = leaf(1.0, 2.0)
+    x = asking(1.0, 2.0)
     with autograd.record():
         y = x * 2
         z = (y * y).sum()
@@ -95,7 +91,7 @@ def test_a_saved_value_written_to_unseen_is_noticed(way: str) -> None:
 
 
 def test_what_no_rule_reads_may_be_changed() -> None:
-    w, constant = leaf(1.0, 2.0), torch.ones(2, dtype=torch.float64)
+    w, constant = asking(1.0, 2.0), torch.ones(2, dtype=torch.float64)
     with autograd.record():
         y = (w * 2).sum() + (torch.cat([w, constant]) * 1).sum()
         with torch.no_grad():
@@ -106,7 +102,7 @@ def test_what_no_rule_reads_may_be_changed() -> None:
 
 
 def test_backward_from_a_view_that_was_overwritten_since() -> None:
-    x = leaf(1.0, 2.0)
+    x = asking(1.0, 2.0)
     with autograd.record():
         whole = x * 1
         view = whole[0]
@@ -116,7 +112,7 @@ def test_backward_from_a_view_that_was_overwritten_since() -> None:
 
 
 def test_backward_from_a_view_of_a_buffer_that_was_written_to() -> None:
-    x = leaf(1.0, 2.0)
+    x = asking(1.0, 2.0)
     with autograd.record():
         buffer = torch.zeros(2, dtype=torch.float64)
         view = buffer[0]
@@ -126,7 +122,7 @@ def test_backward_from_a_view_of_a_buffer_that_was_written_to() -> None:
 
 
 def test_a_view_with_gaps_can_be_written_to() -> None:
-    x, w = leaf(1.0, 2.0, 3.0, 4.0), leaf(5.0)
+    x, w = asking(1.0, 2.0, 3.0, 4.0), asking(5.0)
     with autograd.record():
         every_other = x[::2].detach()
         tail = every_other[1:]
@@ -140,7 +136,7 @@ def test_writing_to_a_buffer_leaves_no_cycle() -> None:
     gc.disable()
     try:
         with autograd.record():
-            x = leaf(1.0)
+            x = asking(1.0)
             buffer = torch.zeros(3, dtype=torch.float64)
             buffer[0] = x.sum()
             buffer[1:].mul_(2)
@@ -166,7 +162,7 @@ def test_a_gradient_returned_twice_is_two_gradients() -> None:
             h = g * 2
             return h, h
 
-    a, b = leaf(1.0), leaf(1.0)
+    a, b = asking(1.0), asking(1.0)
     with autograd.record():
         Twice.apply(a, b).sum().backward()
     a.grad.zero_()
@@ -174,7 +170,7 @@ def test_a_gradient_returned_twice_is_two_gradients() -> None:
 
 
 def test_gradients_with_a_graph_can_be_clipped() -> None:
-    x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    x, y = asking(1.0, 2.0), asking(3.0, 4.0)
     with autograd.record():
         (x + y).sum().backward(create_graph=True)
         assert x.grad is not y.grad
@@ -183,7 +179,7 @@ def test_gradients_with_a_graph_can_be_clipped() -> None:
 
 
 def test_the_gradient_given_to_backward_is_not_taken() -> None:
-    x, given = leaf(1.0), torch.ones(1, dtype=torch.float64)
+    x, given = asking(1.0), torch.ones(1, dtype=torch.float64)
     with autograd.record():
         y = x * 2
         y.backward(given)
@@ -191,7 +187,7 @@ def test_the_gradient_given_to_backward_is_not_taken() -> None:
 
 
 def test_a_second_backward_adds_where_the_gradient_lies() -> None:
-    x = leaf(1.0, 2.0)
+    x = asking(1.0, 2.0)
     flat = torch.zeros(2, dtype=torch.float64)
     x.grad = flat
     with autograd.record():
@@ -200,7 +196,7 @@ def test_a_second_backward_adds_where_the_gradient_lies() -> None:
 
 
 def test_what_saved_nothing_may_be_gone_through_twice() -> None:
-    a = leaf(1.0)
+    a = asking(1.0)
     with autograd.record():
         c = (a + a) + (a + a)
         c.backward()
@@ -222,7 +218,7 @@ def test_half_precision_divides_and_normalises_without_overflow() -> None:
 
 
 def test_a_leaky_slope_is_exact_in_double_precision() -> None:
-    x = leaf(-1.0)
+    x = asking(-1.0)
     with autograd.record():
         F.leaky_relu(x, 0.01).sum().backward()
     assert x.grad.item() == 0.01
@@ -281,7 +277,7 @@ def test_two_results_of_a_function_in_another_default_type() -> None:
 
     torch.set_default_dtype(torch.float64)
     try:
-        x = leaf(1.0)
+        x = asking(1.0)
         with autograd.record():
             a, b = Both.apply(x)
             y = (a + b).sum()
@@ -294,7 +290,7 @@ def test_two_results_of_a_function_in_another_default_type() -> None:
 
 def test_a_traced_result_can_be_saved_after_the_block() -> None:
     with autograd.record():
-        y = leaf(1.0) * 2
+        y = asking(1.0) * 2
     file = io.BytesIO()
     torch.save(y, file)
     file.seek(0)
@@ -312,7 +308,7 @@ def test_a_scripted_function_is_refused() -> None:
     with autograd.record():
         assert scripted(torch.ones(1)).item() == 2
         with pytest.raises(NotTraced, match="TorchScript"):
-            scripted(leaf(1.0) * 1)
+            scripted(asking(1.0) * 1)
     assert torch._C.ScriptFunction.__call__ is before
 
 
@@ -322,7 +318,7 @@ def _doubled(x: Tensor) -> Tensor:
 
 def test_numpy_of_a_traced_tensor_asks_for_detach() -> None:
     with autograd.record():
-        y = leaf(1.0) * 2
+        y = asking(1.0) * 2
         with pytest.raises(NotTraced, match="detach"):
             y.numpy()
         assert y.detach().numpy().tolist() == [2]
@@ -330,7 +326,7 @@ def test_numpy_of_a_traced_tensor_asks_for_detach() -> None:
 
 def test_borrowing_does_not_lose_complex_results() -> None:
     with autograd.record(borrow=True), pytest.raises(BadArgument, match="complex"):
-        torch.fft.rfft(leaf(1.0, 2.0))
+        torch.fft.rfft(asking(1.0, 2.0))
 
 
 def test_too_few_gradients_are_told() -> None:
@@ -344,12 +340,12 @@ def test_too_few_gradients_are_told() -> None:
             return g
 
     with autograd.record(), pytest.raises(RuleMistake, match="1 gradients for 2 arguments"):
-        Few.apply(leaf(1.0), leaf(2.0)).sum().backward()
+        Few.apply(asking(1.0), asking(2.0)).sum().backward()
 
 
 def test_requires_grad_cannot_be_taken_from_a_result() -> None:
     with autograd.record():
-        y = leaf(1.0) * 2
+        y = asking(1.0) * 2
         with pytest.raises(BadArgument, match="detach"):
             y.requires_grad_(False)
         with pytest.raises(BadArgument, match="detach"):
@@ -358,7 +354,7 @@ def test_requires_grad_cannot_be_taken_from_a_result() -> None:
 
 def test_showing_a_freed_graph_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     with autograd.record():
-        y = leaf(1.0).exp().sum()
+        y = asking(1.0).exp().sum()
         y.backward()
         with pytest.raises(GraphFreed):
             autograd.backward(y, show=True)
@@ -366,7 +362,7 @@ def test_showing_a_freed_graph_says_so(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_wrong_numbers_of_gradients_and_wrong_types_are_told() -> None:
     with autograd.record():
-        y = leaf(1.0) * 2
+        y = asking(1.0) * 2
         with pytest.raises(BadArgument, match="2 gradients were given for 1"):
             autograd.grad(y, y, [torch.ones(1), torch.ones(1)])
         with pytest.raises(BadArgument, match="int"):
@@ -385,7 +381,7 @@ def test_a_module_can_be_checked() -> None:
 
 
 def test_the_pieces_of_a_cat_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = leaf(1.0, 2.0), leaf(3.0)
+    a, b = asking(1.0, 2.0), asking(3.0)
     with autograd.record():
         autograd.backward((torch.cat([a * 1, b * 1]) * 2).sum(), show=True)
     assert "cat()     (3) → (2), (1)" in capsys.readouterr().out

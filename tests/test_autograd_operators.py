@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from autograd_checks import close
 
 import torcheer.autograd as torchtrace
 from torcheer.autograd import base, nn, optim, record
@@ -16,18 +17,6 @@ from torcheer.autograd.nn import Linear, ReLU, Sequential
 from torcheer.autograd.nodes import node_of
 from torcheer.autograd.tensor import tracer
 from torcheer.errors import GraphFreed, MissingRule, RuleMistake
-
-
-def close(ours: torch.Tensor, theirs: torch.Tensor, tolerance: float = 1e-12) -> bool:
-    return torch.allclose(ours.detach().as_subclass(torch.Tensor), theirs, rtol=tolerance, atol=tolerance)
-
-
-@pytest.fixture
-def doubles():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
 
 # Operators of one's own, with forward and backward
 

@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from autograd_checks import assert_same_gradients
+from autograd_checks import asking, assert_same_gradients
 from torch import Tensor, nn
 
 from torcheer import autograd
 from torcheer.errors import SavedValueChanged
-
-
-def leaf(*values: float) -> Tensor:
-    return torch.tensor(values, dtype=torch.float64, requires_grad=True)
-
 
 # Writes
 
@@ -48,7 +43,7 @@ def test_a_net_that_adds_in_place_and_returns_its_features() -> None:
 
 
 def test_the_gradient_of_a_written_result_is_that_of_what_it_became() -> None:
-    x = leaf(1.0)
+    x = asking(1.0)
     with autograd.record():
         h = x * 2
         h.mul_(3)
@@ -77,7 +72,7 @@ def test_a_frozen_parameter_that_is_written_to_is_traced() -> None:
 
 
 def test_an_unseen_write_is_not_forgotten_by_a_seen_one() -> None:
-    x = leaf(1.0)
+    x = asking(1.0)
     with autograd.record():
         y = x * 1
         z = y.sin()
@@ -109,7 +104,7 @@ class Square(torch.autograd.Function):
 
 
 def test_what_a_custom_function_saved_and_was_overwritten_is_noticed() -> None:
-    x = leaf(2.0)
+    x = asking(2.0)
     with autograd.record():
         h = x * 1
         y = Square.apply(h)
@@ -138,7 +133,7 @@ def test_who_asks_is_decided_when_the_operation_runs() -> None:
 
 
 def test_a_constant_that_asks_later_was_a_constant() -> None:
-    x, w = leaf(1.0, 2.0), torch.ones(1, 2, dtype=torch.float64)
+    x, w = asking(1.0, 2.0), torch.ones(1, 2, dtype=torch.float64)
     with autograd.record():
         y = F.linear(x * 2, w)
         w.requires_grad_()
@@ -160,7 +155,7 @@ def test_arguments_are_kept_as_they_were() -> None:
 
 
 def test_what_a_hook_keeps_is_not_changed_by_the_next_backward() -> None:
-    x, seen = leaf(1.0, 2.0), []
+    x, seen = asking(1.0, 2.0), []
     x.register_hook(seen.append)
     with autograd.record():
         (x * x).sum().backward()
@@ -181,7 +176,7 @@ def test_what_a_custom_backward_returns_stays_its_own() -> None:
         def backward(ctx: Any, g: Tensor) -> Tensor:
             return keep
 
-    x = leaf(1.0)
+    x = asking(1.0)
     with autograd.record():
         for _ in range(3):
             Constant.apply(x).sum().backward()
@@ -189,7 +184,7 @@ def test_what_a_custom_backward_returns_stays_its_own() -> None:
 
 
 def test_operations_that_saved_nothing_may_be_shared_by_two_backwards() -> None:
-    x = leaf(1.0, 2.0)
+    x = asking(1.0, 2.0)
     with autograd.record():
         shared = x[:1].unsqueeze(0).transpose(0, 1).sum(0)
         shared.sum().backward()
@@ -209,7 +204,7 @@ def test_an_optimizer_inside_an_optimizer_in_nested_blocks() -> None:
         def step(self, closure: Any = None) -> None:
             self.inner.step()
 
-    w = leaf(1.0)
+    w = asking(1.0)
     optimizer = Outer([w], torch.optim.SGD([w], lr=1.0))
     with autograd.record(), autograd.record():
         (w * 2).sum().backward()

@@ -47,13 +47,7 @@ NO_GRADIENT = {"normal", "normal.number_mean", "bernoulli", "fill", "zero_", "li
 ROUNDED = {"nn.functional.hardsigmoid": 1e-6, "nn.functional.rrelu": 1e-6}  # torch's own constants are
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These tensors are too small to be worth sharing."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in NO_GRADIENT | BETTER])
