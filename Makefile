@@ -28,6 +28,9 @@ test: setup $(node_modules) ## the fast tests
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow
 
+test-faults: setup ## kills, full disks and damage by the hundred
+	@$(python) -m pytest -q -m faults
+
 check: setup $(node_modules) ## formatting, lint, types, import map, the bundled pages
 	@$(python) -m ruff format --check .
 	@$(python) -m ruff check .
@@ -39,7 +42,7 @@ check: setup $(node_modules) ## formatting, lint, types, import map, the bundled
 web: setup $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs
 
-bench: bench-capture bench-drawing bench-autograd ## every benchmark
+bench: bench-capture bench-drawing bench-autograd bench-archive ## every benchmark
 
 bench-capture: setup ## what capture costs; with the peers beside it after `make setup-peers`
 	@$(bench_python) benchmarks/capture.py
@@ -49,6 +52,9 @@ bench-drawing: setup ## what a drawing costs; the peers also need Graphviz's `do
 
 bench-autograd: setup ## what a training step costs on our backward, beside torch's
 	@$(python) benchmarks/autograd.py
+
+bench-archive: setup ## what values on disk cost, beside plain files
+	@$(python) benchmarks/archive.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
@@ -75,4 +81,4 @@ $(node_modules): web/package-lock.json | setup
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-slow check web bench bench-capture bench-drawing bench-autograd setup-peers zoo zoo-autograd clean
+.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive setup-peers zoo zoo-autograd clean

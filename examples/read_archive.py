@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import struct
 import sys
 import zlib
@@ -12,35 +13,49 @@ import numpy as np
 BITS = {"bfloat16": "u2", **dict.fromkeys(("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"), "u1")}
 
 
+def begins(index: bytes, at: int) -> bool:
+    """Whether a frame begins here."""
+    own = zlib.crc32(index[at : at + 12]).to_bytes(4, "little")
+    return index[at : at + 4] == b"FRME" and index[at + 12 : at + 16] == own
+
+
 def frames(index: bytes, segment: int):
     """The bodies of the whole frames."""
     if len(index) < 16:
         return
-    magic, version, number = struct.unpack_from("<8sII", index)
-    if (magic, version, number) != (b"torchidx", 1, segment):
+    if struct.unpack_from("<8sII", index) != (b"torchidx", 1, segment):
         raise ValueError("not an index of this version and number")
     at, after = 16, 0
-    while at + 16 <= len(index):
-        mark, length, check, own = struct.unpack_from("<4sIII", index, at)
+    while begins(index, at):
+        length, check = struct.unpack_from("<II", index, at + 4)
         body = index[at + 16 : at + 16 + length]
-        if mark != b"FRME" or zlib.crc32(index[at : at + 12]) != own or len(body) < length or zlib.crc32(body) != check:
-            if any(whole(index, place) for place in range(at + 1, len(index) - 15)):
-                raise ValueError("a damaged frame before a whole one")
-            return
-        found = json.loads(body)
+        if len(body) < length or zlib.crc32(body) != check:
+            break
+        yield (found := json.loads(body))
         if found["after"] != after:
             raise ValueError("a frame is missing")
-        yield found
         at, after = at + 16 + length, check
+    if any(begins(index, mark.start()) for mark in re.finditer(b"FRME", index) if mark.start() > at):
+        raise ValueError("a damaged frame before another")
 
 
-def whole(index: bytes, at: int) -> bool:
-    """Whether a whole frame begins here."""
-    mark, length, check, own = struct.unpack_from("<4sIII", index, at)
-    body = index[at + 16 : at + 16 + length]
-    return (
-        mark == b"FRME" and zlib.crc32(index[at : at + 12]) == own and len(body) == length and zlib.crc32(body) == check
-    )
+def array(entry: dict, data: bytes):
+    """The values of an entry."""
+    part = data[entry["offset"] : entry["offset"] + entry["stored"]]
+    if len(part) != entry["stored"] or zlib.crc32(part) != entry["crc32"]:
+        raise ValueError(f"{entry['layer']} is damaged")
+    kind = np.dtype(BITS.get(entry["type"].removeprefix("float8_"), entry["type"])).newbyteorder("<")
+    held = np.dtype(entry["as"]["type"]).newbyteorder("<") if "as" in entry else kind
+    if "zstd" in entry:
+        import zstandard
+
+        part = zstandard.ZstdDecompressor().decompress(part, max_output_size=entry["zstd"])
+    if math.prod(entry["shape"]) * held.itemsize != len(part):
+        raise ValueError(f"{entry['layer']} has another size than its shape")
+    values = np.frombuffer(part, held).reshape(entry["shape"])
+    if "scale" in entry.get("as", ()):
+        values = values.astype("f8") * entry["as"]["scale"]
+    return values.astype(kind)
 
 
 def read(folder: str):
@@ -49,16 +64,9 @@ def read(folder: str):
         data = index.with_suffix(".data").read_bytes()
         for body in frames(index.read_bytes(), int(index.stem)):
             for entry in body.get("entries", ()):
-                part = data[entry["offset"] : entry["offset"] + entry["stored"]]
-                if len(part) != entry["stored"] or zlib.crc32(part) != entry["crc32"]:
-                    raise ValueError(f"{entry['layer']} of step {body['step']} is damaged")
-                kind = np.dtype(BITS.get(entry["type"].removeprefix("float8_"), entry["type"])).newbyteorder("<")
-                if math.prod(entry["shape"]) * kind.itemsize != entry["stored"]:
-                    raise ValueError(f"{entry['layer']} of step {body['step']} has another size than its shape")
-                array = np.frombuffer(part, kind).reshape(entry["shape"])
-                yield body["step"], entry["layer"], entry["variable"], entry["item"], array
+                yield body["step"], entry["layer"], entry["variable"], entry["item"], array(entry, data)
 
 
 if __name__ == "__main__":
-    for step, layer, variable, item, array in read(sys.argv[1]):
-        print(step, layer, variable, item, array.dtype, array.shape)
+    for step, layer, variable, item, values in read(sys.argv[1]):
+        print(step, layer, variable, item, values.dtype, values.shape)

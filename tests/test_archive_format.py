@@ -13,42 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from archive_checks import assert_holds, values, written
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.numbers import TYPES
-from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
+from torcheer.encoding import TYPES
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.records import Sample
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 import read_archive
-
-
-def values(step: int) -> list[Sample]:
-    random = np.random.default_rng(step)
-    return [
-        Sample(step, "conv1", "value", -1, random.normal(size=(2, 3, 4)).astype(np.float32)),
-        Sample(step, "conv1", "grad", -1, random.normal(size=(7,))),
-        Sample(step, "head", "value", 0, random.integers(0, 9, (3, 0))),
-    ]
-
-
-def written(path: Path, steps: int = 5, **options: object) -> Path:
-    with Writer(path, **options) as writer:
-        for step in range(steps):
-            writer.step(values(step))
-    return path
-
-
-def assert_holds(path: Path, steps: int) -> Archive:
-    """The archive has exactly the first steps, bit for bit."""
-    archive = Archive(path)
-    assert archive.steps == list(range(steps))
-    expected = [sample for step in range(steps) for sample in values(step)]
-    for one, other in zip(archive.samples(), expected, strict=True):
-        assert (one.step, one.layer, one.variable, one.item) == (other.step, other.layer, other.variable, other.item)
-        assert one.array.dtype == other.array.dtype and np.array_equal(one.array, other.array)
-    return archive
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:
@@ -164,15 +138,6 @@ def test_a_missing_segment_is_told(tmp_path: Path) -> None:
         Archive(path)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{}", "[]", '{"format": "zarr"}', '{"format": "torcheer archive", "version": 99}']
-)
-def test_a_foreign_or_newer_folder_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "archive.json").write_text(text)
-    with pytest.raises((NotAnArchive, ArchiveDamaged)):
-        Archive(tmp_path)
-
-
 def test_an_empty_folder_is_no_archive(tmp_path: Path) -> None:
     with pytest.raises(NotAnArchive, match="no archive"):
         Archive(tmp_path)
@@ -183,18 +148,10 @@ def test_an_unknown_layer_is_told_what_is_there(tmp_path: Path) -> None:
         Archive(written(tmp_path / "a")).find("conv2")
 
 
-def test_a_second_writer_in_another_process_is_refused(tmp_path: Path) -> None:
-    with Writer(tmp_path / "a") as writer:
-        writer.step(values(0))
-        code = f"from torcheer.archive import Writer; Writer({str(tmp_path / 'a')!r})"
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ArchiveBusy.__name__ in done.stderr
-
-
 WRITING = """
 import sys
 sys.path.insert(0, {tests!r})
-from test_archive_format import values
+from archive_checks import values
 from torcheer.archive import Writer
 writer = Writer(sys.argv[1], fsync="never", segment_bytes=3000)
 step = int(sys.argv[2])

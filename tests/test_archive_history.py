@@ -6,13 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import torcheer as tl
-from torcheer.errors import ArchiveDamaged, BadArgument, CannotReplay, NotAnArchive, ValueUnavailable
+from torcheer.archive import Archive
+from torcheer.archive.histories import SavedTrace
+from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotReplay, NotAnArchive, ValueUnavailable
 
 
 class Net(nn.Module):
@@ -54,6 +57,183 @@ def test_values_and_gradients_are_bit_equal(history: tl.ModelHistory, tmp_path: 
     assert torch.equal(again["relu_1"].tensor_contents, history["relu_1"].tensor_contents)
     assert torch.equal(again["relu_1"].grad_contents, history["relu_1"].grad_contents)
     assert isinstance(again["relu_1"].tensor_contents, torch.Tensor)
+
+
+def test_a_backward_call_that_did_not_reach_a_value_leaves_a_gap(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x.sin(), x.cos()
+
+    history = tl.log_forward_pass(Two(), torch.rand(3, requires_grad=True), save_gradients=True)
+    for label in ("cos_1", "sin_1", "cos_1"):
+        history.backward(history[label].tensor_contents.sum(), retain_graph=True)
+    again = tl.load(history.save(tmp_path / "net"))
+    for label in ("cos_1", "sin_1"):
+        one, two = again[label].gradients, history[label].gradients
+        assert [g is None for g in one] == [g is None for g in two] and len(one) == 3
+        assert all(torch.equal(g, w) for g, w in zip(one, two) if w is not None)
+
+
+def test_operations_below_are_kept(tmp_path: Path) -> None:
+    history = tl.log_forward_pass(Net(), torch.rand(2, 3, 6, 6), level="aten")
+    again = tl.load(history.save(tmp_path / "net"))
+    assert any(op.below for op in history)
+    assert [op.below for op in again] == [op.below for op in history]
+
+
+def test_parameters_and_buffers_are_kept_when_asked_for(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    history = tl.log_forward_pass(model, torch.rand(2, 3, 6, 6))
+    again = tl.load(history.save(tmp_path / "with", parameters=True))
+    names = list(history.trace.info().stored)
+    assert "0.weight" in names and "1.running_mean" in names
+    for name in names:
+        assert torch.equal(again.trace.stored_value(name), history.trace.stored_value(name))
+    assert (again.trace.stored_value("1.running_mean") == 0).all() and model[1].running_mean.abs().sum() > 0
+    without = tl.load(history.save(tmp_path / "without"))
+    with pytest.raises(ValueUnavailable, match="parameters=True"):
+        without.trace.stored_value("0.weight")
+
+
+def test_a_value_that_cannot_be_kept_is_left_out_and_says_so(tmp_path: Path) -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_sparse().to_dense() + 1
+
+    again = tl.load(tl.log_forward_pass(Sparse(), torch.eye(3)).save(tmp_path / "net"))
+    assert torch.equal(again["add_1"].tensor_contents, torch.eye(3) + 1)
+    with pytest.raises(ValueUnavailable, match="sparse_coo"):
+        _ = again["tosparse_1"].tensor_contents
+
+
+def test_settings_keep_their_types(tmp_path: Path) -> None:
+    class Settings(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for number in (1, 1.0, True, 0.0, -0.0, float("nan"), 1e300, 2**60):
+                x = x.mul(number)
+            return x[..., None, 1:2].to(torch.float16)
+
+    history = tl.log_forward_pass(Settings(), torch.rand(3, 3))
+    again = tl.load(history.save(tmp_path / "net"))
+    assert [repr(op.settings) for op in again] == [repr(op.settings) for op in history]
+
+
+def test_a_loaded_history_is_saved_as_the_same(history: tl.ModelHistory, tmp_path: Path) -> None:
+    once = tl.load(history.save(tmp_path / "a", parameters=True))
+    twice = tl.load(once.save(tmp_path / "b", parameters=True))
+    for one, other in ((once, history), (twice, once)):
+        assert [str(one[n]) for n in range(len(one))] == [str(other[n]) for n in range(len(other))]
+        assert one.trace.info() == other.trace.info()
+    assert (tmp_path / "a" / "000000.data").read_bytes() == (tmp_path / "b" / "000000.data").read_bytes()
+
+
+def test_a_loaded_tensor_shares_the_files_memory_and_writing_to_it_stays_private(tmp_path: Path) -> None:
+    path = tl.log_forward_pass(nn.Linear(300, 300), torch.rand(300, 300)).save(tmp_path / "net")
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    again = tl.load(path)
+    found = again["linear_1"].tensor_contents
+    assert found is again["linear_1"].tensor_contents
+    expected = found.clone()
+    found.mul_(0)
+    assert torch.equal(again["linear_1"].tensor_contents, expected) and not found.any()
+    again["linear_1"].tensor_contents.add_(7)
+    assert torch.equal(again["linear_1"].tensor_contents, expected)
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
+    assert torch.equal(tl.load(path)["linear_1"].tensor_contents, expected)
+
+
+def test_loading_values_warns_of_nothing_also_under_inference_mode(tmp_path: Path, recwarn: object) -> None:
+    history = tl.log_forward_pass(Net(), torch.rand(2, 3, 6, 6))
+    with torch.inference_mode():
+        again = tl.load(history.save(tmp_path / "net"))
+        for _ in range(2):
+            assert torch.equal(again["relu_1"].tensor_contents, history["relu_1"].tensor_contents)
+    assert not list(recwarn)  # type: ignore[call-overload]
+
+
+def test_a_history_outlives_the_one_that_is_saved_over_it(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    one, two = (tl.log_forward_pass(nn.Linear(4, 4), torch.rand(2, 4)) for _ in range(2))
+    loaded = tl.load(one.save(tmp_path / "net"))
+    two.save(tmp_path / "net", overwrite=True)
+    assert torch.equal(loaded["linear_1"].tensor_contents, one["linear_1"].tensor_contents)
+    assert torch.equal(tl.load(tmp_path / "net")["linear_1"].tensor_contents, two["linear_1"].tensor_contents)
+    assert [file.name for file in tmp_path.iterdir()] == ["net"]
+
+
+def test_reading_an_archive_as_a_history_leaves_it_as_it_was(history: tl.ModelHistory, tmp_path: Path) -> None:
+    archive = Archive(history.save(tmp_path / "net"))
+    before = json.dumps(archive.frames[0]["about"])
+    one, two = SavedTrace(archive), SavedTrace(archive)
+    assert one.ops() == two.ops() and json.dumps(archive.frames[0]["about"]) == before
+
+
+def change(about: Any, way: list[Any], value: Any) -> None:
+    for part in way[:-1]:
+        about = about[part]
+    about[way[-1]] = value
+
+
+@pytest.mark.parametrize(
+    ("way", "value"),
+    [
+        (["ops", "index"], []),
+        (["ops", "index", 3], "3"),
+        (["ops", "index", 3], None),
+        (["ops", "name", "at", 3], 99),
+        (["ops", "name", "at", 3], -1),
+        (["ops", "name", "at", 3], "x"),
+        (["ops", "name", "of", 0], 7),
+        (["ops", "kind", "at"], 10**12),
+        (["ops", "level", "at"], 10**12),
+        (["ops", "level", "at"], -1),
+        (["ops", "parents", "of"], [[[0, 0, [0]]]]),
+        (["ops", "parents", "of"], [[[99, 0, [0]]]]),
+        (["ops", "parents", "of"], [[[1, -1, [0]]]]),
+        (["ops", "parents", "of"], [["x"]]),
+        (["ops", "settings", "of"], [{"$": "os.system", "v": "true"}]),
+        (["ops", "settings", "of"], [{"$": "tuple"}]),
+        (["ops", "settings", "of"], [{"v": []}]),
+        (["ops", "evil"], []),
+        (["records", "TensorMeta", 0], [[1], "torch.float32", "cpu"]),
+        (["records", "TensorMeta", 0, 1], 7),
+        (["records", "Source", 0], "abc"),
+        (["info", "modules"], [99]),
+        (["info", "evil"], 1),
+        (["info", "model"], {"$": "dict", "v": 3}),
+        (["info"], None),
+        (["below"], None),
+        (["left_out"], []),
+    ],
+)
+def test_records_that_cannot_be_are_damage(
+    way: list[Any], value: Any, history: tl.ModelHistory, tmp_path: Path
+) -> None:
+    archive = Archive(history.save(tmp_path / "net"))
+    change(archive.frames[0]["about"], way, value)
+    with pytest.raises(ArchiveDamaged):
+        SavedTrace(archive)
+    del archive.frames[0]["about"][way[0]]
+    with pytest.raises(ArchiveDamaged):
+        SavedTrace(archive)
+
+
+def test_a_save_that_fails_leaves_what_was_there(history: tl.ModelHistory, tmp_path: Path) -> None:
+    history.save(tmp_path / "net")
+    with pytest.raises(BadArgument, match="codec"):
+        history.save(tmp_path / "net", overwrite=True, codec=lambda sample: "none of ours")
+    assert [file.name for file in tmp_path.iterdir()] == ["net"]
+    assert str(tl.load(tmp_path / "net")) == str(history)
+
+
+def test_what_a_killed_save_left_is_cleared_and_a_running_one_is_not(history: tl.ModelHistory, tmp_path: Path) -> None:
+    from torcheer.archive import Writer
+
+    with Writer(tmp_path / ".net.part"):
+        with pytest.raises(ArchiveBusy):
+            history.save(tmp_path / "net")
+    assert str(tl.load(history.save(tmp_path / "net"))) == str(history)
+    assert [file.name for file in tmp_path.iterdir()] == ["net"]
 
 
 def test_it_is_read_without_torch(history: tl.ModelHistory, tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ _HOMES = {
     **dict.fromkeys(("log_forward_pass", "recording", "validate", "draw", "Save", "Style", "edits"), "torcheer.api"),
     "ModelHistory": "torcheer.history",
     "load": "torcheer.archive",
+    "extract": "torcheer.api",
 }
 
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from torcheer.api import ModelHistory, Save, Style, draw, edits, load, log_forward_pass, recording, validate
+    from torcheer.api import ModelHistory, Save, Style, draw, edits, extract, load, log_forward_pass, recording, validate
 
 
 def __getattr__(name: str) -> Any:

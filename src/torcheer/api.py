@@ -20,6 +20,8 @@ from torcheer.history import ModelHistory
 
 if TYPE_CHECKING:
     from torcheer.drawing import Drawing, Style
+    from torcheer.extraction.reading import Extraction
+    from torcheer.extraction.run import Estimate
 
 __all__ = [
     "ModelHistory",
@@ -28,6 +30,7 @@ __all__ = [
     "Validation",
     "draw",
     "edits",
+    "extract",
     "load",
     "log_forward_pass",
     "recording",
@@ -128,8 +131,31 @@ def validate(model: torch.nn.Module, inputs: Any = (), *, input_kwargs: Mapping[
     return validate_history(_log_forward_pass(model, inputs, input_kwargs=input_kwargs))
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Style":  # looked up when asked for: capturing should not wait for drawing
+def extract(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    layers: Any,
+    to: str | os.PathLike[str],
+    batch_size: int | None = None,
+    device: Any = None,
+    transform: Any = None,
+    workers: int = 0,
+    dry_run: bool = False,
+    **options: Any,
+) -> Extraction | Estimate:
+    """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
+
+    Also takes `ids`, `shard_samples`, `codec`, `seed` and `progress`: see `torcheer.extraction.extract`.
+    """
+    from torcheer.extraction.run import extract as _extract  # capturing should not wait for it
+
+    given: dict[str, Any] = {"batch_size": batch_size, "device": device, "transform": transform, "workers": workers}
+    return _extract(model, data, layers=layers, to=to, dry_run=dry_run, **given, **options)
+
+
+def __getattr__(name: str) -> Any:  # looked up when asked for: capturing should not wait for it
+    if name == "Style":
         from torcheer.drawing import Style
 
         return Style

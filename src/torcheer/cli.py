@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
+
+from torcheer.errors import TorcheerError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -13,14 +18,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"torcheer {version('torcheer')}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (_, summary) in COMMANDS.items():
-        subparsers.add_parser(name, help=summary, description=summary)
-    chosen = parser.parse_args(arguments)
-    run, _ = COMMANDS[chosen.command]
-    return run(chosen)
+        subparsers.add_parser(name, help=summary, description=summary, add_help=False)
+    chosen, rest = parser.parse_known_args(arguments)
+    room, _ = COMMANDS[chosen.command]
+    run = import_module(f"torcheer.{room}").main if room else doctor
+    try:
+        status: int = run(chosen.command, rest)
+    except TorcheerError as error:
+        print(f"torcheer {chosen.command}: {error}", file=sys.stderr)
+        status = 1
+    except BrokenPipeError:  # `torcheer … | head`: the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except KeyboardInterrupt:
+        status = 130
+    return status
 
 
-def doctor(_: argparse.Namespace) -> int:
+def doctor(command: str, arguments: Sequence[str]) -> int:
     """Print what is installed; nothing is imported, so that it answers on a broken machine too."""
+    parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=COMMANDS[command][1])
+    parser.parse_args(arguments)
     for name in ("torcheer", "torch", "numpy"):
         print(f"{name:<14} {installed(name)}")
     for extra, names in extras().items():
@@ -48,7 +66,10 @@ def extras() -> dict[str, list[str]]:
     return found
 
 
-# name -> (what runs, one line for the help)
-COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str]] = {
-    "doctor": (doctor, "print the versions in use and which extras are installed"),
+# name -> (the module whose `main(command, arguments)` runs it, one line for the help); loaded when it is asked for, so
+# that a look into an archive does not wait for torch. Doctor lives here.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "archive": ("archive.commands", "verify, list, print, export, import or repair an archive"),
+    "extract": ("extraction.commands", "run a model over a dataset and keep chosen layers of every sample"),
+    "doctor": ("", "print the versions in use and which extras are installed"),
 }

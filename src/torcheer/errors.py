@@ -72,3 +72,19 @@ class ArchiveDamaged(TorcheerError, ValueError):
 
 class ArchiveBusy(TorcheerError, BlockingIOError):
     """Another process is writing to an archive."""
+
+
+class ArchiveClosed(TorcheerError, ValueError):
+    """A Writer that has ended, or that belongs to another process, was to write."""
+
+
+class CannotWrite(TorcheerError, OSError):
+    """The system refuses to write: a full disk, a read-only folder, too many open files."""
+
+
+class BadConfig(TorcheerError, ValueError):
+    """A config that cannot be read or understood, with the file, the line and the key."""
+
+
+class NotTrusted(TorcheerError, ImportError):
+    """A config names code that it may not have run."""

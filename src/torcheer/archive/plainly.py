@@ -1,17 +1,17 @@
-"""Records as JSON and back: only our own plain records have a name in it, and nothing is looked up by one."""
+"""Records as JSON and back: only our own plain records have a name in it, and nothing is looked up by one.
+
+A hundred thousand operations are written field by field, and what many of them share only once.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from torcheer.errors import ArchiveDamaged
 from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
-
-RECORDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (Op, Edge, TensorMeta, ModuleCall, Stored, Source, ModuleInfo, RunInfo)
-}
 
 
 class Told:
@@ -32,12 +32,160 @@ class Told:
         return hash(self.text)
 
 
+def to_plain(info: RunInfo, ops: list[Op], below: list[Op]) -> dict[str, Any]:
+    """A history's records, as JSON can hold them."""
+    shelf = Shelf()
+    about = {one.name: plain(getattr(info, one.name)) for one in fields(RunInfo) if one.name not in _INFO_RECORDS}
+    about |= {name: [shelf.number(one) for one in getattr(info, name).values()] for name in _INFO_RECORDS}
+    found = {"info": about, "ops": _columns(ops, shelf), "below": _columns(below, shelf)}
+    return {**found, "records": shelf.rows()}
+
+
+def from_plain(found: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op]]:
+    """What `to_plain` was given."""
+    try:
+        shelf = _records(found["records"])
+        about = {name: restored(value) for name, value in found["info"].items() if name not in _INFO_RECORDS}
+        for name, (kind, key) in _INFO_RECORDS.items():
+            about[name] = {getattr(one, key): one for one in _picked(shelf[kind.__name__], found["info"][name])}
+        return RunInfo(**about), _ops(found["ops"], shelf), _ops(found["below"], shelf)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ArchiveDamaged(f"the records of a history cannot be read: {error!r}") from None
+
+
+# -- records ---------------------------------------------------------------------------------------------------------
+
+_ROWS: dict[Any, tuple[type, ...]] = {  # the types of their fields
+    TensorMeta: (tuple, str, str, int, bool),
+    ModuleCall: (str, int, str),
+    Stored: (str, str, tuple, str, int, bool, tuple),
+    ModuleInfo: (str, str, tuple),
+    Source: (str, int, str),
+}
+_INFO_RECORDS: dict[str, tuple[Any, str]] = {"modules": (ModuleInfo, "address"), "stored": (Stored, "name")}
+
+
+class Shelf:
+    """Records of every kind, each once; others name it by its number."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[type, dict[Any, int]] = {kind: {} for kind in _ROWS}
+
+    def number(self, record: Any) -> int:
+        """Where a record stands among those of its kind."""
+        numbers = self._numbers[type(record)]
+        return numbers.setdefault(record, len(numbers))
+
+    def rows(self) -> dict[str, list[list[Any]]]:
+        """All of them."""
+        found = {}
+        for kind, numbers in self._numbers.items():
+            names = getattr(kind, "_fields", None) or [one.name for one in fields(kind)]
+            found[kind.__name__] = [[getattr(record, name) for name in names] for record in numbers]
+        return found
+
+
+def _records(rows: dict[str, list[list[Any]]]) -> dict[str, list[Any]]:
+    return {kind.__name__: [_record(kind, types, row) for row in rows[kind.__name__]] for kind, types in _ROWS.items()}
+
+
+def _record(kind: Any, types: tuple[type, ...], row: list[Any]) -> Any:
+    parts = [tuple(part) if type(part) is list else part for part in row]
+    if tuple(map(type, parts)) != types:
+        raise ValueError(f"no {kind.__name__}: {row!r:.80}")
+    return kind(*parts)
+
+
+def _picked(shelf: Sequence[Any], numbers: Iterable[Any]) -> list[Any]:
+    """Records by their numbers; a negative one names none."""
+    return [shelf[number] if number >= 0 else shelf[len(shelf)] for number in numbers]
+
+
+# -- operations, field by field --------------------------------------------------------------------------------------
+
+_NUMBERS = ("index", "elapsed_secs")  # nearly every one differs
+_RECORDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "ModuleCall", "output_of": "ModuleCall"}
+_REPEATED: dict[str, Any] = {  # the rest, each distinct value once, and their types
+    **dict.fromkeys(("name", "kind", "function", "grad_fn", "level", "edited", "note"), str),
+    **dict.fromkeys(("root_call", "under"), int),
+    **dict.fromkeys(("inplace", "view", "random"), bool),
+    **dict.fromkeys((*_RECORDS, "parents", "site", "settings"), tuple),
+    "source": (Source, type(None)),
+}
+
+
+def _columns(ops: list[Op], shelf: Shelf) -> dict[str, Any]:
+    found: dict[str, Any] = {name: [getattr(op, name) for op in ops] for name in (*_NUMBERS, *_REPEATED)}
+    # Told by how far back a parent is, loops repeat themselves.
+    found["parents"] = [tuple([(op.index - edge.parent, edge.output, edge.where) for edge in op.parents]) for op in ops]
+    for name in _REPEATED:
+        values = keys = found[name]
+        if name in ("parents", "settings"):  # 1, 1.0 and True are equal, and a setting of 1.0 is not one of 1
+            keys = list(map(repr, values))
+        numbers: dict[Any, int] = {}
+        at = [numbers.setdefault(key, len(numbers)) for key in keys]
+        distinct = dict(zip(keys, values)).values() if keys is not values else numbers
+        of = [_to_plain(name, value, shelf) for value in distinct]
+        found[name] = {"of": of, "at": at if len(of) > 1 else len(ops)}
+    return found
+
+
+def _to_plain(name: str, value: Any, shelf: Shelf) -> Any:
+    if name in _RECORDS:
+        return [shelf.number(record) for record in value]
+    if name == "source":
+        return None if value is None else shelf.number(value)
+    return value if name == "parents" else plain(value)
+
+
+def _ops(found: dict[str, Any], shelf: dict[str, list[Any]]) -> list[Op]:
+    columns: list[list[Any]] = []
+    for field in fields(Op):
+        values = found[field.name]
+        if field.name in _NUMBERS:
+            if not set(map(type, values)) <= {int, float}:
+                raise ValueError(f"{field.name} of an operation is a number")
+            columns.append(values)
+        else:
+            distinct = [_from_plain(field.name, value, shelf) for value in values["of"]]
+            if not all(isinstance(value, _REPEATED[field.name]) for value in distinct):
+                raise ValueError(f"{field.name} of an operation is {_REPEATED[field.name]}")
+            at = values["at"]
+            if type(at) is int and at == len(columns[0]):
+                at = [0] * at  # all the same
+            columns.append(_picked(distinct, at))
+    names = [field.name for field in fields(Op)]
+    parents = names.index("parents")
+    columns[parents] = [_edges(index, edges) for index, edges in zip(columns[names.index("index")], columns[parents])]
+    if set(found) != set(names) or len(set(map(len, columns))) > 1:
+        raise ValueError(f"operations are of one length in every field, and have no others: {list(found)}")
+    return list(map(Op, *columns))
+
+
+def _from_plain(name: str, value: Any, shelf: dict[str, list[Any]]) -> Any:
+    if name in _RECORDS:
+        return tuple(_picked(shelf[_RECORDS[name]], value))
+    if name == "source":
+        return None if value is None else _picked(shelf["Source"], [value])[0]
+    if name == "parents":
+        return tuple((back, output, tuple(where)) for back, output, where in value)
+    return restored(value)
+
+
+def _edges(index: int, edges: tuple[Any, ...]) -> tuple[Edge, ...]:
+    for back, output, _ in edges:
+        if not (0 < back <= index and output >= 0):
+            raise ValueError(f"operation {index} cannot read output {output} of operation {index - back}")
+    return tuple([Edge(index - back, output, where) for back, output, where in edges])
+
+
+# -- any value -------------------------------------------------------------------------------------------------------
+
+
 def plain(value: Any) -> Any:
-    """A record, or anything in one, as JSON can hold it."""
+    """A value as JSON can hold it."""
     if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
         return value
-    if type(value).__name__ in RECORDS and type(value) is RECORDS[type(value).__name__]:
-        return {"$": type(value).__name__, "v": [plain(part) for part in _parts(value)]}
     if isinstance(value, list):
         return [plain(part) for part in value]
     if isinstance(value, tuple):
@@ -47,34 +195,22 @@ def plain(value: Any) -> Any:
     if isinstance(value, slice):
         return {"$": "slice", "v": [plain(part) for part in (value.start, value.stop, value.step)]}
     if isinstance(value, (float, complex)):
-        return {"$": type(value).__name__, "v": str(value)}
+        return {"$": "complex" if isinstance(value, complex) else "float", "v": str(value)}
     return {"$": "told", "v": "..." if value is Ellipsis else str(value)}
-
-
-def _parts(value: Any) -> list[Any]:
-    return [getattr(value, one.name) for one in fields(value)] if is_dataclass(value) else list(value)
 
 
 def restored(value: Any) -> Any:
     """What `plain` was given."""
     if isinstance(value, list):
         return [restored(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    try:
-        name, parts = value["$"], value["v"]
-        if name in RECORDS:
-            return RECORDS[name](*[restored(part) for part in parts])
-        return _MAKE[name](parts)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ArchiveDamaged(f"a record cannot be read: {error!r}") from None
+    return _MAKE[value["$"]](value["v"]) if isinstance(value, dict) else value
 
 
-_MAKE: dict[str, Any] = {
+_MAKE: dict[str, Callable[[Any], Any]] = {
     "tuple": lambda parts: tuple([restored(part) for part in parts]),
     "dict": lambda parts: {restored(key): restored(part) for key, part in parts},
     "slice": lambda parts: slice(*[restored(part) for part in parts]),
     "float": float,
     "complex": complex,
-    "told": lambda text: Ellipsis if text == "..." else Told(text),
+    "told": lambda text: Ellipsis if text == "..." else Told(str(text)),
 }

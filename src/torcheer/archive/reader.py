@@ -7,30 +7,18 @@ import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.typing import NDArray
 
-from torcheer.archive.folder import read_about, segments_of
-from torcheer.archive.frames import scan
-from torcheer.archive.numbers import TYPES, from_bytes
+from torcheer.archive.codecs import unpack
+from torcheer.archive.folder import read_about, segment_files, segments_of
+from torcheer.archive.frames import Entry, scan
+from torcheer.encoding import decode, from_bytes
 from torcheer.errors import ArchiveDamaged, UnknownLayer
 from torcheer.records import Sample
 
-
-class Entry(NamedTuple):
-    """Where a value is."""
-
-    step: int | None
-    layer: str
-    variable: str
-    item: int
-    type: str
-    shape: tuple[int, ...]
-    segment: int
-    offset: int
-    stored: int
-    crc32: int
+__all__ = ["Archive", "Entry"]
 
 
 class Archive:
@@ -39,51 +27,27 @@ class Archive:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.about = read_about(self.path)
-        self.frames: list[dict[str, Any]] = []
+        self.frames: list[dict[str, Any]] = []  # of each step its "step", "entries" and "about"
+        self.entries: list[Entry] = []
         self.torn_bytes = 0  # of a frame that was being written when its writer died; its step was never committed
         self.sealed = False  # whether the writer has said that this is all
         self._maps: dict[int, memoryview] = {}
-        self._checked: set[tuple[int, int]] = set()
-        self.entries: list[Entry] = []
+        self._checked: set[tuple[int, ...]] = set()
         numbers = segments_of(self.path)
-        if numbers != list(range(len(numbers))):
-            raise ArchiveDamaged(f"{self.path}: segments {numbers} are there; one between them is missing")
         for number in numbers:
             self._read_index(number, last=number == len(numbers) - 1)
 
     def _read_index(self, number: int, last: bool) -> None:
-        index = self.path / f"{number:06}.index"
+        index, data = segment_files(self.path, number)
         found = scan(index.read_bytes(), number, str(index))
-        self.sealed = bool(found.frames) and "seal" in found.frames[-1]
-        if not self.sealed and not last:
+        found.check_data(data.stat().st_size if data.exists() else 0, str(data))
+        if found.seal is None and not last:
             raise ArchiveDamaged(f"{index} is not sealed, though another segment follows it")
-        if self.sealed and found.torn:
-            raise ArchiveDamaged(f"{index}: {found.torn} bytes stand behind its seal")
+        self.sealed = found.seal is not None and not found.more
         self.torn_bytes += found.torn
-        size = self._size(number)
-        for body in found.frames[: -1 if self.sealed else None]:
-            self.frames.append(body)
-            self.entries += [self._entry(number, body, entry, size) for entry in body["entries"]]
-
-    def _size(self, number: int) -> int:
-        data = self.path / f"{number:06}.data"
-        return data.stat().st_size if data.exists() else 0
-
-    def _entry(self, number: int, body: dict[str, Any], entry: dict[str, Any], size: int) -> Entry:
-        try:
-            made = Entry(
-                body["step"], entry["layer"], entry["variable"], entry["item"], entry["type"], tuple(entry["shape"]),
-                number, entry["offset"], entry["stored"], entry["crc32"],
-            )  # fmt: skip
-            needed = TYPES[made.type].itemsize
-            for length in made.shape:
-                needed *= length
-            good = 0 <= made.offset <= made.offset + made.stored <= size and needed == made.stored
-        except (KeyError, TypeError) as error:
-            raise ArchiveDamaged(f"{self.path}, segment {number}: an entry cannot be read: {error!r}") from None
-        if not good:
-            raise ArchiveDamaged(f"{self.path}, segment {number}: {made.layer!r} lies outside of the file, or is cut")
-        return made
+        self.frames += found.frames
+        for body in found.frames:
+            self.entries += body["entries"]
 
     @property
     def steps(self) -> list[int | None]:
@@ -91,24 +55,36 @@ class Archive:
         return [body["step"] for body in self.frames]
 
     def array(self, entry: Entry) -> NDArray[Any]:
-        """The values of an entry, over the file's own memory; the first time they are checked."""
+        """The values of an entry, over the file's own memory where they are stored as they are."""
+        return from_bytes(entry.type, entry.shape, self.memory(entry).toreadonly())
+
+    def memory(self, entry: Entry, *, again: bool = False) -> memoryview:
+        """The bytes of an entry's values, checked the first time; writing to them never reaches the file.
+
+        `again` reads the file anew, for memory that was written to.
+        """
         if not entry.stored:
-            return from_bytes(entry.type, entry.shape, b"")
-        data = self._map(entry.segment)[entry.offset : entry.offset + entry.stored]
-        place = (entry.segment, entry.offset)
-        if place not in self._checked:
-            if zlib.crc32(data) != entry.crc32:
+            return memoryview(bytearray())
+        source = self._map(entry.segment) if again else self.mapped(entry.segment)
+        stored = source[entry.offset : entry.offset + entry.stored]
+        place = (entry.segment, entry.offset, entry.stored, entry.crc32)
+        if again or place not in self._checked:
+            if len(stored) != entry.stored or zlib.crc32(stored) != entry.crc32:
                 raise ArchiveDamaged(
                     f"{self.path}: {entry.layer!r} {entry.variable} of step {entry.step} is not what was written"
                 )
             self._checked.add(place)
-        return from_bytes(entry.type, entry.shape, data)
+        return unpack(entry.codec, entry.scale, entry.type, entry.shape, stored)
+
+    def mapped(self, number: int) -> memoryview:
+        """The data of a segment, in private memory that is filled as it is touched."""
+        if number not in self._maps:
+            self._maps[number] = self._map(number)
+        return self._maps[number]
 
     def _map(self, number: int) -> memoryview:
-        if number not in self._maps:
-            with open(self.path / f"{number:06}.data", "rb") as file:
-                self._maps[number] = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        return self._maps[number]
+        with open(segment_files(self.path, number)[1], "rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
     def find(self, layer: str, variable: str = "value", step: int | None = None, item: int = -1) -> Entry:
         """One entry, the newest where several steps have it."""
@@ -121,12 +97,12 @@ class Archive:
     def samples(self) -> Iterator[Sample]:
         """Every value, in the order they were written."""
         for entry in self.entries:
-            yield Sample(entry.step or 0, entry.layer, entry.variable, entry.item, self.array(entry))
+            yield decode(entry._asdict(), self.memory(entry).toreadonly(), entry.step or 0)
 
     def verify(self) -> int:
         """Check every value; return how many there are."""
         for entry in self.entries:
-            self.array(entry)
+            self.memory(entry)
         return len(self.entries)
 
     def __repr__(self) -> str:

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import zlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from threading import Lock, get_ident
+from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.folder import begin, locked, segments_of
-from torcheer.archive.frames import frame, head, scan
-from torcheer.archive.numbers import to_bytes
-from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.archive.codecs import Codec, codec_for, known, pack
+from torcheer.archive.folder import Segment, WritingLock, begin, segments_of
+from torcheer.archive.frames import ALIGN
+from torcheer.encoding import encode, whole_number
+from torcheer.errors import ArchiveClosed, BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample
 
-ALIGN = 64
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 SEGMENT_BYTES = 1 << 30
 SYNCS = ("step", "interval", "never")
+_SMALL_BYTES, _GATHERED_BYTES = 1 << 16, 1 << 20  # smaller values are gathered, and written together
+_LARGE_BYTES, _AHEAD = 1 << 18, 4  # the checksums of larger ones are computed aside, so many at a time
+_TRY = {  # what helps
+    errno.ENOSPC: "Free some space and go on: the writer can be used further",
+    errno.EDQUOT: "Free some of your quota and go on: the writer can be used further",
+    errno.EFBIG: "Raise the limit on the size of files (ulimit -f), or use a smaller segment_bytes",
+    errno.EROFS: "Write to a folder that is not mounted read-only",
+    errno.EACCES: "Write to a folder that you may write to, or ask for the right to write to this one",
+    errno.EPERM: "Write to a folder that you may write to, or ask for the right to write to this one",
+    errno.EMFILE: "Close other files, or raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "Close other files: the whole system has too many open",
+}
 
 
 class Writer:
@@ -25,6 +44,7 @@ class Writer:
 
     `fsync="step"` waits for the disk at every step, `"interval"` at most every `interval_secs`, `"never"` leaves it to
     the system. A process that is killed loses nothing that was committed, either way; a machine without power may.
+    `codec` stores less than the values themselves: a name of `codecs.CODECS`, or a function from a Sample to one.
     """
 
     def __init__(
@@ -35,110 +55,138 @@ class Writer:
         fsync: str = "interval",
         interval_secs: float = 5.0,
         segment_bytes: int = SEGMENT_BYTES,
+        codec: Codec = "raw",
     ) -> None:
         if fsync not in SYNCS:
             raise BadArgument(f"fsync={fsync!r}: use one of {', '.join(SYNCS)}")
         self.path = Path(path)
+        self._codec = codec if callable(codec) else known(codec)
         self._fsync, self._interval, self._limit = fsync, interval_secs, segment_bytes
+        self._syncs = fsync != "never"
         self._synced = time.monotonic()
-        self._lock = locked(self.path)
-        try:
-            begin(self.path, about or {})
-            self._open(max(segments_of(self.path), default=0))
-        except BaseException:
-            os.close(self._lock)
-            raise
+        self._steps = 0  # committed by this writer
+        self._turn, self._inside = Lock(), 0  # the thread that writes a step
+        self._pool: ThreadPoolExecutor | None = None
         self.closed = False
+        with self._told():
+            self._lock = WritingLock(self.path)
+            try:
+                begin(self.path, about or {}, sync=self._syncs)
+                self._segment = Segment(self.path, max(segments_of(self.path), default=0), sync=self._syncs)
+                if self._segment.more:  # a writer was killed between two segments
+                    self._room()
+            except BaseException:
+                self._lock.release()
+                raise
 
-    def _open(self, number: int) -> None:
-        """Go on in a segment, behind its last whole frame; in the next one, where it is sealed."""
-        self.number = number
-        index, data = (self.path / f"{number:06}.{kind}" for kind in ("index", "data"))
-        found = scan(index.read_bytes() if index.exists() else b"", number, str(index))
-        if found.frames and "seal" in found.frames[-1]:
-            self._open(number + 1)
-            return
-        self._index, self._data = (os.open(file, os.O_RDWR | os.O_CREAT, 0o666) for file in (index, data))
-        used = [entry["offset"] + entry["stored"] for body in found.frames for entry in body["entries"]]
-        self._after, self._count = found.last, len(found.frames)
-        self._index_end, self._data_end = found.end, max(used, default=0)
-        if os.fstat(self._data).st_size < self._data_end:
-            self._close_files()
-            raise ArchiveDamaged(f"{data} is shorter than its index says")
-        self._forget()
-        if not self._index_end:
-            self._index_end = _put(self._index, head(number), 0)
+    def step(self, samples: Iterable[Sample], /, **about: Any) -> None:
+        """Write the values of one step, and commit them; threads wait for one another."""
+        if self._lock.process != os.getpid():
+            raise ArchiveClosed(
+                f"{self.path}: this Writer is that of process {self._lock.process}; it cannot be shared"
+            )
+        self._assert_not_inside()
+        with self._turn:
+            if self.closed:
+                raise ArchiveClosed(f"{self.path}: this Writer is closed; a new one goes on where it ended")
+            try:
+                self._inside = get_ident()
+                self._step(samples, about)
+            finally:
+                self._inside = 0
 
-    def step(self, samples: Iterable[Sample], **about: Any) -> None:
-        """Write the values of one step, and commit them."""
-        entries: list[dict[str, Any]] = []
-        steps, seen, end = set(), set(), self._data_end
+    def _assert_not_inside(self) -> None:
+        if self._inside == get_ident():
+            raise BadArgument(f"{self.path}: the samples of a step cannot write or close the archive that they go to")
+
+    def _step(self, samples: Iterable[Sample], about: dict[str, Any]) -> None:
+        segment = self._room()
         try:
-            for sample in samples:
-                steps.add(sample.step)
-                seen.add((sample.layer, sample.variable, sample.item))
-                entry, end = self._write(sample, end)
-                entries.append(entry)
-            if len(steps) > 1 or len(seen) < len(entries):
-                raise BadArgument("step(): a frame holds one step, and each layer, variable and item once")
-            if self._due():
-                os.fsync(self._data)
-            body = {"step": min(steps, default=None), "entries": entries, "about": about}
-            self._commit(body, end)
+            values = _Values(self, segment)
+            body, due = {**values.gather(samples), "about": about}, self._due()
+            with self._told():
+                values.flush()
+                segment.commit(body, values.end, sync=due)
         except BaseException:
-            self._forget()  # the disk is full, an array cannot be kept: what was committed stays
+            with suppress(OSError):  # what cannot be taken away now is before the next step
+                segment.forget()  # the disk is full, an array cannot be kept: what was committed stays
             raise
-        if self._data_end >= self._limit:
-            self._seal()
-            self._open(self.number + 1)
-
-    def _write(self, sample: Sample, end: int) -> tuple[dict[str, Any], int]:
-        name, shape, data = to_bytes(sample.array)
-        offset = -(-end // ALIGN) * ALIGN if data else end
-        _put(self._data, data, offset)
-        entry = {
-            "layer": sample.layer, "variable": sample.variable, "item": sample.item, "type": name, "shape": shape,
-            "offset": offset, "stored": len(data), "crc32": zlib.crc32(data),
-        }  # fmt: skip
-        return entry, offset + len(data)
-
-    def _commit(self, body: dict[str, Any], data_end: int) -> None:
-        text, check = frame(body, self._after)
-        index_end = _put(self._index, text, self._index_end)
-        if self._due():
-            os.fsync(self._index)
+        self._steps += 1
+        if due:
             self._synced = time.monotonic()
-        self._after, self._count = check, self._count + 1
-        self._index_end, self._data_end = index_end, data_end
 
-    def _forget(self) -> None:
-        """Take away whatever is not committed."""
-        os.ftruncate(self._data, self._data_end)
-        os.ftruncate(self._index, self._index_end)
+    def _room(self) -> Segment:
+        """The segment to write to: the next one, where this one is full."""
+        segment = self._segment
+        with self._told():
+            if segment.dirty:
+                segment.forget()
+            ended = segment.committed
+            full = ended.frames and ended.data_end + ended.index_end >= self._limit
+            if full or ended.sealed:
+                if not ended.sealed:
+                    segment.seal(more=True, sync=self._syncs)
+                self._segment = Segment(self.path, segment.number + 1, sync=self._syncs)
+                segment.close()
+        return self._segment
+
+    def close(self, *, seal: bool = True) -> None:
+        """End the archive. Sealed, it says where it ends, and a lost tail would be noticed."""
+        if self._lock.process != os.getpid():
+            self.closed = True  # a fork's copy: the archive is its parent's
+            return
+        self._assert_not_inside()
+        with self._turn:
+            if self.closed:
+                return
+            try:
+                with self._told():
+                    self._end(seal)
+            finally:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self.closed = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=False)
+        self._segment.close()
+        self._lock.release()
+
+    def _end(self, seal: bool) -> None:
+        segment = self._segment
+        if segment.dirty:
+            segment.forget()
+        if seal and not segment.committed.sealed:
+            segment.seal(more=False, sync=self._syncs)
+        elif self._syncs:
+            segment.sync()
+
+    def _aside(self, function: Callable[[Any], int], data: Any) -> Callable[[], int]:
+        """Have another core compute something while this one writes; what is returned waits for it."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # most archives have no value that is worth it
+
+            self._pool = ThreadPoolExecutor(1)
+        return self._pool.submit(function, data).result
 
     def _due(self) -> bool:
         late = time.monotonic() - self._synced >= self._interval
         return self._fsync == "step" or (self._fsync == "interval" and late)
 
-    def _seal(self) -> None:
-        self._commit({"seal": {"frames": self._count, "bytes": self._data_end}}, self._data_end)
-        os.fsync(self._data)
-        os.fsync(self._index)
-        self._close_files()
-
-    def _close_files(self) -> None:
-        os.close(self._index)
-        os.close(self._data)
-
-    def close(self, *, seal: bool = True) -> None:
-        """End the archive. Sealed, it says where it ends, and a lost tail would be noticed."""
-        if self.closed:
-            return
-        self.closed = True
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """What the system refuses, with what is there and what to try."""
         try:
-            self._seal() if seal else self._close_files()
-        finally:
-            os.close(self._lock)
+            yield
+        except OSError as error:
+            if isinstance(error, TorcheerError):
+                raise
+            advice = _TRY.get(error.errno or 0, "See what the system says of this disk")
+            raise CannotWrite(
+                error.errno,
+                f"{self.path}: {error.strerror or error}. The {self._steps} steps that this writer has committed are "
+                f"there, and all before them. {advice}.",
+            ) from error
 
     def __enter__(self) -> Writer:
         return self
@@ -147,10 +195,68 @@ class Writer:
         self.close(seal=problem[0] is None)
 
 
-def _put(file: int, data: Any, at: int) -> int:
-    """Write all of `data` at a place; return where it ends."""
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(file, rest, at)
-        rest, at = rest[written:], at + written
-    return at
+class _Values:
+    """The values of one step on their way into the data file."""
+
+    def __init__(self, writer: Writer, segment: Segment) -> None:
+        self._writer, self._segment = writer, segment
+        self.end = segment.committed.data_end
+        self._small = bytearray()
+        self._entries: list[dict[str, Any]] = []
+        self._unchecked: deque[tuple[dict[str, Any], Callable[[], int]]] = deque()  # entries that lack their CRC-32
+
+    def gather(self, samples: Iterable[Sample]) -> dict[str, Any]:
+        """Write every value; return the frame's step and entries."""
+        # A generator may use its array again for the next sample: by then this one has to be done with.
+        ahead = _AHEAD if isinstance(samples, (list, tuple)) else 0
+        steps, seen = set(), set()
+        for sample in samples:
+            about = self._write(sample)
+            steps.add(whole_number(sample.step, "step"))
+            seen.add((about["layer"], about["variable"], about["item"]))
+            self._check(ahead)
+        self._check(0)
+        if len(steps) > 1 or len(seen) < len(self._entries):
+            raise BadArgument("step(): a frame holds one step, and each layer, variable and item once")
+        return {"step": min(steps, default=None), "entries": self._entries}
+
+    def _write(self, sample: Sample) -> dict[str, Any]:
+        about, payload = encode(sample)
+        codec, stored = pack(codec_for(self._writer._codec, sample), about["type"], payload)
+        entry = {**about, "offset": 0, "stored": len(stored), "crc32": 0, **codec}
+        if len(stored) < _LARGE_BYTES:
+            entry["crc32"] = zlib.crc32(stored)
+        else:
+            self._unchecked.append((entry, self._writer._aside(zlib.crc32, stored)))
+        entry["offset"] = self._add(stored)
+        self._entries.append(entry)
+        return entry
+
+    def _check(self, ahead: int) -> None:
+        """Wait for checksums, but for the newest."""
+        while len(self._unchecked) > ahead:
+            entry, check = self._unchecked.popleft()
+            entry["crc32"] = check()
+
+    def _add(self, stored: Any) -> int:
+        gap = -self.end % ALIGN if len(stored) else 0
+        offset = self.end + gap
+        if len(stored) < _SMALL_BYTES:
+            self._small += bytes(gap)
+            self._small += stored
+            self.end = offset + len(stored)
+            if len(self._small) >= _GATHERED_BYTES:
+                self.flush()
+        else:
+            self.flush()
+            with self._writer._told():
+                self._segment.put(stored, offset)
+            self.end = offset + len(stored)
+        return offset
+
+    def flush(self) -> None:
+        """Write what was gathered."""
+        if self._small:
+            with self._writer._told():
+                self._segment.put(self._small, self.end - len(self._small))
+            self._small = bytearray()

@@ -1,0 +1,22 @@
+"""Reading a config: what it says, where it says it, and which code it may name."""
+
+from __future__ import annotations
+
+from torcheer.config.arguments import bind, downloads
+from torcheer.config.files import Config, read
+from torcheer.config.names import describe, find
+from torcheer.config.overrides import override
+from torcheer.config.problems import nearest, problem, where
+
+__all__ = [
+    "Config",
+    "bind",
+    "describe",
+    "downloads",
+    "find",
+    "nearest",
+    "override",
+    "problem",
+    "read",
+    "where",
+]

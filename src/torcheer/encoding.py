@@ -1,0 +1,151 @@
+"""The one encoding of a Sample, for archive, ring and page: what it is as JSON can hold it, and its array's bytes.
+
+The bytes are little-endian, row by row, under a name for their type.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.records import Sample
+
+_NUMPY = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
+          "float64", "complex64", "complex128")  # fmt: skip
+_OTHERS = {  # types that numpy lacks -> what their bits are kept as
+    "bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e4m3fnuz": "uint8",
+    "float8_e5m2fnuz": "uint8", "float8_e8m0fnu": "uint8",
+}  # fmt: skip
+TYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(_OTHERS.get(name, name)).newbyteorder("<") for name in (*_NUMPY, *_OTHERS)
+}
+_SIZES = {name: kind.itemsize for name, kind in TYPES.items()}
+_MOST_DIMENSIONS, _MOST_BYTES = 64, 2**63 - 1  # numpy's own limits
+
+
+def encode(sample: Sample) -> tuple[dict[str, Any], memoryview]:
+    """What a sample is, and its bytes; its step travels apart, as many samples share one."""
+    if not isinstance(sample.layer, str) or not isinstance(sample.variable, str):
+        raise BadArgument(f"layer {sample.layer!r} and variable {sample.variable!r} of a sample must be text")
+    name, shape, payload = to_bytes(sample.array)
+    about = {
+        "layer": sample.layer, "variable": sample.variable, "item": whole_number(sample.item, "item"),
+        "type": name, "shape": shape,
+    }  # fmt: skip
+    return about, payload
+
+
+def decode(about: Mapping[str, Any], payload: Any, step: int) -> Sample:
+    """The sample that `encode` was given, its array over the payload's own memory."""
+    layer, variable, item, name, shape = described(about)
+    if memoryview(payload).nbytes != bytes_of(name, shape):
+        raise ArchiveDamaged(
+            f"{layer!r} has {memoryview(payload).nbytes} bytes, which is not what {name} {shape} needs"
+        )
+    return Sample(step, layer, variable, item, from_bytes(name, shape, payload))
+
+
+def described(about: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[int, ...]]:
+    """Layer, variable, item, type and shape of an encoded sample, if they can be those of one."""
+    try:
+        layer, variable, item, name = about["layer"], about["variable"], about["item"], about["type"]
+        shape = about["shape"]
+        good = type(layer) is str and type(variable) is str and type(item) is int and name in TYPES
+        good = good and type(shape) in (list, tuple) and len(shape) <= _MOST_DIMENSIONS
+        for length in shape:
+            good = good and type(length) is int and length >= 0
+        if good and 0 in shape:  # its other lengths are not bounded by any bytes
+            good = math.prod(length or 1 for length in shape) * _SIZES[name] <= _MOST_BYTES
+    except (KeyError, TypeError) as error:
+        raise ArchiveDamaged(f"a sample cannot be read: {error!r}") from None
+    if not good:
+        raise ArchiveDamaged(f"{cut(layer)} of type {cut(name)} and shape {cut(shape)} is no sample")
+    return layer, variable, item, name, tuple(shape)
+
+
+def bytes_of(name: str, shape: tuple[int, ...]) -> int:
+    """How many bytes an array takes."""
+    return math.prod(shape) * _SIZES[name]
+
+
+def whole_number(value: Any, what: str) -> int:
+    """A number as JSON will hold it; numpy's own are welcome."""
+    try:
+        return int(operator.index(value))
+    except TypeError:
+        raise BadArgument(f"{what} of a sample is {value!r}, which is not a whole number") from None
+
+
+def cut(value: Any) -> str:
+    """Something from a file as a message can show it."""
+    text = repr(value)
+    return text if len(text) < 80 else f"{text[:76]} …"
+
+
+def to_bytes(array: Any) -> tuple[str, tuple[int, ...], memoryview]:
+    """The name of an array's type, its shape, and its bytes."""
+    if reason := refusal(array):
+        raise BadArgument(reason)
+    if hasattr(array, "detach"):
+        return _tensor_to_bytes(array)
+    found = np.asarray(array)
+    name = type_name(found.dtype)
+    bits = found.view(TYPES[name].newbyteorder("=")) if name in _OTHERS else found
+    return name, found.shape, _bytes(np.ascontiguousarray(bits).astype(TYPES[name], copy=False))
+
+
+def _tensor_to_bytes(tensor: Any) -> tuple[str, tuple[int, ...], memoryview]:
+    """The same for a torch tensor, without importing torch: whoever has one has it already."""
+    torch, name = sys.modules["torch"], type_name(tensor.dtype)
+    with torch._C.DisableTorchFunction():
+        plain = tensor.detach()
+        if not plain.is_cpu or plain.is_conj() or plain.is_neg():
+            plain = plain.cpu().resolve_conj().resolve_neg()
+        plain = plain.contiguous()
+        shape = tuple(plain.shape)
+        if name in _OTHERS:
+            plain = plain.reshape(-1).view(getattr(torch, _OTHERS[name]))
+        return name, shape, _bytes(plain.numpy().astype(TYPES[name], copy=False))
+
+
+def _bytes(plain: NDArray[Any]) -> memoryview:
+    return memoryview(plain.reshape(-1).view(np.uint8).data) if plain.size else memoryview(b"")
+
+
+def refusal(array: Any) -> str:
+    """Why an array cannot be kept; "" where it can."""
+    if not hasattr(array, "detach"):
+        kind = np.asarray(array).dtype
+    elif array.layout is not sys.modules["torch"].strided or array.is_meta or array.is_nested or array.dim() > 64:
+        return f"a tensor of layout {array.layout} on {array.device} cannot be kept; to_dense() may help"
+    else:
+        kind = array.dtype
+    return "" if type_name(kind) in TYPES else f"an array of type {kind} cannot be kept; known are {', '.join(TYPES)}"
+
+
+@cache
+def type_name(kind: Any) -> str:
+    """What we call a type of numpy's or torch's."""
+    return str(kind.name if isinstance(kind, np.dtype) else kind).removeprefix("torch.")
+
+
+def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
+    """An array over bytes; a type that numpy lacks comes as ml_dtypes has it, where that is installed."""
+    if name not in TYPES:
+        raise ArchiveDamaged(f"a tensor of unknown type {name!r}; known are {', '.join(TYPES)}")
+    found: NDArray[Any] = np.frombuffer(data, TYPES[name]).reshape(shape)
+    if name in _OTHERS:
+        try:
+            import ml_dtypes
+        except ImportError:
+            return found  # the bits, as whole numbers
+        found = found.view(getattr(ml_dtypes, name))
+    return found

@@ -1,0 +1,200 @@
+"""One batch through the model: the values of the chosen layers, one row for each sample."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.capture.run import log_forward_pass
+from torcheer.capture.saving import Save
+from torcheer.errors import BadArgument, UnknownLayer
+from torcheer.extraction.batches import count_of, inputs_of
+
+Reduce = Callable[..., Any]
+Values = dict[str, Tensor | list[Tensor]]  # a tensor of the whole batch, or a list of one tensor for each sample
+
+
+class Taker:
+    """Takes the values of chosen layers out of a model's runs."""
+
+    def __init__(
+        self, model: torch.nn.Module, layers: Any, *, device: torch.device, transformed: bool, seed: int
+    ) -> None:
+        self.model, self.device, self.transformed, self.seed = model, device, transformed, seed
+        self.layers = _as_table(layers)
+        self._fused = True
+        self._stop_early = False
+
+    def trial(self, data: Any) -> Values:
+        """The first run: it finds out whether everything that was asked for is there, and how it is reached."""
+        try:
+            values = self.take(data)
+        except UnknownLayer:  # perhaps inside of a fused operation, which the next run opens
+            self._fused = False
+            values = self.take(data)
+        self._stop_early = True
+        return values
+
+    def take(self, data: Any, number: int = 0) -> Values:
+        """The values of one batch."""
+        args, kwargs = inputs_of(data, transformed=self.transformed)
+        count = count_of((args, kwargs))
+        args, kwargs = _moved((args, kwargs), self.device)
+        torch.manual_seed(self.seed + number)  # so that a model that draws numbers draws the same again
+        save = Save(list(self.layers), detach=True, stop_early=self._stop_early)
+        history = log_forward_pass(self.model, args, input_kwargs=kwargs, layers_to_save=save, fused=self._fused)
+        found = {}
+        for name, reduce in self.layers.items():
+            value = history[name].tensor_contents
+            found[name] = _checked(name, _reduced(reduce, value, data) if reduce else value, count, reduce is not None)
+        return found
+
+
+def _as_table(layers: Any) -> dict[str, Reduce | None]:
+    """Names, each with what is to be made of its value."""
+    if isinstance(layers, str):
+        layers = [layers]
+    if isinstance(layers, Mapping):
+        table = dict(layers)
+    elif isinstance(layers, Sequence):
+        table = dict.fromkeys(layers)
+        if len(table) < len(layers):
+            raise BadArgument(f"layers={list(layers)}: a layer is named twice")
+    else:
+        raise BadArgument(f"layers={layers!r}: give a list of names, or a dict of name: function")
+    if not table or not all(isinstance(name, str) for name in table):
+        raise BadArgument(f"layers={layers!r}: give at least one name, each a text such as 'features.6' or 'relu_1'")
+    for name, reduce in table.items():
+        if reduce is not None and not callable(reduce):
+            raise BadArgument(f"layers: {name!r} has {reduce!r}; give a function of the layer's value, or None")
+    return table
+
+
+def _reduced(reduce: Reduce, value: Any, data: Any) -> Any:
+    """What a function makes of a value; one with two parameters is also given the batch."""
+    try:
+        takes_two = len([
+            one for one in inspect.signature(reduce).parameters.values()
+            if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) and one.default is one.empty
+        ]) > 1  # fmt: skip
+    except (TypeError, ValueError):  # builtins have no signature
+        takes_two = False
+    return reduce(value, data) if takes_two else reduce(value)
+
+
+def _checked(name: str, value: Any, count: int, reduced: bool) -> Tensor | list[Tensor]:
+    """A value with one row for each sample, or a clear word why it is none."""
+    if isinstance(value, Tensor):
+        if value.is_sparse or value.is_nested or value.is_quantized:
+            value = value.unbind() if value.is_nested else _plain(value)
+        if isinstance(value, Tensor) and value.ndim and len(value) == count:
+            return value
+    if isinstance(value, (list, tuple)) and (reduced or not isinstance(value, tuple) or len(value) == count):
+        rows = list(value)
+        if len(rows) == count and all(isinstance(row, Tensor) for row in rows) and not _is_outputs(value, reduced):
+            return rows
+    what = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} of {_size(value)}"
+    raise BadArgument(
+        f"layer {name!r} gives {what} for a batch of {count}, and one row for each sample is needed; say how it is "
+        f"made: layers={{{name!r}: lambda value: …}}, with a tensor of {count} rows or a list of {count} tensors"
+    )
+
+
+def _is_outputs(value: Any, reduced: bool) -> bool:
+    """Whether a tuple is what a module with several outputs returned, and not one value for each sample."""
+    return isinstance(value, tuple) and not reduced
+
+
+def _plain(value: Tensor) -> Tensor:
+    return value.dequantize() if value.is_quantized else value.to_dense()
+
+
+def _size(value: Any) -> str:
+    return f"{len(value)} things" if hasattr(value, "__len__") else "no length"
+
+
+def _moved(data: Any, device: torch.device) -> Any:
+    if isinstance(data, Tensor):
+        return data.to(device, non_blocking=True)
+    if isinstance(data, dict):
+        return {key: _moved(part, device) for key, part in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*[_moved(part, device) for part in data])
+    if isinstance(data, (tuple, list)):
+        return type(data)(_moved(part, device) for part in data)
+    return data
+
+
+def rows_of(values: Values) -> int:
+    """How many samples there are."""
+    return len(next(iter(values.values())))
+
+
+def sizes_of(values: Values) -> dict[str, int]:
+    """The bytes of each layer's value."""
+    return {
+        name: sum(one.numel() * one.element_size() for one in (value if isinstance(value, list) else [value]))
+        for name, value in values.items()
+    }
+
+
+def on_their_way(values: Values) -> Any:
+    """A mark in the GPU's queue behind the values, or None where they are on the CPU."""
+    one = next(iter(values.values()))
+    tensor = one[0] if isinstance(one, list) else one
+    if not tensor.is_cuda:
+        return None
+    return torch.cuda.current_stream(tensor.device).record_event()
+
+
+def fetched(values: Values, ready: Any) -> Values:
+    """Values on the CPU, copied in a stream of their own so that the next batch does not wait for them."""
+    if ready is None:
+        return values
+    beside: Any = torch.cuda.Stream(ready.device)  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(beside):
+        beside.wait_event(ready)
+        found: Values = {
+            name: [row.cpu() for row in value] if isinstance(value, list) else value.cpu()
+            for name, value in values.items()
+        }
+    beside.synchronize()
+    return found
+
+
+@contextmanager
+def at_rest(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """A model in evaluation mode on a device, without gradients; afterwards everything is as it was."""
+    modes = [(module, module.training) for module in model.modules()]
+    before = next((tensor.device for tensor in _tensors(model)), device)
+    cuda = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), torch.no_grad():
+        try:
+            model.eval()
+            if before != device:
+                model.to(device)
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            if before != device:
+                model.to(before)
+
+
+def device_of(model: torch.nn.Module, asked: Any) -> torch.device:
+    """Where to run: where it was asked for, or where the model is."""
+    if asked == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if asked is not None:
+        return torch.device(asked)
+    return next((tensor.device for tensor in _tensors(model)), torch.device("cpu"))
+
+
+def _tensors(model: torch.nn.Module) -> Iterator[Tensor]:
+    yield from model.parameters()
+    yield from model.buffers()

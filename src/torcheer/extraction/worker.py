@@ -1,0 +1,33 @@
+"""A worker process: reads its job from a pipe, works, and ends when that pipe closes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+
+
+def main() -> None:
+    """Read one job and do it."""
+    pipe = sys.stdin.buffer
+    length = int.from_bytes(pipe.read(8), "little")
+    parcel = pipe.read(length)
+    threading.Thread(target=_end_with_the_pipe, daemon=True).start()
+    from torcheer.extraction.workers import take_part
+
+    talk = os.fdopen(os.dup(1), "w")  # what the model or the data print must not mix with our numbers
+    os.dup2(2, 1)
+    sys.stdout = talk
+    job, threads = pickle.loads(parcel)  # from the process that started us, never from a file
+    take_part(job, threads)
+
+
+def _end_with_the_pipe() -> None:
+    """Whoever started us is gone, killed perhaps: nobody waits for what we do."""
+    os.read(0, 1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""Extraction on a GPU: the values are the GPU's own, the model comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import torcheer as tl
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3), nn.ReLU(inplace=True), nn.Conv2d(32, 64, 3), nn.Flatten(), nn.LazyLinear(5)
+    )
+
+
+def test_values_are_the_gpus_own_and_the_model_comes_back(tmp_path: Path) -> None:
+    model, images = make_model(), torch.rand(200, 3, 32, 32)
+    model(images[:1])
+    found: Any = tl.extract(
+        model, images, layers=["0", "1", "4"], to=tmp_path / "x", batch_size=16, device="cuda", progress=False
+    )
+    assert next(model.parameters()).device.type == "cpu"
+    on_gpu = make_model()
+    on_gpu(images[:1])
+    on_gpu.load_state_dict(model.state_dict())
+    on_gpu.cuda()
+    with torch.no_grad():
+        first = torch.cat([on_gpu[0](part.cuda()).cpu() for part in images.split(16)])
+        whole = torch.cat([on_gpu(part.cuda()).cpu() for part in images.split(16)])
+    assert np.array_equal(found["0"][:], first.numpy())
+    assert np.array_equal(found["1"][:], first.relu().numpy())
+    assert np.array_equal(found["4"][:], whole.numpy())
+
+
+def test_a_model_on_the_gpu_stays_there(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4)).cuda()
+    found: Any = tl.extract(model, torch.rand(9, 4), layers=["0"], to=tmp_path / "x", batch_size=4, progress=False)
+    assert found["0"].shape == (9, 4) and next(model.parameters()).is_cuda
