@@ -387,7 +387,7 @@ def killed(path: Path, after_secs: float, workers: int = 0) -> int:
 def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) -> None:
     assert killed(tmp_path / "whole", 60) == 0
     kills = 0
-    while killed(tmp_path / "x", 0.15 + 0.03 * kills) != 0:
+    while killed(tmp_path / "x", 0.3 * 1.6**kills) != 0:
         kills += 1
     assert kills >= 1
     assert files_of(tmp_path / "x") == files_of(tmp_path / "whole")
