@@ -32,7 +32,8 @@ class Slow(torch.utils.data.Dataset):
         return data[index]
 
 print("ready", flush=True)
-tl.extract(model, Slow(), layers=["0", "1", "2"], to=sys.argv[1], batch_size=4, shard_samples=8, workers=int(sys.argv[2]))
+workers = int(sys.argv[2])
+tl.extract(model, Slow(), layers=["0", "1", "2"], to=sys.argv[1], batch_size=4, shard_samples=8, workers=workers)
 """
 KILLS, SHARDS = 50, 200
 

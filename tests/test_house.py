@@ -28,7 +28,7 @@ ROOMS = {
     "config": {"(computed)"},  # it imports what a config names, if it may
     "extraction": {"numpy", "torch", "capture", "history", "archive", "config"},
     "inspector": {"numpy", "torch", "archive"},
-    "training": {"numpy", "torch", "capture", "inspector", "archive", "config"},
+    "training": {"numpy", "torch", "capture", "history", "inspector", "archive", "config"},
     "studio": {"numpy", "torch", "history", "drawing", "archive", "inspector"},
     "cli": {"api", "(computed)"},  # it looks its commands up in a table
 }
@@ -42,7 +42,7 @@ LATE = {
     "encoding": {"ml_dtypes"},
     "config": {"yaml"},
     "extraction": {"cloudpickle", "rich", "safetensors"},
-    "training": {"PIL", "rich", "tensorboard", "wandb"},
+    "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
 }
 # The map's only exception: one-line late imports of other rooms.
 DOORS = PACKAGE / "history" / "doors.py"

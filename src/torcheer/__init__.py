@@ -21,7 +21,18 @@ _HOMES = {
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from torcheer.api import ModelHistory, Save, Style, draw, edits, extract, load, log_forward_pass, recording, validate
+    from torcheer.api import (
+        ModelHistory,
+        Save,
+        Style,
+        draw,
+        edits,
+        extract,
+        load,
+        log_forward_pass,
+        recording,
+        validate,
+    )
 
 
 def __getattr__(name: str) -> Any:

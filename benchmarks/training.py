@@ -1,0 +1,264 @@
+"""What a training step costs in a session, beside a hand-written loop doing the same work: `make bench-training`.
+
+    python benchmarks/training.py [--only mlp] [--quick] [--write docs/benchmarks.md]
+
+Each way has a process of its own, in which it and the hand-written loop take turns, one epoch each; CPU time, one
+thread; the ratio is the median over the pairs. The loop has what anyone writes: a DataLoader, zero_grad, forward, loss,
+backward, step, a running loss that is not waited for, and a CSV row at the end of the epoch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from processes import processor
+from report import table, write_section
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from autograd_models import LeNet
+
+BATCH = 32
+Epoch = Callable[[], int]  # trains an epoch; how many steps it had
+
+
+def mlp() -> tuple[nn.Module, TensorDataset]:
+    model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10))
+    return model, TensorDataset(torch.rand(200 * BATCH, 32), torch.randint(0, 10, (200 * BATCH,)))
+
+
+def lenet() -> tuple[nn.Module, TensorDataset]:
+    return LeNet(), TensorDataset(torch.rand(50 * BATCH, 1, 28, 28), torch.randint(0, 10, (50 * BATCH,)))
+
+
+CASES: dict[str, tuple[str, Callable[[], tuple[nn.Module, TensorDataset]], float]] = {
+    "mlp": ("MLP 32-64-10, batches of 32", mlp, 1.05),
+    "lenet": ("LeNet, batches of 32", lenet, 1.03),
+}
+EXTRA_MICROSECONDS = 15.0  # or so much more for each step of the MLP
+
+
+# -- ways to train ---------------------------------------------------------------------------------------------------
+
+
+def hand(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
+    """The loop that people write."""
+    optimizer, loss_of = torch.optim.Adam(model.parameters(), 1e-3), nn.CrossEntropyLoss()
+    loader = DataLoader(data, BATCH, shuffle=True)
+
+    def epoch() -> int:
+        model.train()
+        total, count, steps = torch.zeros(()), 0, 0
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = loss_of(model(x), y)
+            loss.backward()
+            optimizer.step()
+            total += loss.detach() * len(x)
+            count, steps = count + len(x), steps + 1
+        with open(folder / "hand.csv", "a") as file:
+            csv.writer(file).writerow([float(total) / count])
+        return steps
+
+    return epoch
+
+
+def ours(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
+    """A session, its events drained."""
+    from torcheer.training import EpochsCompleted, Loader, Session, Stage
+    from torcheer.training.events import EpochDone, StepDone
+
+    session = Session(
+        models={"model": model},
+        optimizers={"adam": torch.optim.Adam(model.parameters(), 1e-3)},
+        loaders={"train": Loader(data, BATCH)},
+        losses={"loss": nn.CrossEntropyLoss()},
+        stages=[Stage(("train",), stop=EpochsCompleted(10**9))],
+        directory=folder / "run",
+    )
+    events: Iterator[Any] = session.run()
+
+    def epoch() -> int:
+        steps = 0
+        for event in events:
+            if type(event) is StepDone:
+                steps += 1
+            elif type(event) is EpochDone:
+                return steps
+        return steps
+
+    return epoch
+
+
+def lightning(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
+    """Lightning's Trainer, its bar and its checkpoints off."""
+    import lightning as pl
+
+    class Module(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.loss_of = model, nn.CrossEntropyLoss()
+
+        def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
+            loss: Tensor = self.loss_of(self.model(batch[0]), batch[1])
+            self.log("loss", loss, on_step=False, on_epoch=True)
+            return loss
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), 1e-3)
+
+    module, loader = Module(), DataLoader(data, BATCH, shuffle=True)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    trainer = pl.Trainer(max_epochs=1, accelerator="cpu", logger=False, **quiet)
+
+    def epoch() -> int:
+        trainer.fit_loop.max_epochs = trainer.current_epoch + 1
+        trainer.fit(module, loader)
+        return len(loader)
+
+    return epoch
+
+
+def accelerate(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
+    """Accelerate's wrappers in a hand-written loop."""
+    from accelerate import Accelerator
+
+    accelerator, loss_of = Accelerator(cpu=True), nn.CrossEntropyLoss()
+    prepared = accelerator.prepare(
+        model, torch.optim.Adam(model.parameters(), 1e-3), DataLoader(data, BATCH, shuffle=True)
+    )
+    wrapped, optimizer, loader = prepared
+
+    def epoch() -> int:
+        total = torch.zeros(())
+        for x, y in loader:
+            optimizer.zero_grad()
+            loss = loss_of(wrapped(x), y)
+            accelerator.backward(loss)
+            optimizer.step()
+            total += loss.detach() * len(x)
+        return len(loader)
+
+    return epoch
+
+
+def ignite(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
+    """Ignite's supervised trainer with a running loss."""
+    from ignite.engine import create_supervised_trainer
+    from ignite.metrics import Average
+
+    optimizer, loader = torch.optim.Adam(model.parameters(), 1e-3), DataLoader(data, BATCH, shuffle=True)
+    trainer = create_supervised_trainer(
+        model, optimizer, nn.CrossEntropyLoss(), output_transform=lambda x, y, p, loss: loss.detach()
+    )
+    Average().attach(trainer, "loss")
+
+    def epoch() -> int:
+        trainer.run(loader, max_epochs=1)
+        return len(loader)
+
+    return epoch
+
+
+WAYS: dict[str, tuple[str, Callable[[nn.Module, TensorDataset, Path], Epoch], str]] = {
+    "ours": ("torcheer session", ours, "torcheer"),
+    "lightning": ("Lightning", lightning, "lightning"),
+    "accelerate": ("Accelerate", accelerate, "accelerate"),
+    "ignite": ("Ignite", ignite, "ignite"),
+}
+
+
+# -- measuring -------------------------------------------------------------------------------------------------------
+
+
+def pairs_of(case: str, way: str, pairs: int) -> dict[str, float]:
+    """The median ratio of an epoch to one of the hand-written loop, and both times for each step in µs."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    make = CASES[case][1]
+    with tempfile.TemporaryDirectory() as folder:
+        epochs = []
+        for build in (hand, WAYS[way][1]):
+            torch.manual_seed(0)
+            epochs.append(build(*make(), Path(folder)))
+        for epoch in epochs:
+            epoch()
+        took = [[timed(epoch) for epoch in (epochs if number % 2 else epochs[::-1])] for number in range(pairs)]
+        took = [one if number % 2 else one[::-1] for number, one in enumerate(took)]
+    mine, other = (statistics.median(one[which] for one in took) for which in (1, 0))
+    ratio = statistics.median(second / first for first, second in took)
+    return {"ratio": ratio, "us": mine, "hand_us": other}
+
+
+def timed(epoch: Epoch) -> float:
+    """CPU microseconds for each step of an epoch."""
+    start = time.process_time_ns()
+    steps = epoch()
+    return (time.process_time_ns() - start) / 1e3 / steps
+
+
+def rows(only: list[str], pairs: int) -> list[list[str]]:
+    made = []
+    for case in only:
+        title, _, floor = CASES[case]
+        for way, (name, _, package) in WAYS.items():
+            if importlib.util.find_spec(package) is None:
+                made.append([title, name, "", "", "not installed", "`make setup-peers`"])
+                continue
+            command = [sys.executable, __file__, "--pair", case, way, "--pairs", str(pairs)]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                made.append([title, name, "", "", "failed", (done.stderr.strip().splitlines() or ["?"])[-1][:60]])
+                continue
+            found = json.loads(done.stdout.splitlines()[-1])
+            made.append(row(case, title, name, found, floor if way == "ours" else None))
+            print(" | ".join(made[-1]), file=sys.stderr, flush=True)
+    return made
+
+
+def row(case: str, title: str, name: str, found: dict[str, float], floor: float | None) -> list[str]:
+    extra = found["us"] - found["hand_us"]
+    text = ""
+    if floor is not None:
+        met = found["ratio"] <= floor or (case == "mlp" and extra <= EXTRA_MICROSECONDS)
+        text = f"{floor:g}x{' or 15 µs' if case == 'mlp' else ''} {'floor met' if met else 'FLOOR MISSED'}"
+    return [title, name, f"{found['us']:.0f} µs", f"{extra:+.0f} µs", f"{found['ratio']:.2f}x", text]
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help=f"some of {','.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="few pairs: to see that it runs")
+    parser.add_argument("--write", default="", help="put the table into this file")
+    parser.add_argument("--pair", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--pairs", type=int, default=15, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.pair:
+        print(json.dumps(pairs_of(*chosen.pair, chosen.pairs)))
+        return
+    header = ["model", "way", "a step", "more than by hand", "ratio", "floor"]
+    made = rows(chosen.only.split(",") if chosen.only else list(CASES), 3 if chosen.quick else chosen.pairs)
+    text = f"{table(header, made)}\n\n{processor()}, torch {torch.__version__}, one thread, CPU time."
+    print(text)
+    if chosen.write:
+        write_section(Path(chosen.write), "training", text)
+
+
+if __name__ == "__main__":
+    main()

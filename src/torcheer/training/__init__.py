@@ -1,0 +1,38 @@
+"""Training, evaluation and inference, from a config file or from Python, that survive any crash."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torcheer.training.parts import (
+    Clip,
+    DebugPipeline,
+    Graph,
+    Input,
+    Loader,
+    Measure,
+    Node,
+    Options,
+    Pipeline,
+    Processor,
+    Schedule,
+    Stage,
+    Term,
+)  # fmt: skip
+from torcheer.training.stopping import EarlyStopping, EpochsCompleted
+
+if TYPE_CHECKING:
+    from torcheer.training.session import Session
+
+__all__ = [
+    "Clip", "DebugPipeline", "EarlyStopping", "EpochsCompleted", "Graph", "Input", "Loader", "Measure", "Node",
+    "Options", "Pipeline", "Processor", "Schedule", "Session", "Stage", "Term",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Session":  # looked up when asked for: `torcheer show` should not wait for torch
+        from torcheer.training.session import Session
+
+        return Session
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -1,0 +1,202 @@
+"""Samples into batches: what a loader is given as its `collate_fn`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torcheer.errors import BadArgument
+
+Columns = list[Any] | dict[str, Any]
+NUMBERS = (bool, int, float, complex, list, tuple)
+FULL_SCALE = {torch.uint8: 255, torch.uint16: 65535}  # what white is in an image of whole numbers
+
+
+class BaseCollator(ABC):
+    """Makes a batch of a list of samples."""
+
+    @abstractmethod
+    def __call__(self, batch: Sequence[Any]) -> Any:
+        """The batch."""
+
+    def collate_inputs(self, *inputs: Any) -> Any:
+        """The batch of these samples."""
+        return self(inputs)
+
+
+class BatchDivide(BaseCollator):
+    """Divide a batch into its columns: a list of tuples becomes a list of lists, of dicts a dict of lists."""
+
+    def __call__(self, batch: Sequence[Any]) -> Any:
+        return divided(batch)
+
+
+class StackTensors(BatchDivide):
+    """Make a tensor of each column of numbers, arrays or tensors; texts stay a list."""
+
+    def __call__(self, batch: Sequence[Any]) -> Any:
+        return each(lambda name, column: column if is_text(column) else stacked(column, name), divided(batch))
+
+
+class ColumnWiseCollator(BatchDivide):
+    """Give each column to a collator of its own, None for as it is; one that returns a tuple makes several columns."""
+
+    def __init__(self, column_transforms: Sequence[Callable[[list[Any]], Any] | None]) -> None:
+        self.column_transforms = list(column_transforms)
+
+    def __call__(self, batch: Sequence[Any]) -> Any:
+        columns, collators = divided(batch), self.column_transforms
+        if isinstance(columns, dict) or len(columns) != len(collators):
+            raise BadArgument(f"ColumnWiseCollator has {len(collators)} collators, and a sample {len(columns)} columns")
+        made = [column if collate is None else collate(column) for collate, column in zip(collators, columns)]
+        return tuple(part for one in made for part in (one if isinstance(one, tuple) else (one,)))
+
+
+class PadSequences:
+    """Fill sequences up to the longest: the tensor, batch first, and the lengths they had."""
+
+    def __init__(self, padding_value: float = 0) -> None:
+        self.padding_value = padding_value
+
+    def __call__(self, sequences: Sequence[Any]) -> tuple[Tensor, Tensor]:
+        tensors = of_one_type(sequences)
+        lengths = torch.tensor([len(one) for one in tensors])
+        return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=self.padding_value), lengths
+
+
+class SeqsToOneHot:
+    """Fill sequences of classes up to the longest and make them one-hot: batch × length × classes.
+
+    Without a `padding_value` a sequence goes on with its own last class, which is the end token where there is one.
+    """
+
+    def __init__(self, num_classes: int, padding_value: int | None = None) -> None:
+        self.num_classes, self.padding_value = num_classes, padding_value
+
+    def __call__(self, sequences: Sequence[Any]) -> Tensor:
+        classes = filled_up(sequences, self.padding_value).long()
+        if classes.numel() and (int(classes.min()) < 0 or int(classes.max()) >= self.num_classes):
+            wrong = int(classes.min()) if int(classes.min()) < 0 else int(classes.max())
+            raise BadArgument(f"class {wrong} is none of num_classes={self.num_classes}, which are 0 and up")
+        return torch.nn.functional.one_hot(classes, self.num_classes).float()
+
+
+def seqs_to_tensor(sequences: Sequence[Any]) -> Tensor:
+    """Sequences of whole numbers, each filled up with its own last one."""
+    return filled_up(sequences, None).long()
+
+
+def to_long_tensor(numbers: Sequence[Any]) -> Tensor:
+    """A column of numbers as whole ones."""
+    return stacked(numbers).long()
+
+
+def to_float_tensor(numbers: Sequence[Any]) -> Tensor:
+    """A column of numbers as floats."""
+    return stacked(numbers).float()
+
+
+def no_transform(column: Any) -> Any:
+    """A column as it is."""
+    return column
+
+
+def images_to_tensor(images: Sequence[Any]) -> Tensor:
+    """Images of one size as floats between 0 and 1: batch × channels × height × width."""
+    tensors = [image_to_tensor(image) for image in images]
+    shapes = {tuple(one.shape) for one in tensors}
+    if len(shapes) > 1:
+        raise BadArgument(f"images of different shapes, {shown(shapes)}, make no batch: resize them in the dataset")
+    return torch.stack(tensors)
+
+
+def image_to_tensor(image: Any) -> Tensor:
+    """A Pillow image, an array (height × width × channels) or a tensor (channels first) as floats between 0 and 1."""
+    if isinstance(image, Tensor):
+        pixels = image
+    else:
+        if getattr(image, "mode", "") == "P":  # numbers of colours rather than colours
+            image = image.convert("RGB")
+        pixels = torch.from_numpy(np.array(image))  # a copy: Pillow's own memory is read-only
+        pixels = pixels.movedim(-1, 0) if pixels.ndim == 3 else pixels
+    if pixels.ndim == 2:
+        pixels = pixels[None]
+    if pixels.ndim != 3:
+        raise BadArgument(f"an image has 2 or 3 axes, and this one the shape {tuple(pixels.shape)}")
+    return pixels.float().div(FULL_SCALE.get(pixels.dtype, 1)).contiguous()
+
+
+def divided(batch: Sequence[Any]) -> Columns:
+    """The columns of a batch; samples that are no tuples are one column."""
+    if not len(batch):
+        raise BadArgument("a batch of no samples has no columns")
+    first = batch[0]
+    if isinstance(first, Mapping):
+        return {key: [sample[key] for sample in batch] for key in first}
+    if not isinstance(first, (tuple, list)):
+        return [list(batch)]
+    sizes = {len(sample) for sample in batch}
+    if len(sizes) > 1:
+        raise BadArgument(f"samples of one batch have different numbers of columns: {shown(sizes)}")
+    return [list(column) for column in zip(*batch)]
+
+
+def each(function: Callable[[Any, Any], Any], columns: Columns) -> Columns:
+    """What a function of name and column makes of each."""
+    if isinstance(columns, dict):
+        return {key: function(key, column) for key, column in columns.items()}
+    return [function(number, column) for number, column in enumerate(columns)]
+
+
+def is_text(column: Sequence[Any]) -> bool:
+    """Whether a column holds texts."""
+    return len(column) > 0 and isinstance(column[0], (str, bytes))
+
+
+def stacked(column: Any, name: object = "") -> Tensor:
+    """A column of numbers, arrays or tensors as one tensor."""
+    if isinstance(column, (Tensor, np.ndarray)):
+        return torch.as_tensor(column)
+    where = f"column {name}" if name != "" else "a column"
+    first = column[0] if len(column) else 0.0
+    try:
+        if isinstance(first, Tensor):
+            return torch.stack(list(column))
+        if isinstance(first, (np.ndarray, np.generic)):
+            return torch.from_numpy(np.stack(list(column)))
+        if isinstance(first, NUMBERS):
+            return torch.tensor(list(column))
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise BadArgument(
+            f"{where} makes no tensor: {error}. For sequences of different lengths: PadSequences"
+        ) from None
+    raise BadArgument(f"{where} holds {type(first).__name__}, which makes no tensor: see BatchDivide, and StackImages")
+
+
+def of_one_type(sequences: Sequence[Any]) -> list[Tensor]:
+    """Each sequence as a tensor, all of the type that holds them all: 1 and 0.5 make floats, not twice a whole one."""
+    tensors = [one if isinstance(one, Tensor) else stacked(one) for one in sequences]
+    types = [one.dtype for one in tensors if len(one)] or [torch.float32]  # an empty list says nothing of its type
+    return [one.to(reduce(torch.promote_types, types)) for one in tensors]
+
+
+def filled_up(sequences: Sequence[Any], padding_value: int | None) -> Tensor:
+    """Sequences as long as the longest, with a value or with the last that each has."""
+    if padding_value is not None:
+        return PadSequences(padding_value)(sequences)[0]
+    tensors = of_one_type(sequences)
+    if not all(len(one) for one in tensors):
+        raise BadArgument("an empty sequence has no last class to be filled up with: give a padding_value")
+    longest = max(len(one) for one in tensors)
+    return torch.stack([torch.cat([one, one[-1:].expand(longest - len(one))]) for one in tensors])
+
+
+def shown(things: set[Any]) -> str:
+    """Things in their order, with commas."""
+    return ", ".join(str(one) for one in sorted(things))

@@ -1,0 +1,34 @@
+"""Pipelines in evaluation mode."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any
+
+from torcheer.training.lanes import Lane
+from torcheer.training.parts import DebugPipeline
+
+
+def evaluate_lane(lane: Lane, batches: int | None, precision: AbstractContextManager[Any]) -> dict[str, float]:
+    """A pipeline's columns over its whole data, or over some batches of it."""
+    lane.reset()
+    for batch in islice(lane.batches(0), batches):
+        with precision:
+            frames, samples = lane.forward(batch)
+            if lane.losses:
+                lane.loss(frames, samples)
+        lane.measure(frames, samples)
+    return lane.values()
+
+
+def look(pipeline: DebugPipeline, lane: Lane, precision: AbstractContextManager[Any]) -> None:
+    """Show a few outputs."""
+    for batch in islice(lane.batches(0), pipeline.iterations):
+        with precision:
+            frames, _ = lane.forward(batch, infer=True)
+        last = frames[lane.graph.processors[-1]]
+        values = {key: last[key] for key in pipeline.keys}
+        if pipeline.postprocessor is not None:
+            values = pipeline.postprocessor(values)
+        pipeline.output_device(values)

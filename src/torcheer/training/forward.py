@@ -1,0 +1,155 @@
+"""A batch through a graph of models: every node runs once, its outputs join the frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.errors import BadArgument
+from torcheer.training.parts import Frame, Graph, Measure, Node, Processor
+
+Batch = dict[str, Frame]  # port -> frame
+
+
+def frame_of(batch: Any, names: Sequence[str], where: str) -> Frame:
+    """The columns of a batch under their names."""
+    if isinstance(batch, dict):
+        return dict(batch) if not names else {name: batch[name] for name in names}
+    columns = batch if isinstance(batch, (tuple, list)) and len(names) != 1 else (batch,)
+    if not names:
+        return {f"input_{number}": column for number, column in enumerate(columns, 1)}
+    if isinstance(batch, (tuple, list)) and len(names) == 1 and len(batch) == 1:
+        columns = batch
+    if len(columns) != len(names):
+        raise BadArgument(
+            f"{where}: a batch has {len(columns)} columns, and {len(names)} are named: {', '.join(names)}"
+        )
+    return dict(zip(names, columns))
+
+
+class Runner:
+    """A processor with its models at hand."""
+
+    def __init__(self, name: str, processor: Processor, models: Mapping[str, Any], device: torch.device) -> None:
+        self.name, self.device = name, device
+        self._adapter, self._finish = processor.input_adapter, processor.output_adapter
+        self._nodes = [(node, node.alias or node.model, models[node.model]) for node in processor.nodes]
+        self._moves = device.type != "cpu"
+
+    def __call__(self, frame: Frame, *, infer: bool = False) -> Frame:
+        """The frame with everything that its models made of it."""
+        given = self._adapter(frame) if self._adapter is not None else None
+        made: Frame = {}
+        for node, name, model in self._nodes:
+            own = frame if given is None else given.get(name)
+            if own is None:
+                raise BadArgument(
+                    f"{self.name}: the input adapter gives nothing for {name!r}; it gives {', '.join(given or ())}"
+                )
+            arguments = [self._find(key, made, own, node) for key in node.inputs]
+            run = getattr(model, "run_inference", model) if infer else model
+            made.update(named(run(*arguments), node.outputs, name))
+        result = {**frame, **made}
+        return result if self._finish is None else self._finish(result)
+
+    def _find(self, key: str, made: Frame, own: Mapping[str, Any], node: Node) -> Any:
+        if key in made:
+            return made[key]
+        try:
+            value = own[key]
+        except KeyError:
+            known = ", ".join([*own, *made])
+            raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {known}") from None
+        return moved(value, self.device) if self._moves else value
+
+
+def named(result: Any, outputs: Sequence[str], model: str) -> Frame:
+    """What a model returned, under the names of its outputs; a tensor, a list, a tuple or a dict."""
+    if isinstance(result, Tensor):
+        result = (result,)
+    elif isinstance(result, Mapping):
+        try:
+            return {name: result[name] for name in outputs}
+        except KeyError as error:
+            raise BadArgument(f"{model} returned {', '.join(result)}, and no {error}") from None
+    elif not isinstance(result, (tuple, list)):
+        result = (result,)
+    if len(result) != len(outputs):
+        raise BadArgument(f"{model} returned {len(result)} values, and its outputs are named {', '.join(outputs)}")
+    return dict(zip(outputs, result))
+
+
+def run_graph(graph: Graph, runners: Mapping[str, Runner], batch: Batch, *, infer: bool = False) -> dict[str, Frame]:
+    """The frame of every processor, for the frames at the ports."""
+    frames: dict[str, Frame] = dict(batch)
+    for name in graph.processors:
+        sources = graph.edges[name]
+        frame = frames[sources[0]] if len(sources) == 1 else joined([frames[source] for source in sources])
+        frames[name] = runners[name](frame, infer=infer)
+    return frames
+
+
+def joined(frames: Sequence[Frame]) -> Frame:
+    """Frames one behind the other along the batch; columns that only some have are left out."""
+    shared = [key for key in frames[0] if all(key in frame for frame in frames)]
+    return {key: _joined([frame[key] for frame in frames]) for key in shared}
+
+
+def _joined(columns: list[Any]) -> Any:
+    if isinstance(columns[0], Tensor):
+        return torch.cat(columns)
+    return [item for column in columns for item in column]
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """A value with all its tensors on a device."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, dict):
+        return {key: moved(part, device) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(moved(part, device) for part in value)
+    return value
+
+
+class Measured:
+    """A loss or metric with its columns at hand."""
+
+    def __init__(self, name: str, measure: Measure, device: torch.device) -> None:
+        self.name, self._measure = name, measure
+        self.function = measure.function
+        self._inputs, self._transform = measure.inputs, measure.transform
+        self._device, self._moves = device, device.type != "cpu"
+
+    def values(self, frame: Frame) -> Any:
+        """The values that the function is called with."""
+        try:
+            columns = [frame[key] for key in self._inputs]
+        except KeyError as error:
+            raise BadArgument(f"{self.name}: there is no {error} in the frame; it has {', '.join(frame)}") from None
+        if self._transform is not None:
+            columns = self._transform(*columns)
+        return [moved(value, self._device) for value in columns] if self._moves else columns
+
+    def __call__(self, frame: Frame) -> Any:
+        return self.function(*self.values(frame))
+
+    def items(self, frame: Frame) -> int | None:
+        """How many items a batch counts for here; None for its samples."""
+        if not self._measure.items:
+            return None
+        column = frame[self._measure.items]
+        return int(column.sum()) if isinstance(column, Tensor) and column.dtype != torch.float32 else len(column)
+
+
+def samples_in(frame: Frame) -> int:
+    """How many samples a frame has: the length of its first column."""
+    for column in frame.values():
+        if isinstance(column, Tensor):
+            return len(column) if column.ndim else 1
+        if hasattr(column, "__len__"):
+            return len(column)
+    return 1

@@ -1,0 +1,31 @@
+"""How a session trains: keys at the top of a config, those of `parts.Options`."""
+
+from __future__ import annotations
+
+from torcheer.training.spec.kinds import Either, Kind, ListOf, Shape, Value
+from torcheer.training.spec.values import COUNT, DEVICE, FLAG, NUMBERING, SEED, SHARE, TEXT, is_number, is_whole, one_of
+
+CAPTURE = Shape("capture", {"layers": Either(one_of("all"), of_list=ListOf(TEXT, 1)), "every": COUNT})
+ROUNDS = ("wait", "warmup", "active", "repeat", "skip_first")
+SWITCHES = ("record_shapes", "profile_memory", "with_stack")
+PROFILE = Shape("profile", dict.fromkeys(ROUNDS, NUMBERING) | dict.fromkeys(SWITCHES, FLAG))
+OPTIONS: dict[str, Kind] = {
+    "seed": SEED,
+    "device": DEVICE,
+    "autocast": one_of("", "bfloat16", "float16"),
+    "accumulate": COUNT,
+    "ema": Value("a number from 0 up to, but not, 1", lambda value: is_number(value) and 0 <= value < 1),
+    "deterministic": FLAG,
+    "compile": FLAG,
+    "keep_last": COUNT,
+    "keep_best": Value("the name of a column", lambda value: isinstance(value, str)),
+    "checkpoint_secs": SHARE,
+    "checkpoint_steps": Value(
+        "a whole number of 1 or more, or null", lambda value: value is None or is_whole(value, 1)
+    ),
+    "limit_secs": Value("a number above 0, or null", lambda value: value is None or (is_number(value) and value > 0)),
+    "steps_csv": NUMBERING,
+    "profile": Either(Value("a mapping, or null", lambda value: value is None), of_map=PROFILE),
+    "capture": Either(Value("a mapping, or null", lambda value: value is None), of_map=CAPTURE),
+    "writers": ListOf(one_of("tensorboard", "wandb"), is_set=True),
+}

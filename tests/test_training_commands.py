@@ -1,0 +1,526 @@
+"""`torcheer init`, `train`, `evaluate`, `check`, `show` and `export`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torcheer import cli
+
+CODE = """
+import time
+import torch
+from torch import nn
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, count, wait_secs=0.0):
+        self.count, self.wait_secs = count, wait_secs
+    def __len__(self):
+        return self.count
+    def __getitem__(self, index):
+        time.sleep(self.wait_secs)
+        label = index % 4
+        return [float(label == place) + 0.01 * (index % 7) for place in range(4)], label
+
+class Net(nn.Module):
+    def __init__(self, width=8):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, width), nn.Linear(width, 4)
+    def forward(self, x):
+        return [self.last(torch.tanh(self.first(x)))]
+
+class InputAdapter:
+    def __call__(self, frame):
+        return {"net": {"x": torch.tensor(frame["rows"])}}
+
+def with_tensor(y_hat, y):
+    return y_hat, torch.tensor(y)
+
+def classes(y_hat, y):
+    return y_hat.argmax(-1), torch.tensor(y)
+"""
+
+
+def definition(group: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"group": group, "name": name, "spec": spec}
+
+
+def pipeline(loader: str, prefix: str) -> dict[str, Any]:
+    return {
+        "graph": "graph",
+        "input_factories": [{"input_alias": "batch", "variable_names": ["rows", "y"], "loader_factory": loader}],
+        "losses": [{"node_name": "processor", "loss_name": "ce", "loss_display_name": f"{prefix}loss"}],
+        "metrics": [{"node_name": "processor", "metric_name": "accuracy", "display_name": f"{prefix}acc"}],
+    }
+
+
+def config_of(**changes: Any) -> dict[str, Any]:
+    """A config in the seed's dialect."""
+    nodes = [{"model_name": "net", "inputs": ["x"], "outputs": ["y_hat"], "optimizer_name": "adam"}]
+    definitions = [
+        definition("datasets", "train_rows", **{"class": "my_net.Rows", "kwargs": {"count": 40}}),
+        definition("datasets", "test_rows", **{"class": "my_net.Rows", "kwargs": {"count": 20}}),
+        definition("collators", "divide", **{"class": "torchassistant.collators.BatchDivide"}),
+        definition("loader_factories", "train", dataset="train_rows", collator="divide", kwargs={"batch_size": 4}),
+        definition("loader_factories", "test", dataset="test_rows", collator="divide", kwargs={"batch_size": 4}),
+        definition("models", "net", **{"class": "my_net.Net"}),
+        definition("optimizers", "adam", **{"class": "Adam", "kwargs": {"lr": 0.05}, "model": "net"}),
+        definition(
+            "losses",
+            "ce",
+            **{"class": "CrossEntropyLoss", "inputs": ["y_hat", "y"], "transform": "my_net.with_tensor"},
+        ),
+        definition(
+            "metrics", "accuracy", **{"class": "accuracy", "inputs": ["y_hat", "y"], "transform": "my_net.classes"}
+        ),
+        definition(
+            "batch_processors",
+            "processor",
+            input_adapter={"class": "my_net.InputAdapter"},
+            neural_graph=nodes,
+            device="cpu",
+        ),
+        definition(
+            "batch_graphs",
+            "graph",
+            nodes=["processor"],
+            input_aliases=["batch"],
+            ingoing_edges={"processor": ["batch"]},
+        ),
+    ]
+    stage = {
+        "mode": "interleave",
+        "training_pipelines": ["training"],
+        "validation_pipelines": ["training", "evaluation"],
+        "stop_condition": {"class": "torchassistant.stop_conditions.EpochsCompleted", "kwargs": {"num_epochs": 3}},
+    }
+    pipelines = {"training": pipeline("train", ""), "evaluation": pipeline("test", "val ")}
+    return {
+        "session_dir": "pretrained",
+        "initialize": {"definitions": definitions, "pipelines": pipelines},
+        "train": {"stages": [stage]},
+        **changes,
+    }
+
+
+SLOW = "initialize.definitions.0.spec.kwargs.wait_secs=0.02"
+EPOCHS = "train.stages.0.stop_condition.kwargs.num_epochs"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> Path:
+    """A folder with a config and the code that it names, where the commands run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_net.py").write_text(CODE)
+    (tmp_path / "training.json").write_text(json.dumps(config_of(), indent=1))
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    return cli.main(list(arguments))
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", "import sys; from torcheer.cli import main; sys.exit(main())", *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(found: Any, secs: float = 60.0) -> None:
+    end = time.monotonic() + secs
+    while not found() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert found()
+
+
+# init
+
+
+def test_init_writes_a_session_with_checkpoint_0(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init", "training.json") == 0
+    assert capsys.readouterr().out == (
+        "A session is ready under pretrained; train it with: torcheer train pretrained\n"
+    )
+    found = {str(path.relative_to("pretrained")) for path in Path("pretrained").rglob("*") if path.is_file()}
+    assert {"run.json", "spec.json", "static/splits.json", "checkpoints/0/MANIFEST.json"} <= found
+
+
+def test_init_again_says_that_there_is_a_session(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init", "training.json") == 0
+    assert run("init", "training.json") == 1
+    assert capsys.readouterr().err == "torcheer init: Session already exists under pretrained\n"
+
+
+def test_a_config_that_is_wrong_leaves_nothing_behind(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init", "training.json", "initialize.definitions.5.spec.class=my_net.Nett") == 1
+    assert "Did you mean 'Net'?" in capsys.readouterr().err
+    assert not Path("pretrained").exists()
+
+
+# train
+
+
+def test_train_prints_the_seeds_lines_and_where_the_results_are(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("init", "training.json") == 0
+    assert run("train", "pretrained") == 0
+    out = re.sub(r"\d\.\d{4}", "0.0000", capsys.readouterr().out)
+    row = "[acc 0.0000, loss 0.0000, val acc 0.0000, val loss 0.0000]"
+    assert out.splitlines()[1:] == [
+        "Training stage 0 in progress",
+        f"Epoch     1 {row}",
+        f"Epoch     2 {row}",
+        f"Epoch     3 {row}",
+        "Training stage 0 is completed",
+        "Training is completed",
+        "Results are under pretrained: metrics, checkpoints/30",
+    ]
+    lines = Path("pretrained/metrics/0.csv").read_text().splitlines()
+    assert lines[0] == "epoch,acc,loss,val acc,val loss" and [line[:2] for line in lines[1:]] == ["1,", "2,", "3,"]
+
+
+def test_a_config_begins_a_session_and_goes_on_with_it(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "training.json") == 0
+    assert "Training stage 0 in progress" in capsys.readouterr().out
+    assert run("train", "training.json") == 0
+    assert capsys.readouterr().out.splitlines()[0] == "Training is completed"
+
+
+def test_a_config_at_once_trains_the_same_as_init_before(project: Path) -> None:
+    assert run("train", "training.json", "session_dir=at_once") == 0
+    assert run("init", "training.json", "session_dir=before") == run("train", "before") == 0
+    once, before = (Path(name, "checkpoints/30/model.safetensors").read_bytes() for name in ("at_once", "before"))
+    assert once == before
+
+
+def test_more_epochs_later_are_the_same_as_more_epochs_from_the_start(project: Path) -> None:
+    assert run("train", "training.json", "session_dir=long") == 0
+    assert run("train", "training.json", "session_dir=later", f"{EPOCHS}=2") == 0
+    assert run("train", "later", f"{EPOCHS}=3") == 0
+    for name in ("checkpoints/30/model.safetensors", "metrics/0.csv"):
+        assert Path("long", name).read_bytes() == Path("later", name).read_bytes()
+
+
+def test_the_users_own_error_says_where_it_can_go_on(project: Path) -> None:
+    broken = CODE.replace("        time.sleep(self.wait_secs)", "        if index == 13: raise ValueError('bad row')")
+    (project / "my_net.py").write_text(broken)
+    with pytest.raises(ValueError, match="bad row") as caught:
+        run("train", "training.json")
+    assert caught.value.__notes__[-1] == ("Saved in pretrained/checkpoints/0; go on with: torcheer train pretrained")
+
+
+def test_a_config_opens_captures_and_the_profiler(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = ['capture={"layers":["first"],"every":10}', 'profile={"wait":1,"active":1}', "steps_csv=5"]
+    assert run("train", "training.json", *changes) == 0
+    out = capsys.readouterr().out
+    assert "profiled up to step 3: pretrained/profile/step-3.json" in out
+    assert "Results are under pretrained: metrics, captures, profile, checkpoints/30" in out
+    assert run("archive", "verify", "pretrained/captures") == 0
+    assert "3 steps, 3 values" in capsys.readouterr().out
+
+
+def test_changes_of_the_command_line_are_kept_in_the_session(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "training.json", f"{EPOCHS}=1", "seed=3") == 0
+    assert run("train", "pretrained", f"{EPOCHS}=2") == 0
+    assert "Epoch     2 [" in capsys.readouterr().out
+    assert run("show", "pretrained") == 0
+    out = capsys.readouterr().out
+    listed = f"changed on the command line\n  {EPOCHS}=1\n  seed=3\n  {EPOCHS}=2\n"
+    assert listed in out and "until EpochsCompleted(num_epochs=2)  done" in out
+
+
+def test_a_change_that_does_not_fit_the_checkpoint_is_not_kept(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("init", "training.json") == 0
+    before = Path("pretrained/spec.json").read_bytes()
+    assert run("train", "pretrained", 'initialize.definitions.5.spec.kwargs={"width":9}') == 1
+    assert "model 'net' is not the one of this session" in capsys.readouterr().err
+    assert Path("pretrained/spec.json").read_bytes() == before
+
+
+def test_a_config_that_was_edited_since_is_said_to_be_another(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "training.json", f"{EPOCHS}=1") == 0
+    (project / "training.json").write_text(json.dumps(config_of(seed=9)))
+    assert run("train", "training.json") == 0
+    assert "training.json has changed since this session began; it goes on as it was begun." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_ends_with_130_and_train_goes_on(project: Path, number: int) -> None:
+    trainer = started("train", "training.json", SLOW, "checkpoint_steps=1")
+    wait_for(lambda: Path("pretrained/checkpoints/2").exists())
+    trainer.send_signal(number)
+    out, err = trainer.communicate(timeout=60)
+    assert trainer.returncode == 130
+    step = max(int(path.name) for path in Path("pretrained/checkpoints").iterdir())
+    name = signal.Signals(number).name
+    assert err == (
+        f"Stopped: {name} was received. Saved in pretrained/checkpoints/{step}; go on with: torcheer train pretrained\n"
+    )
+    assert "Training is completed" not in out and "Traceback" not in err
+    assert run("train", "pretrained", "initialize.definitions.0.spec.kwargs.wait_secs=0") == 0
+    rows = Path("pretrained/metrics/0.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["1", "2", "3"]
+
+
+def test_where_nobody_reads_it_saves_and_stops(project: Path) -> None:
+    trainer = started("train", "training.json", SLOW)
+    assert trainer.stdout is not None and trainer.stderr is not None
+    assert trainer.stdout.readline() == "Training stage 0 in progress\n"
+    trainer.stdout.close()  # as `head -1` does
+    assert trainer.wait(timeout=60) == 130
+    assert trainer.stderr.read().startswith("Stopped: nobody reads what it prints. Saved in pretrained/checkpoints/")
+
+
+def test_a_second_trainer_is_refused_and_show_names_the_first(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = started("train", "training.json", SLOW, "checkpoint_steps=1")
+    wait_for(lambda: Path("pretrained/checkpoints/1").exists())
+    try:
+        assert run("train", "pretrained") == 1
+        assert "pretrained is being trained by another process" in capsys.readouterr().err
+        assert run("show", "pretrained") == 0
+        if sys.platform == "linux":
+            assert f"; process {trainer.pid} trains it now\n" in capsys.readouterr().out
+    finally:
+        trainer.terminate()
+        trainer.communicate(timeout=60)
+
+
+# evaluate
+
+
+def test_evaluate_prints_the_columns_of_its_config(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "training.json") == 0
+    (project / "evaluation.json").write_text('{"session_dir": "pretrained", "validation_pipelines": ["evaluation"]}')
+    capsys.readouterr()
+    assert run("evaluate", "evaluation.json") == 0
+    found = capsys.readouterr()
+    assert re.fullmatch(r"\[val acc \d\.\d{4}, val loss \d\.\d{4}\]\n", found.out)
+    assert found.err == "Using pretrained/checkpoints/30\n"
+
+
+def test_evaluating_a_session_gives_the_last_row_of_its_table(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "training.json") == 0
+    row = capsys.readouterr().out.splitlines()[3]
+    assert run("evaluate", "pretrained") == 0
+    assert row == f"Epoch     3 {capsys.readouterr().out.strip()}"
+
+
+def test_the_best_checkpoint_can_be_asked_for(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "training.json", "keep_best=val loss") == 0
+    assert run("evaluate", "pretrained", "--best") == 0
+    assert capsys.readouterr().err == "Using pretrained/checkpoints/30\n"
+    assert run("export", "pretrained", "best.safetensors", "--best") == 0
+
+
+def test_without_a_best_checkpoint_it_says_how_to_get_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init", "training.json") == 0
+    assert run("evaluate", "pretrained", "--best") == 1
+    assert "train with keep_best=COLUMN, such as 'val loss'" in capsys.readouterr().err
+
+
+# check
+
+
+def test_check_says_ok(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("check", "training.json") == run("check", "training.json", "--import") == 0
+    assert capsys.readouterr().out == "ok\nok\n"
+
+
+def test_check_says_every_problem_with_its_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of()
+    config["initialize"]["definitions"][6]["spec"]["kwarg"] = {}
+    config["train"]["stages"][0]["training_pipelines"] = ["trainning"]
+    (project / "training.json").write_text(json.dumps(config, indent=1))
+    assert run("check", "training.json") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and all(re.match(r"training\.json:\d+: ", line) for line in lines)
+    assert "Did you mean 'kwargs'?" in lines[0] and "Did you mean 'training'?" in lines[1]
+
+
+def test_check_with_import_also_looks_at_your_own_classes(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change = 'initialize.definitions.5.spec.kwargs={"widht":3}'
+    assert run("check", "training.json", change) == 0
+    assert run("check", "training.json", change, "--import") == 1
+    assert "Net has no argument 'widht'" in capsys.readouterr().out
+
+
+# show
+
+
+def test_show_says_what_a_session_is(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torcheer.training.loop.SHARE", 0.0)  # every epoch is saved, however short
+    assert run("train", "training.json") == 0
+    capsys.readouterr()
+    assert run("show", "pretrained") == 0
+    out = re.sub(r"\d\.\d{4}", "0.0000", capsys.readouterr().out)
+    out = re.sub(r"\(torcheer .*\)", "(versions)", re.sub(r"\d+\.\d [KM]B", "0.0 KB", out))
+    row = "acc 0.0000, loss 0.0000, val acc 0.0000, val loss 0.0000"
+    assert out == (
+        "pretrained: a session from training.json (versions)\n\n"
+        "models\n  net  my_net.Net  76 parameters\n\n"
+        "stages\n  0  train training; validate training, evaluation; until EpochsCompleted(num_epochs=3)  done\n\n"
+        "metrics\n  epoch     acc    loss  val acc  val loss\n"
+        + "".join(f"      {number}  0.0000  0.0000   0.0000    0.0000\n" for number in (1, 2, 3))
+        + "\ncheckpoints\n"
+        f"  step 20  whole, 0.0 KB  {row}\n"
+        f"  step 30  whole, 0.0 KB  {row}\n\n"
+        "size\n  0.0 KB: checkpoints 0.0 KB, spec.json 0.0 KB\n"
+    )
+
+
+def test_show_names_a_checkpoint_that_is_damaged(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torcheer.training.loop.SHARE", 0.0)  # every epoch is saved, however short
+    assert run("train", "training.json") == 0
+    for step, name in (("20", "model.safetensors"), ("30", "MANIFEST.json")):
+        file = Path("pretrained/checkpoints") / step / name
+        data = bytearray(file.read_bytes())
+        data[-20] ^= 1
+        file.write_bytes(data)
+    assert run("show", "pretrained") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"step 20 +damaged: model.safetensors differs", out)
+    assert re.search(r"step 30 +damaged: ", out)
+
+
+def test_show_needs_neither_torch_nor_the_users_code(project: Path) -> None:
+    assert run("init", "training.json") == 0
+    (project / "my_net.py").unlink()
+    text = "import sys; from torcheer.cli import main; main(['show', 'pretrained']); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_show_says_where_there_is_a_session_instead(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init", "training.json") == 0
+    assert run("show", ".") == run("show", "nowhere") == 1
+    err = capsys.readouterr().err.splitlines()
+    assert err == [
+        "torcheer show: . is no session: there is no run.json in it. There is one in pretrained.",
+        "torcheer show: nowhere is no session: there is no run.json in it. Nor is there such a folder.",
+    ]
+
+
+# export
+
+
+def test_export_writes_weights_that_load_into_the_model(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    assert run("train", "training.json") == 0
+    capsys.readouterr()
+    assert run("export", "pretrained", "net.safetensors") == 0
+    assert capsys.readouterr().out == "wrote net.safetensors: net: 4 tensors, 76 numbers\n"
+    weights = load_file("net.safetensors")
+    assert {name: tuple(one.shape) for name, one in weights.items()} == {
+        "first.weight": (8, 4), "first.bias": (8,), "last.weight": (4, 8), "last.bias": (4,),
+    }  # fmt: skip
+
+
+def test_export_does_not_replace_a_file_unasked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init", "training.json") == 0
+    Path("net.safetensors").write_text("mine")
+    assert run("export", "pretrained", "net.safetensors") == 1
+    assert "net.safetensors is there already; --overwrite replaces it" in capsys.readouterr().err
+    assert Path("net.safetensors").read_text() == "mine"
+    assert run("export", "pretrained", "net.safetensors", "--overwrite") == 0
+
+
+def test_a_program_runs_without_the_code_and_on_batches_of_any_size(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "training.json", "ema=0.5") == 0
+    capsys.readouterr()
+    assert run("export", "pretrained", "net.pt2") == run("export", "pretrained", "net.safetensors") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "wrote net.pt2: net, as it ran on (4, 4)",
+        "wrote net.safetensors: net: 4 tensors, 76 numbers (averaged)",
+    ]
+    from safetensors.torch import load_file
+
+    weights, inputs = load_file("net.safetensors"), torch.rand(7, 4)
+    middle = torch.tanh(inputs @ weights["first.weight"].T + weights["first.bias"])
+    found = torch.export.load("net.pt2").module()(inputs)[0]
+    torch.testing.assert_close(found, middle @ weights["last.weight"].T + weights["last.bias"])
+
+
+def test_onnx_is_written_where_it_is_installed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("init", "training.json") == 0
+    try:
+        import onnx
+        import onnxscript  # noqa: F401
+    except ImportError:
+        assert run("export", "pretrained", "net.onnx") == 1
+        assert "net.onnx: ONNX needs onnx" in capsys.readouterr().err
+        return
+    assert run("export", "pretrained", "net.onnx") == 0
+    onnx.checker.check_model("net.onnx")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("net.pt",), "the end of its name says what is written, and is one of .safetensors (weights), .pt2"),
+        (("net.safetensors", "--model", "nett"), "there is no model 'nett'; there is net. Did you mean 'net'?"),
+    ],
+)
+def test_export_says_what_it_cannot_do(
+    project: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("init", "training.json") == 0
+    assert run("export", "pretrained", *arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+# wrong words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "nowhere"), "nowhere: there is no such session directory; a config has a name such as nowhere.json"),
+        (("train", "trainin.json"), "there is no such file. Did you mean 'training.json'?"),
+        (("train", "."), "there is no session here"),
+        (("train", "training.json", "seed"), "write it as key.path=value"),
+        (("train", "training.json", "sead=3"), "Did you mean 'seed'?"),
+        (("train", "training.json", "--device", "gpu"), "device = 'gpu'"),
+        (("evaluate", "training.yaml"), "there is no such file"),
+        (("evaluate", "nowhere"), "there is no such session directory"),
+        (("export", "nowhere", "x.safetensors"), "nowhere is no session directory"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_told(
+    project: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_options_may_stand_between_changes(project: Path) -> None:
+    assert run("train", "training.json", f"{EPOCHS}=1", "--plain", "seed=4", "--device", "cpu") == 0
+    assert json.loads(Path("pretrained/spec.json").read_text())["seed"] == 4
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("init", "train", "evaluate", "infer", "check", "show", "export"):
+        with pytest.raises(SystemExit) as stop:
+            run(command, "--help")
+        assert stop.value.code == 0 and f"usage: torcheer {command}" in capsys.readouterr().out

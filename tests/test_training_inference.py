@@ -1,0 +1,201 @@
+"""`torcheer infer`: inputs of a command line through a trained pipeline."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_training_commands import config_of, definition, project, run  # noqa: F401
+
+CONVERTERS = """
+import torch
+from torch import nn
+
+def numbers(text):
+    return [float(word) for word in text.split(",")]
+
+class Halved:
+    def process(self, value):
+        return [number / 2 for number in value]
+
+def needs_labels(samples):
+    return [list(column) for column in zip(*[(row, label) for row, label in samples])]
+
+class Loud:
+    def __init__(self, session):
+        self.models = list(session.models)
+    def __call__(self, results):
+        return {f"{name} of {self.models[0]}": value.shape for name, value in results.items()}
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        nn.init.eye_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+    def forward(self, x):
+        return self.layer(x)
+    def run_inference(self, x):
+        return [100 * self.layer(x)]
+"""
+
+
+@pytest.fixture
+def trained(project: Path) -> Path:  # noqa: F811
+    """A session that was trained, with converters for its inputs."""
+    (project / "my_inputs.py").write_text(CONVERTERS)
+    assert run("train", "training.json") == 0
+    return project
+
+
+def inference(folder: Path, **changes: Any) -> str:
+    config = {
+        "session_dir": "pretrained",
+        "inference_pipeline": "evaluation",
+        "inputs_meta": [{"input_alias": "batch", "input_adapter": {"class": "my_inputs.numbers"}}],
+        **changes,
+    }
+    (folder / "inference.json").write_text(json.dumps(config, indent=1))
+    return "inference.json"
+
+
+def test_infer_prints_what_it_runs_on_and_the_results(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run("infer", inference(trained), "1,0,0,0") == 0
+    found = capsys.readouterr()
+    first, second = found.out.splitlines()
+    assert first == "Running inference on: ['1,0,0,0']"
+    assert re.fullmatch(r"y_hat:tensor\(\[\[ ?-?\d.*\]\]\)", second)
+    assert found.err == "Using pretrained/checkpoints/30\n"
+
+
+def test_many_inputs_are_one_batch(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = inference(trained, post_processor={"class": "torcheer.training.postprocessors.ArgMax"})
+    capsys.readouterr()
+    assert run("infer", config, "1,0,0,0", "0,0,1,0", "0,0,0,1") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["y_hat:tensor([0, 2, 3])"]
+
+
+def test_more_inputs_than_fit_a_batch_are_several(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = inference(trained, batch_size=2, post_processor={"class": "torcheer.training.postprocessors.ArgMax"})
+    capsys.readouterr()
+    assert run("infer", config, "1,0,0,0", "0,0,1,0", "0,0,0,1") == 0
+    assert capsys.readouterr().out.splitlines()[1:] == ["y_hat:tensor([0, 2])", "y_hat:tensor([3])"]
+
+
+def test_a_post_processor_may_ask_for_the_session(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = inference(trained, post_processor={"class": "my_inputs.Loud"}, results=["y_hat"])
+    capsys.readouterr()
+    assert run("infer", config, "1,0,0,0") == 0
+    assert capsys.readouterr().out.splitlines()[1] == "y_hat of net:torch.Size([1, 4])"
+
+
+def test_results_go_to_the_output_device(trained: Path) -> None:
+    device = {"class": "torcheer.training.output_devices.SaveAsCSV", "args": ["out.csv"]}
+    config = inference(
+        trained, output_device=device, post_processor={"class": "torcheer.training.postprocessors.ArgMax"}
+    )
+    assert run("infer", config, "1,0,0,0", "0,1,0,0") == 0
+    assert (trained / "out.csv").read_text().split() == ["y_hat", "0", "1"]
+
+
+def test_inputs_go_through_the_preprocessors_of_the_dataset(
+    project: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (project / "my_inputs.py").write_text(CONVERTERS)
+    config = config_of()
+    definitions = config["initialize"]["definitions"]
+    definitions.insert(0, definition("preprocessors", "halved", **{"class": "my_inputs.Halved"}))
+    definitions[2]["spec"]["preprocessors"] = ["halved"]
+    (project / "training.json").write_text(json.dumps(config))
+    assert run("init", "training.json") == 0
+    rows = inference(project, results=["rows"])
+    capsys.readouterr()
+    assert run("infer", rows, "8,0,4,0") == 0
+    assert capsys.readouterr().out.splitlines()[1] == "rows:[[4.0, 0.0, 2.0, 0.0]]"
+
+
+def test_a_model_with_run_inference_is_run_with_it(
+    project: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (project / "my_inputs.py").write_text(CONVERTERS)
+    config = config_of()
+    config["initialize"]["definitions"][5]["spec"]["class"] = "my_inputs.Twice"
+    (project / "training.json").write_text(json.dumps(config))
+    assert run("init", "training.json") == 0
+    capsys.readouterr()
+    assert run("infer", inference(project), "1,0,2,0") == 0
+    assert capsys.readouterr().out.splitlines()[1] == "y_hat:tensor([[100.,   0., 200.,   0.]])"
+
+
+def test_a_pipeline_with_several_ports_takes_an_input_for_each(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from torcheer.errors import BadArgument
+    from torcheer.training.inference import _samples
+
+    class Lane:
+        name = "two"
+        inputs = [(None, "left", None), (None, "right", None)]
+
+    assert _samples(Lane(), ["a", "b", "c", "d"]) == [["a", "b"], ["c", "d"]]  # type: ignore[arg-type]
+    with pytest.raises(BadArgument, match="takes 2 inputs for each sample: left, right; 3 were given"):
+        _samples(Lane(), ["a", "b", "c"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"results": ["y"]}, "results: there is no y; there is rows, y_hat"),
+        ({"inference_pipeline": "evaluatoin"}, "Did you mean 'evaluation'?"),
+        ({"inputs_meta": [{"input_adapter": {"class": "my_inputs.number"}}]}, "Did you mean 'numbers'?"),
+        ({"session_dir": "elsewhere"}, "elsewhere: there is no session here"),
+    ],
+)
+def test_what_is_wrong_with_an_inference_config_is_told(
+    trained: Path, changes: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("infer", inference(trained, **changes), "1,0,0,0") == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_input_that_cannot_be_converted_is_named(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("infer", inference(trained), "1,0,0,0", "one") == 1
+    assert "input 'one' cannot be converted: ValueError: could not convert string" in capsys.readouterr().err
+
+
+def test_a_collator_that_asks_for_labels_is_named(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change = {"group": "collators", "name": "divide", "spec": {"class": "my_inputs.needs_labels"}}
+    merged = {"definitions": {"replace_strategy": "override", "override_key": ["name"], "options": [change]}}
+    assert run("infer", inference(trained, initialize=merged), "1,0,0,0") == 1
+    assert "the collator of 'test' cannot make a batch of what inference gives it" in capsys.readouterr().err
+
+
+def test_inference_uses_averaged_weights_and_leaves_the_generators_alone(project: Path) -> None:  # noqa: F811
+    from torcheer.training.inference import predict
+    from torcheer.training.spec import inference as asked_of
+    from torcheer.training.spec import reopen
+
+    (project / "my_inputs.py").write_text(CONVERTERS)
+    assert run("train", "training.json", "ema=0.9") == 0
+    from torcheer.config import read
+
+    built = reopen("pretrained", read(inference(project)))
+    session = built.session
+    assert session.keeper is not None
+    state = session.keeper.newest()[0]
+    assert state is not None
+    session.restore_weights(state)
+    before = torch.get_rng_state()
+    asked = asked_of(built)
+    found = predict(session, session.lanes[asked.pipeline], asked, [["1,0,0,0"]])["y_hat"]
+    assert torch.equal(torch.get_rng_state(), before)
+    weights = state["averages"]["net"]
+    middle = torch.tanh(torch.tensor([[1.0, 0, 0, 0]]) @ weights["first.weight"].T + weights["first.bias"])
+    torch.testing.assert_close(found, middle @ weights["last.weight"].T + weights["last.bias"])
