@@ -42,7 +42,7 @@ check: setup $(node_modules) ## formatting, lint, types, import map, the bundled
 web: setup $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs
 
-bench: bench-capture bench-drawing bench-autograd bench-archive ## every benchmark
+bench: bench-capture bench-drawing bench-autograd bench-archive bench-training ## every benchmark
 
 bench-capture: setup ## what capture costs; with the peers beside it after `make setup-peers`
 	@$(bench_python) benchmarks/capture.py
@@ -53,8 +53,12 @@ bench-drawing: setup ## what a drawing costs; the peers also need Graphviz's `do
 bench-autograd: setup ## what a training step costs on our backward, beside torch's
 	@$(python) benchmarks/autograd.py
 
-bench-archive: setup ## what values on disk cost, beside plain files
-	@$(python) benchmarks/archive.py
+bench-archive: setup ## what values on disk cost, beside plain files; what extraction costs, beside the bare loop
+	@$(bench_python) benchmarks/archive.py
+	@$(bench_python) benchmarks/extraction.py
+
+bench-training: setup ## what a training step costs, beside a hand-written loop; with the peers after `make setup-peers`
+	@$(bench_python) benchmarks/training.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
@@ -73,7 +77,7 @@ clean: ## remove what tools and the demo left; the environments stay
 	@rm -f .venv/.stamp-* && touch $@
 
 .venv-peers/$(stamp):
-	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz
+	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz lightning accelerate pytorch-ignite
 	@rm -f .venv-peers/.stamp-* && touch $@
 
 $(node_modules): web/package-lock.json | setup
@@ -81,4 +85,4 @@ $(node_modules): web/package-lock.json | setup
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive setup-peers zoo zoo-autograd clean
+.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training setup-peers zoo zoo-autograd clean

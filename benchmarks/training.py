@@ -107,6 +107,9 @@ def ours(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
 
 def lightning(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
     """Lightning's Trainer, its bar and its checkpoints off."""
+    from zoo_torchvision import load
+
+    load()  # torchmetrics, which it brings, stumbles over a torchvision without its compiled half
     import lightning as pl
 
     class Module(pl.LightningModule):

@@ -85,7 +85,7 @@ def test_200_kills_lose_nothing_that_was_committed(tmp_path: Path, say: Callable
             kills += 1
             begun = verified(path, last, begun, large, mixed if codec == "mixed" else codec, found)
     say(f"{kills} kills, 0 committed steps lost, 0 wrong values; after a kill there was: {dict(found)}")
-    assert min(found["an unfinished frame or values that do not count"], found["nothing new"], found["new steps"]) >= 10
+    assert min(found["an unfinished frame or values that do not count"], found["nothing new"], found["new steps"]) >= 5
     assert found["a folder that is no archive yet"] and found["a segment just begun or just sealed"]
 
 

@@ -39,7 +39,7 @@ LATE = {
     "history": {"pandas", "pyarrow", "rich"},
     "drawing": {"reportlab", "resvg_py"},
     "archive": {"pyarrow", "rich", "safetensors", "zarr", "zstandard"},
-    "encoding": {"ml_dtypes"},
+    "encoding": {"isal", "ml_dtypes"},
     "config": {"yaml"},
     "extraction": {"cloudpickle", "rich", "safetensors"},
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},

@@ -149,3 +149,17 @@ def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
             return found  # the bits, as whole numbers
         found = found.view(getattr(ml_dtypes, name))
     return found
+
+
+def crc32(data: Any, start: int = 0) -> int:
+    """zlib's CRC-32, by isal where it is installed: the same number ten times as fast, quicker than a disk."""
+    return int(_crc32()(data, start))
+
+
+@cache
+def _crc32() -> Any:
+    try:
+        from isal.isal_zlib import crc32
+    except ImportError:
+        from zlib import crc32
+    return crc32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from torcheer.archive.codecs import unpack
 from torcheer.archive.folder import read_about, segment_files, segments_of
 from torcheer.archive.frames import Entry, scan
-from torcheer.encoding import decode, from_bytes
+from torcheer.encoding import crc32, decode, from_bytes
 from torcheer.errors import ArchiveDamaged, UnknownLayer
 from torcheer.records import Sample
 
@@ -69,7 +68,7 @@ class Archive:
         stored = source[entry.offset : entry.offset + entry.stored]
         place = (entry.segment, entry.offset, entry.stored, entry.crc32)
         if again or place not in self._checked:
-            if len(stored) != entry.stored or zlib.crc32(stored) != entry.crc32:
+            if len(stored) != entry.stored or crc32(stored) != entry.crc32:
                 raise ArchiveDamaged(
                     f"{self.path}: {entry.layer!r} {entry.variable} of step {entry.step} is not what was written"
                 )

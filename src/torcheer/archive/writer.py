@@ -5,28 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import time
-import zlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torcheer.archive.codecs import Codec, codec_for, known, pack
 from torcheer.archive.folder import Segment, WritingLock, begin, segments_of
 from torcheer.archive.frames import ALIGN
-from torcheer.encoding import encode, whole_number
+from torcheer.encoding import crc32, encode, whole_number
 from torcheer.errors import ArchiveClosed, BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 SEGMENT_BYTES = 1 << 30
 SYNCS = ("step", "interval", "never")
 _SMALL_BYTES, _GATHERED_BYTES = 1 << 16, 1 << 20  # smaller values are gathered, and written together
-_LARGE_BYTES, _AHEAD = 1 << 18, 4  # the checksums of larger ones are computed aside, so many at a time
 _TRY = {  # what helps
     errno.ENOSPC: "Free some space and go on: the writer can be used further",
     errno.EDQUOT: "Free some of your quota and go on: the writer can be used further",
@@ -66,7 +60,6 @@ class Writer:
         self._synced = time.monotonic()
         self._steps = 0  # committed by this writer
         self._turn, self._inside = Lock(), 0  # the thread that writes a step
-        self._pool: ThreadPoolExecutor | None = None
         self.closed = False
         with self._told():
             self._lock = WritingLock(self.path)
@@ -147,8 +140,6 @@ class Writer:
 
     def _let_go(self) -> None:
         self.closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=False)
         self._segment.close()
         self._lock.release()
 
@@ -160,14 +151,6 @@ class Writer:
             segment.seal(more=False, sync=self._syncs)
         elif self._syncs:
             segment.sync()
-
-    def _aside(self, function: Callable[[Any], int], data: Any) -> Callable[[], int]:
-        """Have another core compute something while this one writes; what is returned waits for it."""
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor  # most archives have no value that is worth it
-
-            self._pool = ThreadPoolExecutor(1)
-        return self._pool.submit(function, data).result
 
     def _due(self) -> bool:
         late = time.monotonic() - self._synced >= self._interval
@@ -203,19 +186,14 @@ class _Values:
         self.end = segment.committed.data_end
         self._small = bytearray()
         self._entries: list[dict[str, Any]] = []
-        self._unchecked: deque[tuple[dict[str, Any], Callable[[], int]]] = deque()  # entries that lack their CRC-32
 
     def gather(self, samples: Iterable[Sample]) -> dict[str, Any]:
         """Write every value; return the frame's step and entries."""
-        # A generator may use its array again for the next sample: by then this one has to be done with.
-        ahead = _AHEAD if isinstance(samples, (list, tuple)) else 0
         steps, seen = set(), set()
         for sample in samples:
             about = self._write(sample)
             steps.add(whole_number(sample.step, "step"))
             seen.add((about["layer"], about["variable"], about["item"]))
-            self._check(ahead)
-        self._check(0)
         if len(steps) > 1 or len(seen) < len(self._entries):
             raise BadArgument("step(): a frame holds one step, and each layer, variable and item once")
         return {"step": min(steps, default=None), "entries": self._entries}
@@ -223,20 +201,10 @@ class _Values:
     def _write(self, sample: Sample) -> dict[str, Any]:
         about, payload = encode(sample)
         codec, stored = pack(codec_for(self._writer._codec, sample), about["type"], payload)
-        entry = {**about, "offset": 0, "stored": len(stored), "crc32": 0, **codec}
-        if len(stored) < _LARGE_BYTES:
-            entry["crc32"] = zlib.crc32(stored)
-        else:
-            self._unchecked.append((entry, self._writer._aside(zlib.crc32, stored)))
+        entry = {**about, "offset": 0, "stored": len(stored), "crc32": crc32(stored), **codec}
         entry["offset"] = self._add(stored)
         self._entries.append(entry)
         return entry
-
-    def _check(self, ahead: int) -> None:
-        """Wait for checksums, but for the newest."""
-        while len(self._unchecked) > ahead:
-            entry, check = self._unchecked.popleft()
-            entry["crc32"] = check()
 
     def _add(self, stored: Any) -> int:
         gap = -self.end % ALIGN if len(stored) else 0
