@@ -312,6 +312,15 @@ def test_what_stands_side_by_side_in_each_round_of_a_loop_is_a_layer_each() -> N
     }
 
 
+def test_what_stands_beside_a_loop_but_leads_nowhere_is_a_layer_each_time() -> None:
+    trace = FakeTrace()
+    x = trace.input()
+    for _ in range(3):
+        x = trace.linear("fc", x)
+        x, _unused = [trace.add("sin", x, line=3) for _ in range(2)]
+    assert passes(trace) == {"input_1": 1, "linear_1": 3, "sin_1": 3, "sin_2": 1, "sin_3": 1, "sin_4": 1}
+
+
 def test_operations_on_different_lines_are_different_layers() -> None:
     trace = FakeTrace()
     x = trace.input()

@@ -144,18 +144,18 @@ class _Loops:
                 members.setdefault(chain, []).append(index)
         layers = list(range(len(chains)))
         for some in members.values():
-            period = self._period(some)
-            for position, index in enumerate(some):
-                layers[index] = some[position % period]
+            for layer in self._side_by_side(some):
+                for index in layer:
+                    layers[index] = layer[0]
         return [layers[first] for first in self.firsts]
 
-    def _period(self, members: list[int]) -> int:
-        """How many ops of a chain stand side by side in each round of the loop; all of them when nothing leads back."""
-        start = members[0]
+    def _side_by_side(self, members: list[int]) -> list[list[int]]:
+        """A chain's layers: of the ops side by side in each round of the loop, those that lead back to themselves."""
         for period in range(1, min(len(members), WIDEST + 1)):
-            if len(members) % period == 0 and self._feeds(start, members[period]):
-                return period
-        return len(members)
+            if len(members) % period == 0 and self._feeds(members[0], members[period]):
+                first, *others = [members[place::period] for place in range(period)]
+                return [first, *[other for other in others if self._feeds(other[0], other[1])]]
+        return []
 
     def _feeds(self, start: int, index: int) -> bool:
         return any(self.descent.reaches(parent, start) for parent in self.parents[index] if parent >= start)
