@@ -113,10 +113,11 @@ def test_the_best_one_is_kept_as_well(tmp_path: Path) -> None:
     assert keeper.best() == tmp_path / "checkpoints" / "2"
 
 
-def test_more_is_better_behind_a_minus(tmp_path: Path) -> None:
-    keeper, standing = Keeper(tmp_path, keep_last=1, keep_best="-acc"), Standing()
+@pytest.mark.parametrize("column", ["-height", "acc", "-acc", "val f1"])
+def test_more_is_better_behind_a_minus_and_of_what_is_called_so(column: str, tmp_path: Path) -> None:
+    keeper, standing = Keeper(tmp_path, keep_last=1, keep_best=column), Standing()
     for step, value in enumerate((0.5, 0.9, 0.2), 1):
-        keeper.save(standing.at(step, epoch=step, round=0, acc=value))
+        keeper.save(standing.at(step, epoch=step, round=0, **{column.removeprefix("-"): value}))
     assert steps_of(tmp_path) == [2, 3] and keeper.best() == tmp_path / "checkpoints" / "2"
 
 

@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from torcheer import cli
+from torcheer.training import Graph, Input, Loader, Measure, Node, Options, Pipeline, Processor, Session, Term
+from torcheer.training.checkpoints import read_checkpoint
+from torcheer.training.exporting import export_weights
 
 CODE = """
 import time
@@ -248,6 +252,37 @@ def test_a_change_that_does_not_fit_the_checkpoint_is_not_kept(
     assert Path("pretrained/spec.json").read_bytes() == before
 
 
+def test_the_same_command_goes_on_also_where_definitions_were_filled_in_before_those_it_changes(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = [one for one in config_of()["initialize"]["definitions"] if one["name"] in ("train_rows", "net", "adam")]
+    Path("small.json").write_text(json.dumps({"session_dir": "small", "initialize": {"definitions": kept}}))
+    rate, net = "initialize.definitions.2.spec.kwargs.lr", "initialize.definitions.1.spec.kwargs.width=5"
+    assert run("train", "small.json", f"{rate}=0.5", net, "keep_last=1") == 0
+    assert run("train", "small.json", f"{rate}=0.5", net, "keep_last=3") == 0
+    spec = json.loads(Path("small/spec.json").read_text())
+    assert spec["source"]["overrides"] == [f"{rate}=0.5", net, "keep_last=1", "keep_last=3"] and spec["keep_last"] == 3
+    assert (
+        next(one for one in spec["initialize"]["definitions"] if one["name"] == "adam")["spec"]["kwargs"]["lr"] == 0.5
+    )
+    assert run("train", "small.json", "keep_last=1") == 0  # it was 3 meanwhile
+    assert json.loads(Path("small/spec.json").read_text())["keep_last"] == 1
+
+
+def test_a_change_of_the_split_stays_with_the_session(project: Path) -> None:
+    config = config_of()
+    definitions = config["initialize"]["definitions"]
+    definitions[1] = definition("splits", "halves", dataset_name="train_rows", ratio=[0.5, 0.5])
+    definitions[3]["spec"]["dataset"], definitions[4]["spec"]["dataset"] = "halves.train", "halves.val"
+    Path("training.json").write_text(json.dumps(config))
+    assert run("train", "training.json") == 0
+    before = Path("pretrained/static/splits.json").read_text()
+    assert run("train", "pretrained", f"{EPOCHS}=4", "initialize.definitions.1.spec.seed=5") == 0
+    after = Path("pretrained/static/splits.json").read_text()
+    assert run("train", "pretrained", f"{EPOCHS}=5") == 0
+    assert after != before and Path("pretrained/static/splits.json").read_text() == after
+
+
 def test_a_config_that_was_edited_since_is_said_to_be_another(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -282,6 +317,12 @@ def test_where_nobody_reads_it_saves_and_stops(project: Path) -> None:
     trainer.stdout.close()  # as `head -1` does
     assert trainer.wait(timeout=60) == 130
     assert trainer.stderr.read().startswith("Stopped: nobody reads what it prints. Saved in pretrained/checkpoints/")
+
+
+def test_where_there_is_no_output_at_all_it_trains(project: Path) -> None:
+    text = "import sys; sys.stdout = None; from torcheer.cli import main; sys.exit(main(['train', 'training.json']))"
+    subprocess.run([sys.executable, "-c", text], check=True)
+    assert len(Path("pretrained/metrics/0.csv").read_text().splitlines()) == 4
 
 
 def test_a_second_trainer_is_refused_and_show_names_the_first(
@@ -433,6 +474,32 @@ def test_export_writes_weights_that_load_into_the_model(project: Path, capsys: p
     assert {name: tuple(one.shape) for name, one in weights.items()} == {
         "first.weight": (8, 4), "first.bias": (8,), "last.weight": (4, 8), "last.bias": (4,),
     }  # fmt: skip
+
+
+def test_tied_weights_are_exported_with_their_one_average(tmp_path: Path) -> None:
+    load_file = pytest.importorskip("safetensors.torch").load_file
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    other = nn.Sequential(nn.ReLU(), model[0])
+    data = torch.utils.data.TensorDataset(torch.rand(8, 4), torch.rand(8, 4))
+    session = Session(
+        models={"m": model, "other": other},
+        optimizers={"o": torch.optim.SGD(model.parameters(), 0.1)},
+        loaders={"data": Loader(data, 4)},
+        losses={"loss": Measure(nn.MSELoss(), ("y_hat", "y"))},
+        processors={"p": Processor((Node("m", ("x",), ("y_hat",), "o"),))},
+        graphs={"g": Graph(("p",), ("in",), {"p": ("in",)})},
+        pipelines={"data": Pipeline("g", (Input("data", ("x", "y")),), (Term("loss", "p", "loss"),))},
+        options=Options(ema=0.5),
+        directory=tmp_path,
+    )
+    for _ in session.run():
+        pass
+    export_weights(read_checkpoint(tmp_path / "checkpoints" / "2"), tmp_path / "m.safetensors")
+    found = load_file(tmp_path / "m.safetensors")
+    average = session.averages["m"].state()["0.weight"]
+    assert all(torch.equal(found[name], average) for name in ("m.0.weight", "m.1.weight", "other.1.weight"))
+    assert not torch.equal(model[0].weight, average)
 
 
 def test_export_does_not_replace_a_file_unasked(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,7 +166,7 @@ def test_a_hook_may_be_one_of_ours(project) -> None:
 
 def test_a_transform_is_a_function_or_a_class_that_is_given_the_session(project) -> None:
     found = built(project, put("loss", transform="toys.as_target"), put("accuracy", transform="toys.AsTarget"))
-    measure = found.session.measures["metrics"]["accuracy"]._measure
+    measure = found.session.measures["metrics"]["accuracy"].measure
     assert measure.transform.models == ["net"]
     list(found.session.run())
 
@@ -280,12 +280,27 @@ def test_what_was_found_out_is_kept_and_used_again(project) -> None:
     assert toys(again).Scale.fits == fits
 
 
-def test_a_session_of_which_the_dataset_changed_is_refused(project) -> None:
-    begin(understand(project.config(WHOLE)))
+def test_a_session_of_which_the_dataset_changed_is_refused(project, monkeypatch) -> None:
+    first = begin(understand(project.config(WHOLE)))
+    list(first.session.save())
+    more = reopen("run", changes=["initialize.definitions.0.spec.kwargs.count=30"]).session
+    with pytest.raises(
+        BadArgument, match="'training_loader' has 23 samples, and had 18 when this session began: bring"
+    ):
+        more.resume()
+    monkeypatch.setattr(toys(first).Points, "__len__", lambda self: 30)
     with pytest.raises(
         BadConfig, match="the dataset 'points' has 30 samples, and had 24 when this session began: bring"
     ):
-        reopen("run", changes=["initialize.definitions.0.spec.kwargs.count=30"])
+        reopen("run")
+
+
+def test_a_split_that_is_changed_on_the_command_line_is_divided_anew(project) -> None:
+    first = begin(understand(project.config(WHOLE)))
+    again = reopen("run", changes=["initialize.definitions.1.spec.seed=5"])
+    assert reopen("run").parts.splits["split"].indices == first.parts.splits["split"].indices
+    assert again.parts.splits["split"].indices != first.parts.splits["split"].indices
+    assert again.static["splits"]["split"]["parts"] == again.parts.splits["split"].indices
 
 
 def test_a_new_session_does_not_use_what_another_kept(project) -> None:

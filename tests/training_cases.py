@@ -127,6 +127,7 @@ def session(case: str, directory: Path | None = None, **changes: Any) -> Session
     stages = {
         "stages": [Stage(("one",), ("check",), EpochsCompleted(2)), Stage(("two",), ("check",), early)],
         "pipelines": [Stage(("one", "two", "three"), ("check",), EpochsCompleted(3))],
+        "accumulation": [Stage(("one", "three"), ("check",), EpochsCompleted(4))],
     }.get(case, [Stage(("one",), ("check",), EpochsCompleted(4))])
     settings = {
         "checkpoint_steps": 3, "steps_csv": 2, "ema": 0.9, "keep_best": "val loss", "seed": 7,

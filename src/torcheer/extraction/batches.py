@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import operator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from torcheer.encoding import refusal, to_bytes
 from torcheer.errors import BadArgument, TorcheerError
 
 BATCH_SIZE = 32
@@ -28,7 +31,8 @@ class Batch(NamedTuple):
 
     number: int
     data: Any  # as the data gives it, after `transform`
-    ids: list[int] | None  # which samples of a dataset; None where the data has no numbers of its own
+    rows: int | None  # how many samples it has; None where only its tensors tell
+    ids: list[Any] | None  # which samples of a dataset; None where the data has no numbers of its own
 
 
 Wanted = Callable[[int], bool]  # whether a batch, by its number, is still to be done
@@ -45,57 +49,68 @@ class Batches:
             raise BadArgument(f"batch_size={batch_size!r}: give a whole number from 1 on")
         self.data, self.transform = data, transform
         self.batch_size = None if self.given_batches else batch_size or BATCH_SIZE
-        self.samples = _length(data.dataset if self.given_batches else data)
         self._indexed = _is_indexed(data)
+        self._stream: Iterator[Any] | None = None  # begun by `first`; some data cannot be begun twice
+        self.samples: int | None = None  # how many there will be; None where only the end will tell
+        self.order = 0  # a checksum over which samples make which batch
         if self.given_batches:
-            _refuse_shuffling(data)
-        elif not self._indexed and not isinstance(data, Iterable):
+            self.samples, self.order = _order(data, self._indexed)
+        elif self._indexed:
+            self.samples = len(data)
+        elif not isinstance(data, Iterable):
             raise BadArgument(
                 f"data is {_a(data)}: give a Dataset, a DataLoader, a tensor, a list, or an iterable of samples"
             )
 
     @property
-    def is_once(self) -> bool:
-        """Whether the data can be gone through only once, and only here: a generator."""
-        return not self.given_batches and not self._indexed and iter(self.data) is self.data
+    def length(self) -> int | None:
+        """How many samples the dataset has, where they have numbers."""
+        if not self._indexed:
+            return None
+        return len(self.data.dataset if self.given_batches else self.data)
 
     @property
-    def count(self) -> int | None:
-        """How many batches there are, where that is known before the end."""
-        if self.given_batches:
-            return _length(self.data)
-        if self.samples is None or self.batch_size is None:
-            return None
-        return -(-self.samples // self.batch_size)
+    def is_once(self) -> bool:
+        """Whether the data can be gone through only once, and only here: a generator."""
+        return isinstance(self.data, Iterator)
 
     def first(self) -> Batch:
-        """The first batch, for a trial; a generator gets it back."""
-        if not self.is_once:
-            for batch in self.wanted(lambda number: number == 0):
-                return batch
+        """The first batch, for a trial; a stream gets it back."""
+        if not self._indexed:
+            stream = self._parts()
+            begun = list(islice(stream, 1))
+            self._stream = chain(begun, stream)
+            found = [self._made(0, part) for part in begun]
+        else:
+            found = list(islice(self.wanted(lambda number: number == 0), 1))
+        if not found:
             raise BadArgument("data has no samples")
-        assert self.batch_size is not None
-        items = list(islice(self.data, self.batch_size))
-        if not items:
-            raise BadArgument("data has no samples")
-        self.data = chain(items, self.data)
-        return Batch(0, self._collated(items), None)
+        return found[0]
+
+    def begins_alike(self, first: int) -> bool:
+        """Whether the data begins with the batch of that checksum once more: others will go through it, too."""
+        if self._indexed:
+            return True
+        return any(self.check(self._made(0, part)) == first for part in islice(self._parts(), 1))
+
+    def check(self, batch: Batch) -> int:
+        """A checksum over what the model is given."""
+        return _checksum(inputs_of(batch.data, transformed=self.transform is not None))
 
     def wanted(self, wanted: Wanted) -> Iterator[Batch]:
         """The wanted batches, in order."""
         if self._indexed:
             yield from self._from_dataset(wanted)
-        elif self.given_batches:
-            for number, data in enumerate(self.data):
-                if wanted(number):
-                    yield Batch(number, self._transformed(data), None)
-        else:
-            yield from self._from_iterable(wanted)
+            return
+        stream, self._stream = self._stream or self._parts(), None
+        for number, part in enumerate(stream):
+            if wanted(number):
+                yield self._made(number, part)
 
     def _from_dataset(self, wanted: Wanted) -> Iterator[Batch]:
-        chosen: list[tuple[int, list[int]]] = []
+        chosen: list[tuple[int, list[Any]]] = []
 
-        def sampler() -> Iterator[list[int]]:
+        def sampler() -> Iterator[list[Any]]:
             for number, indices in enumerate(self._indices()):
                 if wanted(number):
                     chosen.append((number, indices))
@@ -103,9 +118,12 @@ class Batches:
 
         for data in self._loader(_Sampler(sampler)):
             number, indices = chosen.pop(0)
-            yield Batch(number, self._transformed(data) if self.given_batches else data, indices)
+            ids = [_id(index) for index in indices]
+            yield Batch(number, self._transformed(data) if self.given_batches else data, len(ids), ids)
+        if chosen:  # a loader takes a StopIteration of its dataset for the end
+            raise TorcheerError(f"the data ended inside of batch {chosen[0][0]}, though more samples were to come")
 
-    def _indices(self) -> Iterator[list[int]]:
+    def _indices(self) -> Iterator[list[Any]]:
         if self.given_batches:
             yield from (list(indices) for indices in self.data.batch_sampler)
             return
@@ -126,19 +144,25 @@ class Batches:
             )},
         )  # fmt: skip
 
-    def _from_iterable(self, wanted: Wanted) -> Iterator[Batch]:
-        assert self.batch_size is not None
-        items, number = iter(self.data), 0
+    def _parts(self) -> Iterator[Any]:
+        """What makes a batch each: those of a DataLoader, and lists of samples of anything else."""
+        if self.given_batches:
+            yield from self.data
+            return
+        items = iter(self.data)
         while part := list(islice(items, self.batch_size)):
-            if wanted(number):
-                yield Batch(number, self._collated(part), None)
-            number += 1
+            yield part
 
-    def _collated(self, items: list[Any]) -> Any:
-        return _collate([self._transformed(item) for item in items])
+    def _made(self, number: int, part: Any) -> Batch:
+        if self.given_batches:
+            return Batch(number, self._transformed(part), None, None)
+        return Batch(number, _collate([self._transformed(item) for item in part]), len(part), None)
 
     def _transformed(self, item: Any) -> Any:
         return item if self.transform is None else self.transform(item)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_stream": None}  # other processes begin anew
 
 
 class _Sampler:
@@ -165,8 +189,8 @@ class _Items(Dataset[Any]):
 def inputs_of(data: Any, *, transformed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What a batch means to a model: a dict is keywords, the first of (image, label) the input, unless a transform
     has made all of it."""
-    if isinstance(data, dict):
-        return (), data
+    if isinstance(data, Mapping):
+        return (), dict(data)
     if isinstance(data, (tuple, list)):
         return (tuple(data), {}) if transformed else ((data[0],), {})
     return (data,), {}
@@ -181,7 +205,7 @@ def count_of(data: Any) -> int:
 
 
 def _leaves(data: Any) -> Iterator[Any]:
-    if isinstance(data, dict):
+    if isinstance(data, Mapping):
         data = tuple(data.values())
     if isinstance(data, (tuple, list)):
         for part in data:
@@ -210,31 +234,53 @@ class _NotCollated(TorcheerError, TypeError):
 
 
 def _is_indexed(data: Any) -> bool:
+    """Whether samples can be asked for by their numbers, so that those that are done already are not loaded."""
     if isinstance(data, DataLoader):
-        return not isinstance(data.dataset, IterableDataset) and data.batch_sampler is not None
+        is_plain = type(data).__iter__ is DataLoader.__iter__  # a subclass may do anything to its batches
+        return is_plain and not isinstance(data.dataset, IterableDataset) and data.batch_sampler is not None
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
-    return indexed and not isinstance(data, (dict, str, bytes, IterableDataset))
+    return indexed and not isinstance(data, (Mapping, str, bytes, IterableDataset))
 
 
-def _length(data: Any) -> int | None:
-    if isinstance(data, IterableDataset):  # its length is a promise that it need not keep
-        return None
-    if isinstance(data, DataLoader) and isinstance(data.dataset, IterableDataset):
-        return None
-    try:
-        return len(data)
-    except TypeError:
-        return None
-
-
-def _refuse_shuffling(loader: DataLoader[Any]) -> None:
-    """An order that cannot be had again cannot be gone on with."""
+def _order(loader: DataLoader[Any], indexed: bool) -> tuple[int | None, int]:
+    """How many samples a loader gives, and a checksum over their order; one that cannot be had again is refused."""
     sampler = loader.batch_sampler
     shuffles = isinstance(loader.sampler, _SHUFFLING) or isinstance(getattr(sampler, "sampler", None), _SHUFFLING)
-    if not shuffles and sampler is not None and not isinstance(loader.dataset, IterableDataset):
-        shuffles = list(islice(sampler, 3)) != list(islice(sampler, 3))
+    workers = loader.num_workers if isinstance(loader.dataset, IterableDataset) else 0  # they take turns
+    samples, check = None, zlib.crc32(repr((loader.batch_size, loader.drop_last, workers)).encode())
+    if indexed and not shuffles:
+        samples, check = _checked_order(sampler)
+        shuffles = _checked_order(sampler) != (samples, check)
     if shuffles:
         raise BadArgument("the DataLoader shuffles: an extraction needs a fixed order, so make it with shuffle=False")
+    return samples, check
+
+
+def _checked_order(sampler: Any) -> tuple[int, int]:
+    samples = check = 0
+    for indices in sampler:
+        ids = [_id(index) for index in indices]
+        samples, check = samples + len(ids), zlib.crc32(repr(ids).encode(), check)
+    return samples, check
+
+
+def _id(index: Any) -> int | str:
+    """What a sampler gives, as JSON can hold it: numbers may be numpy's or torch's own."""
+    try:
+        return operator.index(index)
+    except TypeError:
+        return str(index)
+
+
+def _checksum(data: Any) -> int:
+    """Of everything that the tensors in it hold."""
+    check = 0
+    for leaf in _leaves(data):
+        if isinstance(leaf, torch.Tensor):
+            kept = leaf if not refusal(leaf) else torch.tensor(leaf.shape)  # sparse, nested: its shape says enough
+            name, shape, content = to_bytes(kept)
+            check = zlib.crc32(content, zlib.crc32(f"{name} {shape}".encode(), check))
+    return check
 
 
 def _a(thing: Any) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torcheer.config import Config, bind, downloads, find, override, problem, read
+from torcheer.config.folder_modules import lies_in, searching
 
 NEEDED = ("model", "data", "layers", "to")
 PASSED = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")
@@ -33,7 +35,10 @@ def main(command: str, arguments: Sequence[str]) -> int:
     from torcheer.extraction.run import extract  # a wrong config is told before torch is loaded
 
     given = build(config, trusted=chosen.trust)
-    found = extract(**given, dry_run=chosen.dry_run)
+    folder = config.path.parent.resolve()
+    own = any(lies_in(name, folder) for name in list(sys.modules))
+    with searching(folder, also=own):  # workers import what the config names, and it may import more as it runs
+        found = extract(**given, dry_run=chosen.dry_run)
     print(found)
     return 0
 
@@ -50,6 +55,10 @@ def build(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
     names = _Names(config, trusted)
     import torch
 
+    if type(data.get("seed", 0)) is not int:
+        raise problem(config, ("seed",), "give a whole number")
+    if not isinstance(data["to"], str):
+        raise problem(config, ("to",), "give the name of a folder")
     torch.manual_seed(data.get("seed", 0))  # a model without weights of its own is the same one in every run
     model = names.make("model", also=("weights",))
     if "weights" in data["model"]:

@@ -23,11 +23,13 @@ class ExtractionDataset(Dataset[tuple[Any, ...]]):
         return len(self.extraction)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return (*(_tensor(layer[index]) for layer in self.layers), self.extraction.ids[index])
+        return (*(_tensor(layer.one(index), layer.type) for layer in self.layers), self.extraction.ids[index])
 
 
-def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+def _tensor(row: Any, kind: str) -> torch.Tensor:
     """A copy: nothing that is done to it reaches the file."""
-    kind = getattr(torch, array.dtype.name)
-    bits = array.view(f"u{array.itemsize}") if array.dtype.kind == "V" else array
-    return torch.from_numpy(bits.copy()).view(kind) if bits is not array else torch.from_numpy(array.copy())
+    array = np.array(row)
+    if not kind.startswith(("bfloat", "float8")):
+        return torch.from_numpy(array)
+    bits = torch.from_numpy(array.reshape(-1).view(f"u{array.itemsize}"))  # torch has them, numpy perhaps not
+    return bits.view(getattr(torch, kind)).reshape(array.shape)

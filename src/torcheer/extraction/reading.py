@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
@@ -21,6 +22,8 @@ from torcheer.extraction import plan as plans
 if TYPE_CHECKING:
     from torcheer.extraction.datasets import ExtractionDataset
 
+_SIMPLE = (int, np.integer, slice, type(None), type(Ellipsis))  # what makes no list of places
+
 
 def open_extraction(path: str | os.PathLike[str], *, partial: bool = False) -> Extraction:
     """What `torcheer.extract` wrote; with `partial`, the shards that are there while it is not complete."""
@@ -35,7 +38,7 @@ class Extraction:
         self.plan = plans.read(self.path)
         self._partial = partial
         counts = plans.finished(self.path)
-        there = sorted(int(folder.name) for folder in (self.path / "shards").glob("[0-9]*") if folder.name.isdigit())
+        there = plans.sealed(self.path)
         self.complete = counts is not None
         if counts is None:
             if not partial:
@@ -43,16 +46,13 @@ class Extraction:
                     f"{self.path} is not complete: {len(there)} shards are there. Run the extraction again to go on, "
                     f"or open it with partial=True"
                 )
-            self._shards = [_Shard(self._folder(number), None) for number in there]
+            self._shards = [_Shard(self.path, self.plan, number, None) for number in there]
         else:
-            if there != list(range(len(counts))):
-                missing = next(iter(sorted(set(range(len(counts))) ^ set(there))))
-                raise ArchiveDamaged(f"{self.path}: {len(counts)} shards were written, and number {missing} is missing")
-            self._shards = [_Shard(self._folder(number), count) for number, count in enumerate(counts)]
+            if odd := set(range(len(counts))) ^ set(there):
+                what = "is missing" if min(odd) < len(counts) else "is one too many"
+                raise ArchiveDamaged(f"{self.path}: {len(counts)} shards were written, and number {min(odd)} {what}")
+            self._shards = [_Shard(self.path, self.plan, number, count) for number, count in enumerate(counts)]
         self._starts = [0, *accumulate(shard.samples for shard in self._shards)]
-
-    def _folder(self, number: int) -> Path:
-        return self.path / "shards" / plans.shard_name(number)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -79,9 +79,11 @@ class Extraction:
     def ids(self) -> list[Any]:
         """Which sample each row is: the caller's own ids, or numbers in the dataset."""
         found: list[Any] = []
-        for shard in self._shards:
+        for place, shard in enumerate(self._shards):
             for number, count, ids in shard.batches:
-                start = number * (self.plan.batch_size or 0) or len(found)
+                start = number * self.plan.batch_size if self.plan.batch_size else len(found)
+                if ids is None and not self.plan.batch_size and shard.number != place:
+                    raise ValueUnavailable(f"{self.path}: shard {place}, from which the others count, is not there yet")
                 found += ids if ids is not None else range(start, start + count)
         return found
 
@@ -115,24 +117,36 @@ def _reopened(path: Path, partial: bool) -> Extraction:
 class _Shard:
     """One sealed archive; opened when it is first needed."""
 
-    def __init__(self, folder: Path, samples: int | None) -> None:
-        self.folder = folder
-        self._samples = samples
+    def __init__(self, path: Path, plan: plans.Plan, number: int, samples: int | None) -> None:
+        self.folder = path / "shards" / plans.shard_name(number)
+        self.number = number
+        self._plan, self._samples = plan, samples
 
     @cached_property
     def archive(self) -> Archive:
-        archive = Archive(self.folder)
+        archive, first = Archive(self.folder), self.number * self._plan.batches_per_shard
         if not archive.sealed:
             raise ArchiveDamaged(f"{self.folder} is cut: its seal is gone")
+        if archive.about != plans.about_shard(self._plan, self.number):
+            raise ArchiveDamaged(f"{self.folder} is not the shard that was written: it is another's, or another one")
+        if archive.steps != list(range(first, first + len(archive.frames))):
+            raise ArchiveDamaged(f"{self.folder} holds other batches than those from {first} on")
         return archive
 
     @cached_property
     def batches(self) -> list[tuple[int, int, list[Any] | None]]:
         """For each batch its number, its samples, and their ids where they have some of their own."""
-        try:
-            return [(body["step"], body["about"]["count"], body["about"].get("ids")) for body in self.archive.frames]
-        except (KeyError, TypeError, AttributeError):
-            raise ArchiveDamaged(f"{self.folder} is no shard of an extraction") from None
+        found = []
+        for body in self.archive.frames:
+            count, ids = body["about"].get("count"), body["about"].get("ids")
+            if (
+                type(count) is not int
+                or count < 0
+                or (ids is not None and (type(ids) is not list or len(ids) != count))
+            ):
+                raise ArchiveDamaged(f"{self.folder} does not say which samples batch {body['step']} has")
+            found.append((body["step"], count, ids))
+        return found
 
     @cached_property
     def samples(self) -> int:
@@ -154,7 +168,7 @@ class _Shard:
         which = bisect_right(self.starts, index) - 1
         number, count, _ = self.batches[which]
         whole = self.entries.get((number, layer, -1))
-        if whole is not None:
+        if whole is not None and whole.shape[:1] == (count,):
             return self.starts[which], self.starts[which + 1], self.archive.array(whole)
         rows = [self.entries.get((number, layer, item)) for item in range(count)]
         if None in rows:
@@ -204,6 +218,12 @@ class Layer(Sequence[Any]):
         same = [set(lengths) for lengths in zip(*shapes)]
         return (len(self), *(next(iter(lengths)) if len(lengths) == 1 else None for lengths in same))
 
+    @cached_property
+    def type(self) -> str:
+        """The name of the values' type, also of one that numpy lacks: "bfloat16"."""
+        entries = (entry for shard in self.extraction._shards for entry in shard.archive.entries)
+        return next((entry.type for entry in entries if entry.layer == self.name), "float32")
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The type of the values."""
@@ -221,11 +241,27 @@ class Layer(Sequence[Any]):
         first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
         if first is Ellipsis or first is None:
             raise BadArgument(f"{self.name!r}: begin with samples, as in layer[:, ..., 0]")
+        self._warn_of_bits()
+        simple = all(isinstance(one, _SIMPLE) and not isinstance(one, bool) for one in rest)
         if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
-            return self._one(int(first))[rest] if rest else self._one(int(first))
-        return self._many(self._indices(first), rest)
+            row = self.one(int(first))
+            return row[rest] if rest and simple else row[None][(0, *rest)] if rest else row
+        if simple:
+            return self._many(self._indices(first), rest)
+        rows = self._many(self._indices(first), (slice(None),))  # what several lists mean together, numpy knows
+        return rows[(slice(None) if isinstance(first, slice) else np.arange(len(rows)), *rest)]
 
-    def _one(self, index: int) -> NDArray[Any]:
+    @cached_property
+    def _has_bits(self) -> bool:
+        return len(self) > 0 and self.one(0).dtype.name != self.type
+
+    def _warn_of_bits(self) -> None:
+        if self._has_bits:
+            text = f"{self.name!r} is of type {self.type}, and comes as its bits: install ml_dtypes to have its numbers"
+            warnings.warn(text, stacklevel=3)
+
+    def one(self, index: int) -> NDArray[Any]:
+        """One sample; of a type that numpy lacks perhaps as its bits."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
         shard, place = self.extraction.place(index % len(self))
@@ -280,6 +316,7 @@ class Layer(Sequence[Any]):
             at = last
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
+        self._warn_of_bits()
         for shard in self.extraction._shards:
             place = 0
             while place < shard.samples:
@@ -293,4 +330,5 @@ class Layer(Sequence[Any]):
         return found.copy() if copy else found
 
     def __repr__(self) -> str:
-        return f"<Layer {self.name!r} of {len(self):,} samples: {'×'.join(str(one or '?') for one in self.shape[1:])}>"
+        lengths = "×".join("?" if one is None else str(one) for one in self.shape[1:])
+        return f"<Layer {self.name!r} of {len(self):,} samples: {lengths}>"

@@ -6,24 +6,36 @@ import os
 import shutil
 import sys
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from torcheer.archive import Archive
 from torcheer.archive.codecs import known
-from torcheer.errors import ArchiveBusy, BadArgument, NotAModel
+from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
 from torcheer.extraction import plan as plans
 from torcheer.extraction.batches import Batch, Batches
 from torcheer.extraction.plan import Plan, shard_name
 from torcheer.extraction.progress import Progress, spoken
 from torcheer.extraction.reading import Extraction, open_extraction
-from torcheer.extraction.shards import Shards, sealed
-from torcheer.extraction.values import Taker, Values, at_rest, device_of, fetched, on_their_way, rows_of, sizes_of
+from torcheer.extraction.shards import Shards
+from torcheer.extraction.values import (
+    Taker,
+    Values,
+    are_alike,
+    at_rest,
+    device_of,
+    fetched,
+    on_their_way,
+    rows_of,
+    sizes_of,
+)
 from torcheer.history.sizes import human_bytes
 from torcheer.records import Sample
 
@@ -56,6 +68,14 @@ class Estimate:
         return "\n".join([total, *lines])
 
 
+class Trial(NamedTuple):
+    """The first batch, and what it gave."""
+
+    batch: Batch
+    values: Values
+    check: int  # a checksum over what the model was given
+
+
 @dataclass
 class Job:
     """All that a process needs to work on an extraction."""
@@ -65,7 +85,7 @@ class Job:
     path: Path
     plan: Plan
     names: Sequence[Any] | None  # the caller's own ids of the samples
-    first: Values | None = None  # of the trial, so that its batch need not be computed twice
+    trial: Trial | None = None  # so that its batch need not be computed twice
 
 
 def extract(
@@ -93,22 +113,46 @@ def extract(
     """
     if not isinstance(model, torch.nn.Module):
         raise NotAModel(f"extract needs an nn.Module, got {type(model).__name__}")
+    if type(seed) is not int:
+        raise BadArgument(f"seed={seed!r}: give a whole number")
     batches, path, where = Batches(data, batch_size, transform), Path(to), device_of(model, device)
     _check_ids(ids, batches)
+    if dry_run and batches.is_once:
+        raise BadArgument("dry_run would use up the first samples of a generator; give data that can be begun again")
     taker = Taker(model, layers, device=where, transformed=transform is not None, seed=seed)
     with at_rest(model, where):
         first = batches.first()
-        values = taker.trial(first.data)
+        trial = Trial(first, taker.trial(first), batches.check(first))
         if dry_run:
-            return _estimate(taker, batches, first, values)
-    job = Job(taker, batches, path, plans.begin(path, _plan(taker, batches, values, shard_samples, codec)), ids, values)
+            return _estimate(taker, batches, trial)
+    job = Job(taker, batches, path, _plan(taker, batches, trial, shard_samples, codec, ids), ids, trial)
+    job.plan = plans.begin(path, job.plan)
+    _check_first(job)
     if plans.finished(path) is None:
-        _warn_of_space(path, batches.samples, values)
+        _warn_of_space(path, batches.samples, trial.values)
+        del first, trial  # the job has them while they are needed
         _run(job, workers, Progress(f"extracting to {path}", batches.samples, quiet=not progress))
     return open_extraction(path)
 
 
+def _check_first(job: Job) -> None:
+    """What is there must be what this run would write: a layer's function, too, makes two extractions."""
+    assert job.trial is not None
+    for name in (shard_name(0), f".{shard_name(0)}.part"):
+        with suppress(NotAnArchive, ArchiveDamaged):  # not there; damage is told by who reads it
+            archive = Archive(job.path / "shards" / name)
+            there = {(entry.layer, entry.item): entry for entry in archive.entries if entry.step == 0}
+            for sample in _samples(job.trial.values, 0)() if there else ():
+                entry = there.get((sample.layer, sample.item))
+                if entry is None or not are_alike(sample.array, archive.array(entry), entry.type):
+                    raise BadArgument(
+                        f"{job.path} holds other values of {sample.layer!r} for the first batch: the model, or the "
+                        f"layer's function, is not what it was; go on with the same, or give another folder"
+                    )
+
+
 def _run(job: Job, workers: int, bar: Progress) -> None:
+    bar.add(_samples_there(job.path), were_there=True)
     try:
         if workers:
             from torcheer.extraction.workers import run_workers
@@ -117,7 +161,8 @@ def _run(job: Job, workers: int, bar: Progress) -> None:
         work(job, bar)
     except KeyboardInterrupt:
         print(
-            f"\nstopped: {len(sealed(job.path))} shards are kept in {job.path}; run it again to go on", file=sys.stderr
+            f"\nstopped: {len(plans.sealed(job.path))} shards are kept in {job.path}; run it again to go on",
+            file=sys.stderr,
         )
         raise
     finally:
@@ -130,19 +175,19 @@ def work(job: Job, bar: Progress, *, is_helper: bool = False) -> None:
     try:
         with at_rest(taker.model, taker.device):
             for batch in job.batches.wanted(shards.wants):
-                values = job.first if batch.number == 0 and job.first else taker.take(batch.data, batch.number)
-                job.first = None
+                values = job.trial.values if job.trial and batch.number == 0 else taker.take(batch)
+                job.trial = None
                 count = rows_of(values)
                 shards.write(batch.number, _samples(values, batch.number), _about(job, batch, count))
                 bar.add(count)
-            total = shards.end_of_data()
+            shards.end_of_data()
     except BaseException:
         with suppress(Exception):  # the first problem is the one to tell
             shards.close()
         raise
     shards.close()
     if not is_helper:
-        _finish(job.path, total)
+        _finish(job, shards.batches_seen)
 
 
 def _samples(values: Values, number: int) -> Callable[[], list[Sample]]:
@@ -164,51 +209,81 @@ def _samples(values: Values, number: int) -> Callable[[], list[Sample]]:
 def _about(job: Job, batch: Batch, count: int) -> dict[str, Any]:
     """How many samples a batch has, and which, where that is not simply the next ones."""
     about: dict[str, Any] = {"count": count}
-    if job.names is not None:
-        start = batch.number * (job.batches.batch_size or 0)
-        about["ids"] = [job.names[index] for index in batch.ids or range(start, start + count)]
+    if job.names is not None and batch.ids is not None:
+        about["ids"] = [job.names[index] for index in batch.ids]
     elif job.batches.given_batches and batch.ids is not None:
         about["ids"] = batch.ids
     return about
 
 
-def _finish(path: Path, total: int) -> None:
-    there = sealed(path)
-    if there == list(range(total)):
-        plans.finish(path, [_samples_in(path / "shards" / shard_name(number)) for number in there])
-        return
-    raise ArchiveBusy(
-        f"{len(there)} of {total} shards are done in {path}, and another process is at work on the rest; "
-        f"wait for it, or run this again"
+def _finish(job: Job, batches: int) -> None:
+    """Say that all is done, if it is: every batch of the data, in its place."""
+    there, per_shard = plans.sealed(job.path), job.plan.batches_per_shard
+    total = -(-batches // per_shard)
+    if there[:total] != list(range(total)):
+        raise ArchiveBusy(
+            f"{len(there)} of {total} shards are done in {job.path}, and another process is at work on the rest; "
+            f"wait for it, or run this again"
+        )
+    counts = []
+    for number in there:
+        archive = Archive(job.path / "shards" / shard_name(number))
+        numbers = range(number * per_shard, min((number + 1) * per_shard, batches))
+        if archive.steps != list(numbers):
+            raise ArchiveDamaged(
+                f"{archive.path} has {len(archive.steps)} batches, and {len(numbers)} are to be there: the data had "
+                f"another length when it was written. Extract to another folder"
+            )
+        counts.append(_samples_in(archive))
+    plans.finish(job.path, counts)
+
+
+def _samples_in(archive: Archive) -> int:
+    return sum(int(frame["about"]["count"]) for frame in archive.frames)
+
+
+def _samples_there(path: Path) -> int:
+    """What earlier runs have done, also of shards that they did not finish."""
+    found = 0
+    for file in (path / "shards").glob("*/archive.json"):
+        with suppress(NotAnArchive, ArchiveDamaged):
+            found += _samples_in(Archive(file.parent))
+    return found
+
+
+def _plan(
+    taker: Taker, batches: Batches, trial: Trial, shard_samples: int | None, codec: str, ids: Sequence[Any] | None
+) -> Plan:
+    if shard_samples is None:
+        per_shard = plans.SHARD_BYTES // max(1, sum(sizes_of(trial.values).values()))
+    elif type(shard_samples) is int and shard_samples > 0:
+        per_shard = shard_samples // max(1, rows_of(trial.values))
+    else:
+        raise BadArgument(f"shard_samples={shard_samples!r}: give a whole number from 1 on")
+    weights = {**dict(taker.model.named_buffers()), **taker.model.state_dict()}  # some buffers are not in its state
+    return Plan(
+        model=type(taker.model).__name__,
+        weights=plans.fingerprint(weights.items()),
+        layers=tuple(taker.layers),
+        batch_size=batches.batch_size,
+        samples=batches.samples,
+        data=zlib.crc32(str(batches.order).encode(), trial.check),
+        ids=None if ids is None else zlib.crc32(ascii(list(ids)).encode()),
+        batches_per_shard=max(1, per_shard),
+        codec=known(codec),
+        seed=taker.seed,
     )
 
 
-def _samples_in(shard: Path) -> int:
-    return sum(int(frame["about"]["count"]) for frame in Archive(shard).frames)
-
-
-def _plan(taker: Taker, batches: Batches, values: Values, shard_samples: int | None, codec: str) -> Plan:
-    count = rows_of(values)
-    if shard_samples is None:
-        per_shard = plans.SHARD_BYTES // max(1, sum(sizes_of(values).values()))
-    elif type(shard_samples) is int and shard_samples > 0:
-        per_shard = shard_samples // count
-    else:
-        raise BadArgument(f"shard_samples={shard_samples!r}: give a whole number from 1 on")
-    return Plan(
-        type(taker.model).__name__, plans.fingerprint(taker.model.state_dict().items()), tuple(taker.layers),
-        batches.batch_size, batches.samples, max(1, per_shard), known(codec), taker.seed,
-    )  # fmt: skip
-
-
-def _estimate(taker: Taker, batches: Batches, first: Batch, values: Values) -> Estimate:
+def _estimate(taker: Taker, batches: Batches, trial: Trial) -> Estimate:
     """Measure a few batches."""
-    taker.take(first.data)  # the trial was slower: it looked at everything
+    values = trial.values
+    taker.take(trial.batch)  # the trial was slower: it looked at everything
     started, samples = time.perf_counter(), 0
-    for batch in [first] if batches.is_once else batches.wanted(lambda number: number < TRIAL_BATCHES):
-        samples += rows_of(taker.take(batch.data, batch.number))
-    secs = (time.perf_counter() - started) / samples
-    count = rows_of(values)
+    for batch in islice(batches.wanted(lambda number: number < TRIAL_BATCHES), TRIAL_BATCHES):
+        samples += rows_of(taker.take(batch))
+    secs = (time.perf_counter() - started) / max(1, samples)
+    count = max(1, rows_of(values))
     layers: dict[str, tuple[tuple[int, ...] | None, str]] = {
         name: (None, str(value[0].dtype)) if isinstance(value, list) else (tuple(value.shape[1:]), str(value.dtype))
         for name, value in values.items()
@@ -217,7 +292,7 @@ def _estimate(taker: Taker, batches: Batches, first: Batch, values: Values) -> E
 
 
 def _warn_of_space(path: Path, samples: int | None, values: Values) -> None:
-    needed = (samples or 0) * sum(sizes_of(values).values()) / rows_of(values)
+    needed = (samples or 0) * sum(sizes_of(values).values()) / max(1, rows_of(values))
     free = shutil.disk_usage(path).free
     if needed > free:
         need = f"about {human_bytes(round(needed))} will be written to {path}"
@@ -227,10 +302,10 @@ def _warn_of_space(path: Path, samples: int | None, values: Values) -> None:
 def _check_ids(ids: Sequence[Any] | None, batches: Batches) -> None:
     if ids is None:
         return
-    if batches.samples is None:
-        raise BadArgument("ids go with data of a known length: a Dataset, or a DataLoader of one")
-    if len(ids) != batches.samples:
-        raise BadArgument(f"{len(ids)} ids for {batches.samples} samples")
+    if batches.length is None:
+        raise BadArgument("ids go with data of a known length: a Dataset, or a DataLoader that makes batches of one")
+    if len(ids) != batches.length:
+        raise BadArgument(f"{len(ids)} ids for {batches.length} samples")
     if not all(type(one) in (str, int) for one in ids):
         raise BadArgument("ids are texts or whole numbers")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import queue
 import shutil
@@ -12,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.archive import Archive, Writer
+from torcheer.archive.folder import sync_folder
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, NotAnArchive
-from torcheer.extraction.plan import Plan, shard_name
+from torcheer.extraction.plan import Plan, about_shard, shard_name, writing
 from torcheer.records import Sample
 
 WAITING = 2  # batches that may wait for the disk; more would only cost memory
 _ONE_SEGMENT = 1 << 62
 
 _open_here: set[Path] = set()  # a process cannot keep itself out with a file's lock
+_opening = threading.Lock()
 
 
 class Claims:
@@ -27,10 +30,11 @@ class Claims:
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
-        if self._path in _open_here:
-            raise ArchiveBusy(f"{path} is being extracted to in this process already")
-        self._file = os.open(path / "LOCK", os.O_RDWR | os.O_CREAT, 0o666)
-        _open_here.add(self._path)
+        with _opening, writing(path):
+            if self._path in _open_here:
+                raise ArchiveBusy(f"{path} is being extracted to in this process already")
+            self._file = os.open(path / "LOCK", os.O_RDWR | os.O_CREAT, 0o666)
+            _open_here.add(self._path)
 
     def take(self, shard: int) -> bool:
         try:
@@ -53,6 +57,8 @@ class Shards:
     def __init__(self, path: Path, plan: Plan) -> None:
         self.folder = path / "shards"
         self.plan = plan
+        with writing(path):
+            self.folder.mkdir(exist_ok=True)
         self._claims = Claims(path)
         self.batches_seen = 0
         self._writers: dict[int, Writer] = {}
@@ -78,17 +84,18 @@ class Shards:
         if final.exists():  # its writer was just done
             self._claims.give_back(shard)
             return -1
-        done = _whole_batches(part)
+        about = about_shard(self.plan, shard)
+        done = _whole_batches(part, about, shard * self.plan.batches_per_shard)
         if done is None:  # sealed, and killed before it had its name
             self._name(shard)
             return -1
         self._writers[shard] = Writer(
-            part,
-            about={"kind": "extraction", "shard": shard, "model": self.plan.model},
-            fsync="never",  # a shard is synced when it is sealed
-            segment_bytes=_ONE_SEGMENT,
-            codec=self.plan.codec,
-        )
+            part, about=about, codec=self.plan.codec, segment_bytes=_ONE_SEGMENT,
+            fsync="interval", interval_secs=math.inf,  # when it is sealed, and not before
+        )  # fmt: skip
+        if done == self.plan.batches_per_shard:  # whole, and killed before it was sealed
+            self._seal(shard)
+            return -1
         return done
 
     def write(self, batch: int, samples: Callable[[], list[Sample]], about: dict[str, Any]) -> None:
@@ -107,16 +114,15 @@ class Shards:
         final, part = self.folder / shard_name(shard), self.folder / f".{shard_name(shard)}.part"
         (part / "LOCK").unlink(missing_ok=True)
         part.rename(final)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         self._claims.give_back(shard)
 
-    def end_of_data(self) -> int:
-        """The data has ended: seal what was begun, as the last shard may be short; return how many shards there are."""
+    def end_of_data(self) -> None:
+        """The data has ended: seal what was begun, as the last shard may be short."""
         per_shard = self.plan.batches_per_shard
         for shard, done in list(self._done.items()):
             if done >= 0 and (shard + 1) * per_shard > self.batches_seen:
                 self._put(lambda shard=shard: self._seal(shard) if shard in self._writers else None)  # type: ignore[misc]
-        return -(-self.batches_seen // per_shard)
 
     def _put(self, work: Callable[[], None]) -> None:
         while self._problem is None:
@@ -139,36 +145,30 @@ class Shards:
         """Wait for what was handed over, let go of everything; raise what went wrong on the way."""
         self._work.put(None)
         self._thread.join()
-        for writer in self._writers.values():  # begun and not finished: the next run goes on with them
-            writer.close(seal=False)
-        self._writers.clear()
-        self._claims.close()
+        try:
+            for writer in self._writers.values():  # begun and not finished: the next run goes on with them
+                writer.close(seal=False)
+        finally:
+            self._writers.clear()
+            self._claims.close()
         if self._problem is not None:
             raise self._problem
 
 
-def sealed(path: Path) -> list[int]:
-    """The shards that are complete."""
-    return sorted(int(folder.name) for folder in (path / "shards").glob("[0-9]*") if folder.name.isdigit())
-
-
-def _whole_batches(part: Path) -> int | None:
+def _whole_batches(part: Path, about: dict[str, Any], first: int) -> int | None:
     """How many batches of an unfinished shard are there and whole; None where it is sealed.
 
     A damaged one is begun again: the power went before it was synced.
     """
+    if not part.exists():
+        return 0
     try:
         archive = Archive(part)
         archive.verify()
+        if archive.about != about or archive.steps != list(range(first, first + len(archive.frames))):
+            raise ArchiveDamaged(f"{part} is of another extraction")
     except (NotAnArchive, ArchiveDamaged):
-        shutil.rmtree(part, ignore_errors=True)
+        with writing(part):
+            shutil.rmtree(part)
         return 0
     return None if archive.sealed else len(archive.frames)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from torcheer.capture.run import log_forward_pass
 from torcheer.capture.saving import Save
+from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.extraction.batches import count_of, inputs_of
+from torcheer.extraction.batches import Batch, count_of, inputs_of
 
+LEEWAY = 0.02  # of two runs that are called the same
 Reduce = Callable[..., Any]
 Values = dict[str, Tensor | list[Tensor]]  # a tensor of the whole batch, or a list of one tensor for each sample
 
@@ -30,28 +35,32 @@ class Taker:
         self._fused = True
         self._stop_early = False
 
-    def trial(self, data: Any) -> Values:
+    def trial(self, batch: Batch) -> Values:
         """The first run: it finds out whether everything that was asked for is there, and how it is reached."""
         try:
-            values = self.take(data)
+            values = self.take(batch)
         except UnknownLayer:  # perhaps inside of a fused operation, which the next run opens
             self._fused = False
-            values = self.take(data)
+            values = self.take(batch)
         self._stop_early = True
         return values
 
-    def take(self, data: Any, number: int = 0) -> Values:
-        """The values of one batch."""
-        args, kwargs = inputs_of(data, transformed=self.transformed)
-        count = count_of((args, kwargs))
+    def take(self, batch: Batch) -> Values:
+        """The values of one batch, in memory that nobody else writes to."""
+        args, kwargs = inputs_of(batch.data, transformed=self.transformed)
+        count = count_of((args, kwargs)) if batch.rows is None else batch.rows
         args, kwargs = _moved((args, kwargs), self.device)
-        torch.manual_seed(self.seed + number)  # so that a model that draws numbers draws the same again
+        _seed(self.seed + batch.number, self.device)  # so that a model that draws numbers draws the same again
+        return _own(self._values(args, kwargs, batch, count))
+
+    def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any], batch: Batch, count: int) -> Values:
         save = Save(list(self.layers), detach=True, stop_early=self._stop_early)
         history = log_forward_pass(self.model, args, input_kwargs=kwargs, layers_to_save=save, fused=self._fused)
-        found = {}
+        found: Values = {}
         for name, reduce in self.layers.items():
             value = history[name].tensor_contents
-            found[name] = _checked(name, _reduced(reduce, value, data) if reduce else value, count, reduce is not None)
+            made = _reduced(reduce, value, batch.data) if reduce else value
+            found[name] = _checked(name, made, count, reduce is not None)
         return found
 
 
@@ -90,14 +99,13 @@ def _reduced(reduce: Reduce, value: Any, data: Any) -> Any:
 def _checked(name: str, value: Any, count: int, reduced: bool) -> Tensor | list[Tensor]:
     """A value with one row for each sample, or a clear word why it is none."""
     if isinstance(value, Tensor):
-        if value.is_sparse or value.is_nested or value.is_quantized:
-            value = value.unbind() if value.is_nested else _plain(value)
+        value = value.unbind() if value.is_nested else _plain(value)
         if isinstance(value, Tensor) and value.ndim and len(value) == count:
             return value
     if isinstance(value, (list, tuple)) and (reduced or not isinstance(value, tuple) or len(value) == count):
         rows = list(value)
         if len(rows) == count and all(isinstance(row, Tensor) for row in rows) and not _is_outputs(value, reduced):
-            return rows
+            return [_plain(row) for row in rows]
     what = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} of {_size(value)}"
     raise BadArgument(
         f"layer {name!r} gives {what} for a batch of {count}, and one row for each sample is needed; say how it is "
@@ -110,8 +118,36 @@ def _is_outputs(value: Any, reduced: bool) -> bool:
     return isinstance(value, tuple) and not reduced
 
 
+def _own(values: Values) -> Values:
+    """A copy of each value whose memory somebody else holds, too: a buffer of the model, a batch that its loader fills
+    again. The disk gets to it while the next batch is computed."""
+    ours = Counter(_memory(one) for value in values.values() for one in _rows(value))
+    more = _holders(torch.empty(1)) - 1  # torch counts itself while it is asked
+
+    def own(one: Tensor) -> Tensor:
+        return one if _holders(one) == ours[_memory(one)] + more else one.clone()
+
+    return {
+        name: [own(row) for row in value] if isinstance(value, list) else own(value) for name, value in values.items()
+    }
+
+
+def _holders(tensor: Tensor) -> int:
+    """How many tensors, arrays and the like hold a tensor's memory."""
+    return torch._C._storage_Use_Count(_memory(tensor))
+
+
+def _memory(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _rows(value: Tensor | list[Tensor]) -> list[Tensor]:
+    return value if isinstance(value, list) else [value]
+
+
 def _plain(value: Tensor) -> Tensor:
-    return value.dequantize() if value.is_quantized else value.to_dense()
+    value = value.dequantize() if value.is_quantized else value
+    return value if value.layout is torch.strided else value.to_dense()
 
 
 def _size(value: Any) -> str:
@@ -121,7 +157,7 @@ def _size(value: Any) -> str:
 def _moved(data: Any, device: torch.device) -> Any:
     if isinstance(data, Tensor):
         return data.to(device, non_blocking=True)
-    if isinstance(data, dict):
+    if isinstance(data, Mapping):
         return {key: _moved(part, device) for key, part in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
         return type(data)(*[_moved(part, device) for part in data])
@@ -137,10 +173,17 @@ def rows_of(values: Values) -> int:
 
 def sizes_of(values: Values) -> dict[str, int]:
     """The bytes of each layer's value."""
-    return {
-        name: sum(one.numel() * one.element_size() for one in (value if isinstance(value, list) else [value]))
-        for name, value in values.items()
-    }
+    return {name: sum(one.numel() * one.element_size() for one in _rows(value)) for name, value in values.items()}
+
+
+def are_alike(value: Tensor, stored: NDArray[Any], kind: str) -> bool:
+    """Whether a stored value may be this one, from another number of threads, another device, through a lossy codec."""
+    if tuple(value.shape) != stored.shape or type_name(value.dtype) != kind:
+        return False
+    if not value.is_floating_point() or stored.dtype.name != kind:  # a rounding may turn an argmax anywhere
+        return True
+    new, old = value.detach().cpu().double().nan_to_num(), torch.from_numpy(stored.astype(np.float64)).nan_to_num()
+    return bool((new - old).abs().sum() <= LEEWAY * (new.abs().sum() + old.abs().sum()))
 
 
 def on_their_way(values: Values) -> Any:
@@ -172,7 +215,7 @@ def at_rest(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
     """A model in evaluation mode on a device, without gradients; afterwards everything is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     before = next((tensor.device for tensor in _tensors(model)), device)
-    cuda = [device] if device.type == "cuda" else []
+    cuda = range(torch.cuda.device_count()) if device.type == "cuda" else ()
     with torch.random.fork_rng(devices=cuda), torch.no_grad():
         try:
             model.eval()
@@ -188,11 +231,25 @@ def at_rest(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
 
 def device_of(model: torch.nn.Module, asked: Any) -> torch.device:
     """Where to run: where it was asked for, or where the model is."""
-    if asked == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if asked is not None:
-        return torch.device(asked)
-    return next((tensor.device for tensor in _tensors(model)), torch.device("cpu"))
+    there = list(dict.fromkeys(tensor.device for tensor in _tensors(model))) or [torch.device("cpu")]
+    if asked is None:
+        return there[0]
+    try:
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked)
+    except (RuntimeError, TypeError) as error:
+        raise BadArgument(f"device={asked!r}: {str(error).splitlines()[0]}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadArgument(f"device={asked!r}: this torch finds no GPU; device='auto' takes one where there is one")
+    if len(there) > 1:  # it could not be put back
+        raise BadArgument(f"device={asked!r}: the model is spread over {', '.join(map(str, there))}; leave device out")
+    return device
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """Only where the model draws: `at_rest` puts back nothing else."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
 
 
 def _tensors(model: torch.nn.Module) -> Iterator[Tensor]:

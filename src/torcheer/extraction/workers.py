@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
@@ -23,7 +23,9 @@ def run_workers(job: Job, count: int, bar: Progress) -> None:
         raise BadArgument(f"workers={count!r}: give a whole number, 0 to work in this process")
     if job.batches.is_once:
         raise BadArgument("workers: a generator can be gone through only once, here; give a Dataset, or workers=0")
-    job.first = None  # heavier to send than to compute
+    if job.trial is not None and not job.batches.begins_alike(job.trial.check):
+        raise BadArgument("workers: the data begins otherwise each time, so that they cannot share it; use workers=0")
+    job.trial = None  # heavier to send than to compute
     threads = max(1, torch.get_num_threads() // count)
     parcel = _packed((job, threads))
     said: SimpleQueue[Any] = SimpleQueue()
@@ -32,7 +34,7 @@ def run_workers(job: Job, count: int, bar: Progress) -> None:
         running = count
         while running:
             samples = said.get()
-            running -= samples is None
+            running -= samples is None  # it has ended
             bar.add(samples or 0)
     finally:
         problems = [problem for worker in workers if (problem := worker.close())]
@@ -59,11 +61,14 @@ class _Worker:
     """A process, and the thread that hears how far it is."""
 
     def __init__(self, parcel: bytes, said: SimpleQueue[Any]) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        # It imports what we would, from where we would; "-m" would look in the current folder first.
+        places = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environment = {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "torcheer.extraction.worker"], env=environment, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+        self._problem = ""  # as it tells it itself
         self._errors: list[bytes] = []
         for target in (self._send, self._hear, self._read_errors):
             arguments = {self._send: (parcel,), self._hear: (said,)}.get(target, ())
@@ -81,9 +86,13 @@ class _Worker:
 
     def _hear(self, said: SimpleQueue[Any]) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            said.put(json.loads(line)["samples"])
-        said.put(None)
+        try:
+            for line in self._process.stdout:
+                told = json.loads(line)
+                self._problem = told.get("problem", self._problem)
+                said.put(told.get("samples", 0))
+        finally:
+            said.put(None)
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -101,20 +110,21 @@ class _Worker:
         if code == 0:
             return ""
         text = b"".join(self._errors).decode(errors="replace").strip()
-        return text.splitlines()[-1] if text else f"it ended with code {code}"
+        return self._problem or (text.splitlines()[-1] if text else f"it ended with code {code}")
 
 
-def take_part(job: Job, threads: int) -> None:
+def take_part(job: Job, threads: int, talk: TextIO) -> None:
     """What a worker does with its job."""
     torch.set_num_threads(threads)
-    work(job, _Teller(), is_helper=True)
+    work(job, _Teller(talk), is_helper=True)
 
 
 class _Teller(Progress):
     """Tells the process that asked, instead of a person."""
 
-    def __init__(self) -> None:
+    def __init__(self, talk: TextIO) -> None:
         super().__init__("", None, quiet=True)
+        self._talk = talk
 
     def add(self, samples: int, *, were_there: bool = False) -> None:
-        print(json.dumps({"samples": samples}), flush=True)
+        print(json.dumps({"samples": samples}), file=self._talk, flush=True)

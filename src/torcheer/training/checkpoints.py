@@ -16,6 +16,7 @@ from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.training.checkpoint_files import read_checkpoint, read_manifest, write_checkpoint
 from torcheer.training.events import StepDone
 from torcheer.training.run_directory import begin_run, locked, telling
+from torcheer.training.stopping import better
 from torcheer.training.tables import EpochTables, StepTable
 
 if TYPE_CHECKING:
@@ -169,7 +170,8 @@ class Keeper:
             found = read_manifest(path)["row"].get(column)
         except (TorcheerError, OSError):
             return None
-        return None if found is None else -found if self._keep_best.startswith("-") else found
+        is_more_better = self._keep_best.startswith("-") or better(column) == "max"
+        return None if found is None else -found if is_more_better else found
 
 
 def _identity(path: Path) -> int | None:

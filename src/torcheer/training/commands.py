@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,6 +27,8 @@ STOPPED = 130  # the status of a run that stopped before its end, with all of it
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run one of the commands and return its exit status."""
     run, summary, epilog, options = COMMANDS[command]
+    if sys.stdout is None:  # closed by whoever started this: nobody reads, and that is meant
+        sys.stdout = open(os.devnull, "w")
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
         description=f"{summary[0].upper()}{summary[1:]}.",
@@ -79,6 +82,7 @@ def train(chosen: argparse.Namespace) -> int:
     """Begin or go on, until all is trained or somebody asks to stop."""
     from torcheer.training.screen import show, view_of
     from torcheer.training.signals import stopping_on_signals
+    from torcheer.training.spec.static import write_static
 
     built, notes = _session_to_train(chosen)
     session = built.session
@@ -88,6 +92,7 @@ def train(chosen: argparse.Namespace) -> int:
     with session.keeper.locked():
         notes += session.resume()
         if _changes(chosen):  # only now: a change that does not fit the checkpoint is not kept
+            write_static(session.directory, built.static)
             built.spec.save(session.directory)
         view = view_of(session, plain=chosen.plain)
         with stopping_on_signals(session):
@@ -117,13 +122,23 @@ def _session_to_train(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     home = Path(understand(override(config, changes)).data["session_dir"])
     if not (home / "spec.json").exists():
         return _begin(config, changes, chosen.trust), []
-    built = reopen(home, changes=changes, trusted=chosen.trust)
+    known = _overridden(home)  # the same command again: in the session, what it names may have moved
+    new = [one for one in changes if known.get(one.partition("=")[0]) != one]
+    built = reopen(home, changes=new, trusted=chosen.trust)
     if (home / "run.json").exists() and read_run(home)["config"] not in ("", _hash(config)):
         return built, [
             f"{path} has changed since this session began; it goes on as it was begun. Change it with KEY=VALUE, or "
             "begin another one under another session_dir"
         ]
     return built, []
+
+
+def _overridden(home: Path) -> dict[str, str]:
+    """What a session was last told of each key on a command line."""
+    from torcheer.training.spec.description import part
+
+    found = part(read(home / "spec.json").data, ("source", "overrides"))
+    return {str(one).partition("=")[0]: str(one) for one in (found if isinstance(found, list) else ())}
 
 
 def _there(text: str) -> Path:
@@ -269,6 +284,14 @@ def _keeper(directory: Path) -> Any:
     return Keeper(directory, keep_best=(read_json(directory / "spec.json") or {}).get("keep_best", ""))
 
 
+def _secs(text: str) -> float:
+    """A time, for argparse."""
+    secs = float(text)
+    if not secs > 0:
+        raise argparse.ArgumentTypeError(f"{text} is no time that training could take")
+    return secs
+
+
 _CONFIG = {"metavar": "CONFIG", "help": "a JSON, YAML or TOML file"}
 _EITHER = {"metavar": "SESSION_DIR|CONFIG"}
 _SESSION = {"type": Path, "metavar": "SESSION_DIR"}
@@ -290,7 +313,7 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
         train, "train a session, from where it stands; a config begins one where there is none",
         f"Ctrl-C or SIGTERM: it saves and ends with status {STOPPED}; run it again to go on. Twice: it ends at once.", {
             "path": _EITHER, **_CHANGES, **_BUILT,
-            "--limit-secs": {"type": float, "metavar": "N", "help": "save and stop after so many seconds"},
+            "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
             "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},
         },
     ),

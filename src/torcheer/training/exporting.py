@@ -37,7 +37,9 @@ def kind_of(path: Path) -> str:
 
 def export_weights(state: Mapping[str, Any], path: Path, model: str | None = None) -> str:
     """Write the weights of a checkpoint's state, averaged ones where there are some; what was written."""
-    models = {name: {**weights, **state["averages"].get(name, {})} for name, weights in state["models"].items()}
+    weights, averages = state["models"], state["averages"]
+    pairs = {_memory(weights[name][key]): value for name, one in averages.items() for key, value in one.items()}
+    models = {name: {key: pairs.get(_memory(each), each) for key, each in one.items()} for name, one in weights.items()}
     if model is not None:
         models = {model: models[_known(model, models)]}
     one = len(models) == 1
@@ -51,6 +53,11 @@ def export_weights(state: Mapping[str, Any], path: Path, model: str | None = Non
         write_tensors(Summed(file), tensors)
     numbers = sum(tensor.numel() for tensor in tensors.values())
     return f"{', '.join(models)}: {len(tensors)} tensors, {numbers:,} numbers{' (averaged)' * bool(state['averages'])}"
+
+
+def _memory(value: Any) -> Any:
+    """What tells tied weights, of one model or of several, which have one average."""
+    return (value.data_ptr(), value.shape) if isinstance(value, Tensor) and value.numel() else id(value)
 
 
 def export_program(session: Session, path: Path, model: str | None = None) -> str:

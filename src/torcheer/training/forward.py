@@ -10,14 +10,18 @@ from torch import Tensor
 
 from torcheer.errors import BadArgument
 from torcheer.training.parts import Frame, Graph, Measure, Node, Processor
+from torcheer.training.simple import found
 
 Batch = dict[str, Frame]  # port -> frame
 
 
 def frame_of(batch: Any, names: Sequence[str], where: str) -> Frame:
     """The columns of a batch under their names."""
-    if isinstance(batch, dict):
-        return dict(batch) if not names else {name: batch[name] for name in names}
+    if isinstance(batch, Mapping):
+        missing = [name for name in names if name not in batch]
+        if missing:
+            raise BadArgument(f"{where}: a batch has no {missing[0]!r}; it has {', '.join(batch)}")
+        return {name: batch[name] for name in names or batch}
     columns = batch if isinstance(batch, (tuple, list)) and len(names) != 1 else (batch,)
     if not names:
         return {f"input_{number}": column for number, column in enumerate(columns, 1)}
@@ -36,7 +40,9 @@ class Runner:
     def __init__(self, name: str, processor: Processor, models: Mapping[str, Any], device: torch.device) -> None:
         self.name, self.device = name, device
         self._adapter, self._finish = processor.input_adapter, processor.output_adapter
-        self._nodes = [(node, node.alias or node.model, models[node.model]) for node in processor.nodes]
+        self._nodes = [
+            (node, node.alias or node.model, found(models, node.model, "models")) for node in processor.nodes
+        ]
         self._moves = device.type != "cpu"
 
     def __call__(self, frame: Frame, *, infer: bool = False) -> Frame:
@@ -110,8 +116,11 @@ def moved(value: Any, device: torch.device) -> Any:
         return value.to(device, non_blocking=True)
     if isinstance(value, dict):
         return {key: moved(part, device) for key, part in value.items()}
+    if hasattr(value, "to"):  # a packed sequence, a tokenizer's encoding
+        return value.to(device)
     if isinstance(value, (tuple, list)):
-        return type(value)(moved(part, device) for part in value)
+        parts = [moved(part, device) for part in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 
@@ -119,10 +128,12 @@ class Measured:
     """A loss or metric with its columns at hand."""
 
     def __init__(self, name: str, measure: Measure, device: torch.device) -> None:
-        self.name, self._measure = name, measure
-        self.function = measure.function
+        self.name, self.measure = name, measure
+        self.function, self.counts_by = measure.function, measure.items
         self._inputs, self._transform = measure.inputs, measure.transform
         self._device, self._moves = device, device.type != "cpu"
+        if isinstance(measure.function, torch.nn.Module):  # weights of classes, states of torchmetrics
+            measure.function.to(device)
 
     def values(self, frame: Frame) -> Any:
         """The values that the function is called with."""
@@ -132,17 +143,22 @@ class Measured:
             raise BadArgument(f"{self.name}: there is no {error} in the frame; it has {', '.join(frame)}") from None
         if self._transform is not None:
             columns = self._transform(*columns)
+            columns = [columns] if isinstance(columns, Tensor) else columns
         return [moved(value, self._device) for value in columns] if self._moves else columns
 
     def __call__(self, frame: Frame) -> Any:
         return self.function(*self.values(frame))
 
-    def items(self, frame: Frame) -> int | None:
-        """How many items a batch counts for here; None for its samples."""
-        if not self._measure.items:
-            return None
-        column = frame[self._measure.items]
-        return int(column.sum()) if isinstance(column, Tensor) and column.dtype != torch.float32 else len(column)
+    def items(self, frame: Frame) -> float:
+        """How many items a batch counts for, where a column tells."""
+        if self.counts_by not in frame:
+            raise BadArgument(f"{self.name} counts {self.counts_by!r}; the frame only has {', '.join(frame)}")
+        column = frame[self.counts_by]
+        numbers = [column.sum()] if isinstance(column, Tensor) else column
+        count = float(sum(one if isinstance(one, int | float | Tensor) else 1 for one in numbers))
+        if not count >= 0:
+            raise BadArgument(f"{self.name} counts {self.counts_by!r}, which add up to {count:g}: lengths, or a mask")
+        return count
 
 
 def samples_in(frame: Frame) -> int:

@@ -14,6 +14,7 @@ from torcheer.training.feeding import Feed
 from torcheer.training.forward import Measured, Runner, frame_of, run_graph, samples_in
 from torcheer.training.meters import Gathered, Mean
 from torcheer.training.parts import DebugPipeline, Frame, Graph, Pipeline, Term
+from torcheer.training.simple import found
 from torcheer.training.updates import Update
 
 
@@ -27,17 +28,22 @@ class Lane:
         graph: Graph,
         runners: Mapping[str, Runner],
         feeds: Mapping[str, Feed],
-        measures: Mapping[str, Mapping[str, Measured]] | None = None,
+        measures: Mapping[str, Mapping[str, Measured]],
     ) -> None:
         self.name, self.graph, self.runners = name, graph, runners
-        self.inputs = [(feeds[one.loader], one.port or graph.ports[0], one) for one in pipeline.inputs]
-        measures = measures or {"losses": {}, "metrics": {}}
-        self.losses = [(term, measures["losses"][term.name], Mean()) for term in getattr(pipeline, "losses", ())]
-        self.metrics = [
-            (term, measures["metrics"][term.name], _meter(measures["metrics"][term.name]))
-            for term in getattr(pipeline, "metrics", ())
+        self.inputs = [
+            (found(feeds, one.loader, "loaders"), one.port or graph.ports[0], one) for one in pipeline.inputs
         ]
+        for processor in graph.processors:
+            found(runners, processor, "processors")
+        losses, metrics = getattr(pipeline, "losses", ()), getattr(pipeline, "metrics", ())
+        self.losses = [(term, found(measures["losses"], term.name, "losses"), Mean()) for term in losses]
+        kept = [(term, found(measures["metrics"], term.name, "metrics")) for term in metrics]
+        self.metrics = [(term, measure, _meter(measure)) for term, measure in kept]
+        for term in (*losses, *metrics):
+            found(dict.fromkeys(graph.processors), term.node, f"processors of pipeline {name!r}")
         self.update: Update | None = None  # only while it trains
+        self._is_one = len(graph.ports) == 1  # port, so that all frames have the same samples
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -57,9 +63,8 @@ class Lane:
         total, items = None, float(samples)
         for term, measure, mean in self.losses:
             frame = frames[term.node]
-            value = measure(frame)
-            items = measure.items(frame) or samples
-            mean.add(value.detach(), int(items))
+            value, items = measure(frame), self._items(measure, frame, samples)
+            mean.add(value.detach(), items)
             if term.weight != 1.0:
                 value = value * term.weight
             total = value if total is None else total + value
@@ -73,10 +78,17 @@ class Lane:
             return
         with torch.no_grad():
             for term, measure, meter in self.metrics:
+                frame = frames[term.node]
                 if isinstance(meter, Gathered):
-                    meter.update(measure.values(frames[term.node]))
+                    meter.update(measure.values(frame))
                 else:
-                    meter.add(measure(frames[term.node]), samples)
+                    meter.add(measure(frame), self._items(measure, frame, samples))
+
+    def _items(self, measure: Measured, frame: Frame, samples: int) -> float:
+        """For how many items a value of a batch stands."""
+        if measure.counts_by:
+            return measure.items(frame)
+        return samples if self._is_one else samples_in(frame)
 
     def meters(self) -> Iterator[tuple[Term, Mean | Gathered]]:
         for term, _, meter in (*self.losses, *self.metrics):

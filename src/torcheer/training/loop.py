@@ -71,18 +71,22 @@ class Loop:
         session, place = self.session, self.place
         running = [(lane, lane.batches(place.epoch, place.round)) for lane in lanes if lane.name not in place.ended]
         while running:
-            told = []
+            told, session.is_torn = [], True
             for one in list(running):
                 lane, batches = one
                 batch = next(batches, None)
                 if batch is None:
                     running.remove(one)
                     place.ended.append(lane.name)
-                    place.step += lane.update.flush() if lane.update is not None else 0
+                    if lane.update is not None and lane.update.flush():
+                        place.step += 1
+                        told.append(
+                            StepDone(place.step, place.epoch + 1, place.round, lane.name, lane.update.last_loss)
+                        )
                     continue
                 loss = self._train(lane, batch)
                 told.append(StepDone(place.step, place.epoch + 1, place.round + 1, lane.name, loss))
-            place.round += 1
+            place.round, session.is_torn = place.round + 1, False
             if self._notes_steps and session.keeper is not None:
                 session.keeper.note_steps(told)
             yield from told  # here, where whoever listens may save or leave

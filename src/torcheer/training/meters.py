@@ -16,10 +16,10 @@ class Mean:
 
     def __init__(self) -> None:
         self._waiting: list[Any] = []
-        self._weights: list[int] = []
+        self._weights: list[float] = []
         self.total, self.weight = 0.0, 0.0
 
-    def add(self, value: Any, weight: int) -> None:
+    def add(self, value: Any, weight: float) -> None:
         """Count a value in; a tensor is not looked at yet."""
         self._waiting.append(value)
         self._weights.append(weight)
@@ -32,7 +32,7 @@ class Mean:
             return
         values: list[float] = (
             torch.stack([value.reshape(()) for value in self._waiting]).double().tolist()
-            if isinstance(self._waiting[0], Tensor)
+            if all(isinstance(value, Tensor) for value in self._waiting)
             else [float(value) for value in self._waiting]
         )
         for value, weight in zip(values, self._weights):

@@ -87,7 +87,7 @@ class Measure:
     function: Any  # (*values) -> a number; or a metric with update, compute and reset
     inputs: tuple[str, ...]
     transform: Callable[..., Any] | None = None  # (*columns) -> values
-    items: str = ""  # the column whose length or sum counts the items; the batch's samples where empty
+    items: str = ""  # the column that counts its items, lengths or a mask; the batch's samples where empty
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Stage:
 
     training: tuple[str, ...]
     validation: tuple[str, ...] = ()
-    stop: Any = None  # should_stop(rows) -> bool; EpochsCompleted(1) where None
+    stop: Any = None  # is_met(rows) -> bool; EpochsCompleted(1) where None
     debug: tuple[str, ...] = ()
     eval_steps: int | Mapping[str, int] | None = None  # batches, of each pipeline or of one; all where None
 
@@ -144,7 +144,9 @@ class Options:
     deterministic: bool = False
     compile: bool = False
     keep_last: int = 2
-    keep_best: str = ""  # the column whose best checkpoint is kept; "-acc" where more is better
+    keep_best: str = (
+        ""  # the column whose best checkpoint is kept; "-x" where more is better and no acc, f1 or the like
+    )
     checkpoint_secs: float = 60.0  # at most so much work is lost
     checkpoint_steps: int | None = None
     limit_secs: float | None = None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.training.checkpoints import Keeper
 from torcheer.training.evaluating import evaluate_lane, look
@@ -30,10 +32,10 @@ from torcheer.training.parts import (
     Schedule,
     Stage,
 )
-from torcheer.training.simple import as_loader, as_measure, completed, one_stage
+from torcheer.training.simple import as_loader, as_measure, completed, found, one_stage
 from torcheer.training.snapshots import restore, restore_weights, state_of
 from torcheer.training.stopping import EpochsCompleted
-from torcheer.training.updates import Average, Update
+from torcheer.training.updates import Update, averages_of
 
 
 @dataclass
@@ -78,7 +80,9 @@ class Session:
         self.stages, self.clips = list(stages or one_stage(list(loaders))), list(clips)
         self.directory = None if directory is None else Path(directory)
         self.place = Place()
+        self.schedules_began = {name: deepcopy(one.scheduler.state_dict()) for name, one in self.schedules.items()}
         self.rows: list[list[dict[str, Any]]] = [[] for _ in self.stages]  # stage -> epoch -> column -> value
+        self.is_torn = False  # whether a round is under way, or was left by an error
         self.asked_to_stop = ""  # why, once somebody asks; the loop stops where nothing is half done
         self.each_round: list[Callable[[Place], object]] = []
         self.capture: Any = None
@@ -115,21 +119,48 @@ class Session:
         }
 
         def lane(name: str, one: Any) -> Lane:
-            return Lane(name, one, self._graphs[one.graph], runners, self.feeds, measures)
+            return Lane(name, one, found(self._graphs, one.graph, "graphs"), runners, self.feeds, measures)
 
         self.lanes = {name: lane(name, one) for name, one in self._pipelines.items()}
         self._judges = {name: lane(name, one) for name, one in self._pipelines.items()}  # meters of their own
         self._debug = {name: (one, lane(name, one)) for name, one in debug.items()}
-        self.averages = {
-            name: Average(model, self.options.ema) for name, model in self.models.items() if self.options.ema
-        }
-        self.scaler = torch.amp.GradScaler(self.device.type) if self.options.autocast == "float16" else None
+        self.averages = averages_of(self.models, self.options.ema) if self.options.ema else {}
+        scaled = (
+            self._pipelines if self.options.autocast == "float16" else ()
+        )  # one might change another's scale midway
+        self.scalers = {name: torch.amp.GradScaler(self.device.type) for name in scaled}
+        for stage in self.stages:
+            self._check(stage)
+
+    def _check(self, stage: Stage) -> None:
+        """Raise where a stage names what is not there, or two columns the same."""
+        names = [*stage.training, *(name for name in stage.validation if name not in stage.training)]
+        columns: list[str] = []
+        for name in names:
+            columns += [term.shown for term, _ in found(self.lanes, name, "pipelines").meters()]
+        for column in columns:
+            if columns.count(column) > 1 or column == "epoch":
+                raise BadArgument(f"two columns of the pipelines {', '.join(names)} are called {column!r}: rename one")
+        for name in stage.debug:
+            found(self._debug, name, "debug pipelines")
+        for name in (node.optimizer for one in stage.training for node in self.nodes_of(one)):
+            if name is None or name not in self.schedules or not (monitor := self.schedules[name].monitor):
+                continue
+            if monitor not in columns:
+                there = ", ".join(columns)
+                raise BadArgument(
+                    f"the schedule of {name!r} looks at {monitor!r}, and a stage that trains it has only {there}."
+                    f"{nearest(monitor, columns)}"
+                )
 
     def run(self) -> Iterator[Event]:
         """Train from where the session stands; every event of it, as it happens.
 
         With a directory, a session that has not begun goes on from its newest checkpoint.
         """
+        if self.is_torn and self.keeper is None:
+            raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
+        self._has_begun, self.is_torn = self._has_begun and not self.is_torn, False
         with deterministic(self.options.deterministic):
             yield from attended(self, self._run())
 
@@ -176,6 +207,8 @@ class Session:
         """Stand where a session stood."""
         restore(self, state)
         self._has_begun = True
+        for lane in self.lanes.values():
+            lane.update = None  # gradients that waited are not part of a state
 
     def restore_weights(self, state: Mapping[str, Any]) -> None:
         """Take the models and their averages alone from a state: what evaluation needs."""
@@ -185,25 +218,34 @@ class Session:
     def training(self, stage: Stage) -> Iterator[list[Lane]]:
         """A stage's pipelines with their updates, its models in training mode."""
         lanes = [self.lanes[name] for name in stage.training]
-        for lane in lanes:
-            lane.update = self._update(lane)
+        for lane in lanes:  # whoever left in the middle of gathering gradients goes on with them
+            lane.update = lane.update or self._update(lane)
         self._set_modes(stage)
         try:
             yield lanes
         finally:
             for lane in lanes:
-                lane.update = None
+                lane.update = lane.update if lane.update and lane.update.is_pending else None
 
     def _update(self, lane: Lane) -> Update:
         nodes = self.nodes_of(lane.name)
         names = list(dict.fromkeys(node.optimizer for node in nodes if node.optimizer is not None))
         if not names:
             raise BadArgument(f"pipeline {lane.name!r} trains nothing: none of its nodes names an optimizer")
+        with suppress(TypeError):  # a stream has no length
+            if not len(lane):
+                raise BadArgument(f"pipeline {lane.name!r} has no batch to train with: its data is less than one")
+        if self.options.accumulate > 1 and len({measure.counts_by for _, measure, _ in lane.losses}) > 1:
+            raise BadArgument(
+                f"the losses of pipeline {lane.name!r} count different items: they cannot be accumulated together"
+            )
         trained = {node.model for node in nodes if node.optimizer is not None}
-        optimizers = [self.optimizers[name] for name in names]
-        theirs = [one for each in optimizers for group in each.param_groups for one in group["params"]]
-        known = {id(one) for one in theirs}
+        optimizers = [found(self.optimizers, name, "optimizers") for name in names]
         everything = {id(one) for node in nodes for one in self.models[node.model].parameters() if one.requires_grad}
+        frozen = everything - {id(one) for name in trained for one in self.models[name].parameters()}
+        theirs = [one for each in optimizers for group in each.param_groups for one in group["params"]]
+        theirs = [one for one in theirs if id(one) not in frozen]  # an optimizer may have other models besides
+        known = {id(one) for one in theirs}
         return Update(
             optimizers,
             clips=[
@@ -213,8 +255,8 @@ class Session:
             ],
             only=None if everything <= known else [one for one in theirs if one.requires_grad],
             schedules=[one for name, one in self.schedules.items() if name in names],
-            averages=[average for name, average in self.averages.items() if name in trained],
-            scaler=self.scaler,
+            averages=[part for one in self.averages.values() if (part := one.of(known)).values],
+            scaler=self.scalers.get(lane.name),
             accumulate=self.options.accumulate,
         )
 
@@ -226,8 +268,8 @@ class Session:
     def _set_modes(self, stage: Stage) -> None:
         """What a stage trains is in training mode; what it only passes through is not."""
         trained = {node.model for name in stage.training for node in self.nodes_of(name) if node.optimizer is not None}
-        for name, model in self.models.items():
-            model.train(name in trained)
+        for name in sorted(self.models, key=trained.__contains__):  # models may share parts, which are trained then
+            self.models[name].train(name in trained)
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of a forward pass."""
@@ -250,7 +292,6 @@ class Session:
             if lane.name not in stage.validation:
                 values.update(lane.values())
         values.update(self.evaluate(stage.validation, batches=stage.eval_steps))
-        self._set_modes(stage)
         values = dict(sorted(values.items()))
         for name in dict.fromkeys(node.optimizer for lane in lanes for node in self.nodes_of(lane.name)):
             schedule = self.schedules.get(name) if name is not None else None
@@ -292,7 +333,6 @@ class Session:
             with self.evaluation_mode():
                 for pipeline, lane in due:
                     look(pipeline, lane, self.precision())
-            self._set_modes(stage)
 
     def add_row(self, epoch: int, values: Mapping[str, float]) -> None:
         """Keep the columns of an epoch."""
@@ -325,9 +365,11 @@ def attended(session: Session, events: Iterator[Event]) -> Iterator[Event]:
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
     """Let torch refuse operations that may give other numbers a second time."""
+    if not wanted:
+        yield
+        return
     before = torch.are_deterministic_algorithms_enabled()
-    if wanted:
-        torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(True)
     try:
         yield
     finally:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
+from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.training.parts import Graph, Input, Loader, Measure, Node, Pipeline, Processor, Stage, Term
 
 COLUMNS = ("x", "y")
 OUTPUT = "y_hat"
-_KEPT = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor",
-         "persistent_workers")  # fmt: skip
+_KEPT = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+
+
+def found(table: Mapping[str, Any], name: str, what: str) -> Any:
+    """What has a name; raises with the nearest where nothing has."""
+    if name not in table:
+        there = ", ".join(table) or "none"
+        raise BadArgument(f"there is no {name!r} among the {what}; there is {there}.{nearest(name, table)}")
+    return table[name]
 
 
 def as_loader(given: Any, name: str) -> Loader:
@@ -24,10 +32,17 @@ def as_loader(given: Any, name: str) -> Loader:
         raise BadArgument(f"loaders: {name!r} is {type(given).__name__}; give a Loader, or torch's DataLoader")
     if given.batch_size is None:
         raise BadArgument(f"loaders: {name!r} has a batch sampler of its own; give a Loader with a batch_size")
+    is_stream, sampler = isinstance(given.dataset, IterableDataset), given.sampler
+    is_random = type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source)
+    if not (is_stream or is_random or type(sampler) is SequentialSampler):
+        raise BadArgument(
+            f"loaders: {name!r} has a {type(sampler).__name__} of its own, whose place no checkpoint knows: have the "
+            "dataset draw its samples, or give a Loader"
+        )
     return Loader(
         given.dataset,
         given.batch_size,
-        shuffle=isinstance(given.sampler, RandomSampler) and not isinstance(given.dataset, IterableDataset),
+        shuffle=is_random,
         collate=given.collate_fn,
         drop_last=given.drop_last,
         options={key: value for key in _KEPT if (value := getattr(given, key, None)) is not None},

@@ -29,8 +29,10 @@ def state_of(session: Session) -> dict[str, Any]:
         "versions": {name: getattr(state, "_metadata", None) for name, state in models.items()},
         "optimizers": {name: one.state_dict() for name, one in session.optimizers.items()},
         "settings": {name: _settings(one) for name, one in session.optimizers.items()},
+        "began": session.schedules_began,
+        "kinds": _kinds(session),
         "schedules": {name: one.scheduler.state_dict() for name, one in session.schedules.items()},
-        "scaler": None if session.scaler is None else session.scaler.state_dict(),
+        "scalers": {name: one.state_dict() for name, one in session.scalers.items()},
         "averages": {name: one.state() for name, one in session.averages.items()},
         "lanes": {lane.name: lane.state() for lane in _lanes_at_work(session)},
         "feeds": {name: feed.state() for name, feed in session.feeds.items()} if session.place.round else {},
@@ -42,17 +44,20 @@ def state_of(session: Session) -> dict[str, Any]:
 def restore(session: Session, state: Mapping[str, Any]) -> None:
     """Put a session back to where it was; raises where it is no longer the same session."""
     _check_data(session, state)
+    _check_kinds(session, state["kinds"])
     restore_weights(session, state)
     for name, optimizer in session.optimizers.items():
         _restore_optimizer(name, optimizer, copy.deepcopy(_part(state, "optimizers", name)))
     for name, schedule in session.schedules.items():
         schedule.scheduler.load_state_dict(copy.deepcopy(_part(state, "schedules", name)))
+        _keep_schedule(schedule.scheduler, session.schedules_began[name], state["began"][name])
     for name, optimizer in session.optimizers.items():
         _keep_changes(session, name, optimizer, state["settings"].get(name, {}))
-    if session.scaler is not None:
-        session.scaler.load_state_dict(state["scaler"])
+    for name, scaler in session.scalers.items():
+        if name in state["scalers"]:  # one that came later begins as it is
+            scaler.load_state_dict(copy.deepcopy(state["scalers"][name]))
     for name, one in _others(session).items():
-        if name in state["others"]:  # one that came later begins as it is
+        if name in state["others"]:
             one.load_state_dict(copy.deepcopy(state["others"][name]))
     for name, feed in session.feeds.items():
         feed.restore(state["feeds"].get(name))
@@ -106,6 +111,30 @@ def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return {key: value for key, value in optimizer.defaults.items() if type(value) in (bool, int, float, str, tuple)}
 
 
+def _kinds(session: Session) -> dict[str, dict[str, str]]:
+    """The classes of optimizers and schedulers: told, and never looked up."""
+    schedulers = {name: one.scheduler for name, one in session.schedules.items()}
+    tables: dict[str, Mapping[str, Any]] = {"optimizer": session.optimizers, "schedule": schedulers}
+    return {what: {name: type(one).__name__ for name, one in table.items()} for what, table in tables.items()}
+
+
+def _check_kinds(session: Session, then: Mapping[str, Mapping[str, str]]) -> None:
+    for what, table in _kinds(session).items():
+        for name, kind in table.items():
+            before = then[what].get(name, kind)
+            if kind != before:
+                raise BadArgument(
+                    f"{what} {name!r} is {kind}, and was {before} when this session began, whose state is another"
+                )
+
+
+def _keep_schedule(scheduler: Any, now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
+    """What a scheduler is made with anew, such as `step_size`, holds from here on; its rates follow the optimizer's."""
+    for key, value in now.items():
+        if key in vars(scheduler) and key not in ("base_lrs", "_last_lr", "_schedulers") and then.get(key) != value:
+            setattr(scheduler, key, copy.deepcopy(value))
+
+
 def _keep_changes(session: Session, name: str, optimizer: torch.optim.Optimizer, then: Mapping[str, Any]) -> None:
     """A setting that the session is made with anew, such as `lr`, holds from here on; a schedule goes on with it."""
     schedule = session.schedules.get(name)
@@ -116,9 +145,10 @@ def _keep_changes(session: Session, name: str, optimizer: torch.optim.Optimizer,
             share = group[key] / then[key] if key == "lr" and then[key] else 1.0  # where the schedule has brought it
             group[key] = value * share if key == "lr" else value
             if key == "lr" and "initial_lr" in group:
-                group["initial_lr"] = value
+                group["initial_lr"] = group["initial_lr"] * value / then[key] if then[key] else value
         if key == "lr" and hasattr(schedule and schedule.scheduler, "base_lrs"):
-            schedule.scheduler.base_lrs = [value] * len(optimizer.param_groups)  # type: ignore[union-attr]
+            bases = schedule.scheduler.base_lrs  # type: ignore[union-attr]
+            bases[:] = [one * value / then[key] if then[key] else value for one in bases]
 
 
 def _lanes_at_work(session: Session) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from torcheer.archive.frames import strict_json
-from torcheer.encoding import cut
+from torcheer.encoding import crc32, cut
 from torcheer.errors import ArchiveDamaged, BadArgument
 
 MOST_HEADER_BYTES = 100_000_000  # what other readers take
@@ -57,7 +56,7 @@ class Summed:
 
     def _count(self, data: Any) -> None:
         self.bytes += len(data)
-        self.crc32 = zlib.crc32(data, self.crc32)
+        self.crc32 = crc32(data, self.crc32)
 
 
 def write_tensors(file: Summed, tensors: Mapping[str, Tensor]) -> None:

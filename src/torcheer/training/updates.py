@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,11 @@ class Update:
         self._optimizers, self._clips, self._averages = list(optimizers), list(clips), list(averages)
         self._schedules = [one.scheduler for one in schedules if one.every == "step"]
         self._scaler, self._accumulate = scaler, accumulate
-        self._waiting, self._items = 0, 0.0
+        self._waiting, self._items, self._unit = 0, 0.0, 1.0
+        self.last_loss: Tensor | None = None  # of what waits
+        each = (one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"])
+        self._parameters: list[Tensor] = list(dict.fromkeys(each))  # two optimizers may have the same one
+        self._gathered: list[tuple[Tensor, Tensor]] = []  # kept apart: so may other pipelines
         self._plain = accumulate == 1 and scaler is None
         # gradients go to these alone: what is frozen here may be gathering its own in another pipeline
         self._only = None if only is None else list(only)
@@ -47,25 +51,41 @@ class Update:
             self._step()
             return True
         if not self._waiting:
-            for optimizer in self._optimizers:
-                optimizer.zero_grad()
-        if self._accumulate > 1:  # sums over items, divided by all of them at the end: batches may differ in size
-            loss = loss * items
-        (self._scaler.scale(loss) if self._scaler is not None else loss).backward(inputs=self._only)
+            self._unit = items or 1.0
+        # a sum over items, divided by all of them at the end: batches may differ in size
+        scaled = loss if items == self._unit else loss * (items / self._unit)
+        self._bring_back()
+        (self._scaler.scale(scaled) if self._scaler is not None else scaled).backward(inputs=self._only)
+        self._gathered = [(one, one.grad) for one in self._parameters if one.grad is not None]
         self._waiting += 1
         self._items += items
-        return self.flush() if self._waiting >= self._accumulate else False
+        self.last_loss = loss.detach()
+        if self._waiting < self._accumulate:
+            return False
+        self._finish()
+        return True
 
     def flush(self) -> bool:
         """Update with what there is."""
         if not self._waiting:
             return False
-        if self._accumulate > 1:
-            gradients = [p.grad for o in self._optimizers for g in o.param_groups for p in g["params"]]
-            torch._foreach_div_([one for one in gradients if one is not None], self._items)
-        self._waiting, self._items = 0, 0.0
-        self._step()
+        self._bring_back()
+        self._finish()
         return True
+
+    def _finish(self) -> None:
+        share = self._items / self._unit
+        if share not in (0.0, 1.0):
+            torch._foreach_div_([gradient for _, gradient in self._gathered], share)
+        self._waiting, self._items, self._gathered = 0, 0.0, []
+        self._step()
+
+    def _bring_back(self) -> None:
+        """Have parameters hold the gradients that were gathered here, and no others."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        for parameter, gradient in self._gathered:
+            parameter.grad = gradient
 
     def _step(self) -> None:
         scaler = self._scaler
@@ -87,14 +107,28 @@ class Update:
             average.update()
 
 
+def averages_of(models: Mapping[str, torch.nn.Module], decay: float) -> dict[str, Average]:
+    """An average for each model; what models share is averaged with the first of them."""
+    found: dict[str, Average] = {}
+    seen: set[int] = set()
+    for name, model in models.items():
+        named = {key: one for key, one in model.named_parameters() if one.is_floating_point() and id(one) not in seen}
+        seen |= {id(one) for one in named.values()}
+        found[name] = Average(named, decay)
+    return found
+
+
 class Average:
     """An exponential average of a model's weights, swapped in for evaluation."""
 
-    def __init__(self, model: torch.nn.Module, decay: float) -> None:
-        self._decay = decay
-        named = {name: one for name, one in model.named_parameters() if one.is_floating_point()}
-        self._names, self._live = list(named), list(named.values())
-        self.values = [parameter.detach().clone() for parameter in self._live]
+    def __init__(self, named: Mapping[str, Tensor], decay: float, values: Sequence[Tensor] | None = None) -> None:
+        self._decay, self._names, self._live = decay, list(named), list(named.values())
+        self.values = [one.detach().clone() for one in self._live] if values is None else list(values)
+
+    def of(self, parameters: Container[int]) -> Average:
+        """The average of some of the parameters, by their `id`; its values are the same ones."""
+        found = [one for one in zip(self._names, self._live, self.values) if id(one[1]) in parameters]
+        return Average({name: live for name, live, _ in found}, self._decay, [value for _, _, value in found])
 
     @torch.no_grad()
     def update(self) -> None:

@@ -41,7 +41,7 @@ class Spec:
 
     data: dict[str, Any]  # plain JSON
     places: Mapping[KeyPath, tuple[Config, KeyPath]]
-    changed: frozenset[tuple[str, str]] = frozenset()  # definitions that an evaluation or inference config changed
+    changed: frozenset[tuple[str, str]] = frozenset()  # definitions that are not those of the session any more
 
     def place(self, path: KeyPath) -> tuple[Config, KeyPath]:
         """The config and the key path in which a part of the data was written."""

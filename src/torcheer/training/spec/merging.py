@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,9 @@ def is_later(config: Config) -> bool:
 
 def read_spec(directory: Path, changes: Iterable[str] = ()) -> Spec:
     """The description that a run directory holds, with changes of the command line."""
-    spec, faults = opened(directory, changes)
+    spec, faults = opened(directory, changes := list(changes))
     raise_for(spec, faults)
-    return spec
+    return replace(spec, changed=differing(opened(directory)[0].data, spec.data)) if changes else spec
 
 
 def merged(directory: Path, config: Config) -> Spec:
@@ -73,7 +74,7 @@ def merge(saved: Spec, faults: list[Fault], config: Config) -> tuple[Spec, list[
     return judged(merging.spec, more + merging.faults)
 
 
-def changes(old: dict[str, Any], new: dict[str, Any]) -> frozenset[tuple[str, str]]:
+def differing(old: dict[str, Any], new: dict[str, Any]) -> frozenset[tuple[str, str]]:
     """The definitions that are not what they were, and the data that is made of data which is not."""
     before, order = {(one.group, one.name): one.spec for one in definitions(old)}, Order(new)
     found: set[tuple[str, str]] = set()
@@ -95,7 +96,7 @@ class Merging:
         self.faults: list[Fault] = []
         data = self._value(copy.deepcopy(saved.data), over.data, (), ())
         data["session_dir"] = saved.data.get("session_dir")
-        self.spec = Spec(data, self.places, changes(saved.data, data))
+        self.spec = Spec(data, self.places, differing(saved.data, data))
 
     def _value(self, old: Any, new: Any, path: KeyPath, origin: KeyPath) -> Any:
         """A value with another over it; `path` is where it stands in the result, `origin` in what comes over it."""

@@ -103,6 +103,7 @@ class Sense:
                     )
                     yield Fault(path, message)
             yield from self._watched(stage, path, tuple(columns))
+            yield from self._monitors(stage, tuple(columns))
             steps = stage.get("eval_steps")
             for name in steps if isinstance(steps, dict) else ():
                 known = stage.get("validation_pipelines", [])
@@ -110,7 +111,7 @@ class Sense:
                     yield Fault(
                         (*path, "eval_steps", name), f"{name!r} is none of the validation_pipelines", tuple(known)
                     )
-        yield from self._monitors()
+        yield from self._best()
 
     def _trains(self, stage: dict[str, Any], path: KeyPath) -> Iterator[Fault]:
         pipelines = part(self.data, PIPELINES)
@@ -146,20 +147,23 @@ class Sense:
             if isinstance(monitor, str):
                 yield Fault(where, f"the stage has no column {monitor!r}; it has {', '.join(columns)}", columns)
 
-    def _monitors(self) -> Iterator[Fault]:
-        """Schedulers, and `keep_best`, that look at a column which is none."""
-        columns = {column for stage in part(self.data, STAGES) or () for column in self._stage_columns(stage)}
-        known, there = tuple(sorted(columns)), ", ".join(sorted(columns))
-        if not columns:
-            return  # they come with the first sample
+    def _monitors(self, stage: dict[str, Any], columns: tuple[str, ...]) -> Iterator[Fault]:
+        """Schedulers that look at a column which a stage that trains with them has not."""
+        graphs = [part(self.data, PIPELINES)[name]["graph"] for name in stage["training_pipelines"]]
+        processors = [name for graph in graphs for name in self.groups["batch_graphs"][graph].spec["nodes"]]
+        names = {node.get("optimizer_name") for name in processors for node in self._nodes(name)}
         for one in self.groups["optimizers"].values():
             monitor = one.spec.get("lr_scheduler", {}).get("monitor")
-            if monitor is not None and monitor not in columns:
-                path = (*one.path, "lr_scheduler", "monitor")
-                yield Fault(path, f"no stage has a column {monitor!r}; there is {there}", known)
-        best = self.data.get("keep_best", "").removeprefix("-")
-        if best and best not in columns:
-            yield Fault(("keep_best",), f"no stage has a column {best!r}; there is {there}", known)
+            if columns and one.name in names and monitor is not None and monitor not in columns:
+                message = f"a stage that trains with it has no column {monitor!r}; there is {', '.join(columns)}"
+                yield Fault((*one.path, "lr_scheduler", "monitor"), message, columns)
+
+    def _best(self) -> Iterator[Fault]:
+        """A `keep_best` that names a column which no stage has; columns may come with the first sample."""
+        columns = {column for stage in part(self.data, STAGES) or () for column in self._stage_columns(stage)}
+        best, known = self.data.get("keep_best", "").removeprefix("-"), tuple(sorted(columns))
+        if best and columns and best not in columns:
+            yield Fault(("keep_best",), f"no stage has a column {best!r}; there is {', '.join(known)}", known)
 
     def later(self) -> Iterator[Fault]:
         """What is wrong with what evaluation and inference add."""
@@ -193,10 +197,12 @@ def port_faults(pipeline: dict[str, Any], graph: Definition, path: KeyPath) -> I
 
 
 def input_faults(measure: Definition, columns: Columns, where: str) -> Iterator[Fault]:
-    for number, name in enumerate(measure.spec["inputs"]):
+    read: list[tuple[KeyPath, str]] = [(("inputs", place), name) for place, name in enumerate(measure.spec["inputs"])]
+    read += [(("items",), measure.spec["items"])] if "items" in measure.spec else []
+    for path, name in read:
         if columns is not None and name not in columns:
             message = f"there is no {name!r} in {where}; it has {', '.join(columns)}"
-            yield Fault((*measure.path, "inputs", number), message, tuple(columns))
+            yield Fault((*measure.path, *path), message, tuple(columns))
 
 
 def models_of(optimizer: dict[str, Any]) -> list[str]:
