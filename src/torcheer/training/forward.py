@@ -17,6 +17,8 @@ Batch = dict[str, Frame]  # port -> frame
 
 def frame_of(batch: Any, names: Sequence[str], where: str) -> Frame:
     """The columns of a batch under their names."""
+    if type(batch) in (list, tuple) and len(batch) == len(names):  # the commonest case, in every step
+        return dict(zip(names, batch))
     if isinstance(batch, Mapping):
         missing = [name for name in names if name not in batch]
         if missing:
@@ -25,8 +27,6 @@ def frame_of(batch: Any, names: Sequence[str], where: str) -> Frame:
     columns = batch if isinstance(batch, (tuple, list)) and len(names) != 1 else (batch,)
     if not names:
         return {f"input_{number}": column for number, column in enumerate(columns, 1)}
-    if isinstance(batch, (tuple, list)) and len(names) == 1 and len(batch) == 1:
-        columns = batch
     if len(columns) != len(names):
         raise BadArgument(
             f"{where}: a batch has {len(columns)} columns, and {len(names)} are named: {', '.join(names)}"

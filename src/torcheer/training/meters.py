@@ -31,7 +31,7 @@ class Mean:
         if not self._waiting:
             return
         values: list[float] = (
-            torch.stack([value.reshape(()) for value in self._waiting]).double().tolist()
+            torch.stack([value.reshape(()) if value.ndim else value for value in self._waiting]).double().tolist()
             if all(isinstance(value, Tensor) for value in self._waiting)
             else [float(value) for value in self._waiting]
         )
