@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +84,38 @@ def test_a_transform_is_named(tmp_path: Path, config: Any) -> None:
     assert open_extraction(tmp_path / "out")["input_1"][3, 0] == 6.0
 
 
+def test_workers_find_what_stands_beside_the_config(
+    tmp_path: Path, config: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, {**config, "workers": 2, "shard_samples": 8}) == 0
+    assert len(open_extraction(tmp_path / "out")) == 20 and not capsys.readouterr().err
+
+
+def test_what_stands_beside_the_config_may_import_more_as_it_runs(tmp_path: Path, config: Any) -> None:
+    (tmp_path / "my_numbers.py").write_text("TWICE = 2")
+    (tmp_path / "my_rows.py").write_text(
+        CODE.replace("return item[0] * 2", "import my_numbers\n    return item[0] * my_numbers.TWICE")
+    )
+    assert run(tmp_path, {**config, "transform": "my_rows.doubled", "layers": ["input_1"]}) == 0
+    assert open_extraction(tmp_path / "out")["input_1"][3, 0] == 6.0
+
+
+def test_a_config_that_names_nothing_beside_it_runs_nothing_from_there(tmp_path: Path) -> None:
+    (tmp_path / "cloudpickle.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
+    (tmp_path / "numpy.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w')")
+    config = {
+        "model": {"class": "torch.nn.Flatten"},
+        "data": {"class": "torch.ones", "args": [8, 3]},
+        "layers": ["output_1"], "to": "out", "workers": 1,
+    }  # fmt: skip
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(config))
+    code = f"from torcheer import cli; raise SystemExit(cli.main(['extract', {str(file)!r}]))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert not (tmp_path / "canary").exists(), done.stderr
+    assert done.returncode == 0 and "8 samples of Flatten" in done.stdout, done.stderr
+
+
 def test_weights_come_from_safetensors(tmp_path: Path, config: Any) -> None:
     from safetensors.torch import save_file
 
@@ -115,6 +149,10 @@ def test_a_pickle_is_refused_whatever_it_is_called(
         ({"model": {}}, "give a dotted name"),
         ({"model": {"class": "my_rows.Net", "weights": "away.safetensors"}}, "there is no file"),
         ({"layers": ["fd"]}, "Did you mean 'fc'?"),
+        ({"to": 3}, "to = 3: give the name of a folder"),
+        ({"to": "my_rows.py/out"}, "my_rows.py/out"),
+        ({"seed": "x"}, "seed = 'x': give a whole number"),
+        ({"device": "gpu"}, "device='gpu'"),
         ({"data": {"class": "my_rows.Rows"}}, "also needs 'count'"),
     ],
 )  # fmt: skip

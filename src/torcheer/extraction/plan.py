@@ -180,21 +180,22 @@ def _check(file: Path, found: dict[str, Any]) -> None:
 
 
 def fingerprint(values: Iterable[tuple[str, Any]]) -> int:
-    """A checksum over the names and the whole content of tensors, and the text of what is none: other weights give
-    another number."""
+    """A checksum over the names and the whole content of tensors: other weights give another number."""
     check = 0
     for name, value in values:
         for part in value if isinstance(value, (tuple, list)) else [value]:  # quantised modules pack theirs
-            told = part
-            if hasattr(part, "detach"):
-                plain = part.dequantize() if part.is_quantized else part
-                plain = plain.to_dense() if str(plain.layout) != "torch.strided" else plain
-                told = (str(part.dtype), tuple(part.shape))
-                check = check if plain.is_meta else zlib.crc32(to_bytes(plain)[2], check)
-            elif not isinstance(part, (str, int, float)):
-                told = type(part).__name__
-            check = zlib.crc32(ascii((name, told)).encode(), check)
+            told = (str(part.dtype), tuple(part.shape)) if hasattr(part, "detach") else type(part).__name__
+            check = zlib.crc32(_content(part), zlib.crc32(ascii((name, told)).encode(), check))
     return check
+
+
+def _content(value: Any) -> bytes | memoryview:
+    """The bytes of a tensor; none of what is no tensor, or keeps its numbers in a way of its own."""
+    if hasattr(value, "detach"):
+        with suppress(BadArgument, RuntimeError, TypeError):
+            plain = value.dequantize() if value.is_quantized else value
+            return to_bytes(plain.to_dense() if str(plain.layout) != "torch.strided" else plain)[2]
+    return b""
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -146,8 +146,8 @@ def _check_first(job: Job) -> None:
                 entry = there.get((sample.layer, sample.item))
                 if entry is None or not are_alike(sample.array, archive.array(entry), entry.type):
                     raise BadArgument(
-                        f"{job.path} holds other values of {sample.layer!r} for the first batch: the model, or the "
-                        f"layer's function, is not what it was; go on with the same, or give another folder"
+                        f"{job.path} holds other values of {sample.layer!r} for the first batch: the model, the "
+                        f"layer's function or torch's own settings differ; go on with the same, or give another folder"
                     )
 
 
@@ -158,6 +158,7 @@ def _run(job: Job, workers: int, bar: Progress) -> None:
             from torcheer.extraction.workers import run_workers
 
             run_workers(job, workers, bar)
+            _check_first(job)  # a fresh interpreter knows nothing of an autocast or a default type that is on here
         work(job, bar)
     except KeyboardInterrupt:
         print(

@@ -127,9 +127,7 @@ def _own(values: Values) -> Values:
     def own(one: Tensor) -> Tensor:
         return one if _holders(one) == ours[_memory(one)] + more else one.clone()
 
-    return {
-        name: [own(row) for row in value] if isinstance(value, list) else own(value) for name, value in values.items()
-    }
+    return _each(values, own)
 
 
 def _holders(tensor: Tensor) -> int:
@@ -139,6 +137,12 @@ def _holders(tensor: Tensor) -> int:
 
 def _memory(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
+
+
+def _each(values: Values, make: Callable[[Tensor], Tensor]) -> Values:
+    return {
+        name: [make(row) for row in value] if isinstance(value, list) else make(value) for name, value in values.items()
+    }
 
 
 def _rows(value: Tensor | list[Tensor]) -> list[Tensor]:
@@ -186,28 +190,27 @@ def are_alike(value: Tensor, stored: NDArray[Any], kind: str) -> bool:
     return bool((new - old).abs().sum() <= LEEWAY * (new.abs().sum() + old.abs().sum()))
 
 
-def on_their_way(values: Values) -> Any:
-    """A mark in the GPU's queue behind the values, or None where they are on the CPU."""
-    one = next(iter(values.values()))
-    tensor = one[0] if isinstance(one, list) else one
-    if not tensor.is_cuda:
-        return None
-    return torch.cuda.current_stream(tensor.device).record_event()
+def on_their_way(values: Values) -> dict[torch.device, Any]:
+    """A mark in the queue of each GPU that values are on, behind them."""
+    gpus = {one.device for value in values.values() for one in _rows(value) if one.is_cuda}
+    return {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in gpus}
 
 
-def fetched(values: Values, ready: Any) -> Values:
+def fetched(values: Values, ready: dict[torch.device, Any]) -> Values:
     """Values on the CPU, copied in a stream of their own so that the next batch does not wait for them."""
-    if ready is None:
+    if not ready:
         return values
-    beside: Any = torch.cuda.Stream(ready.device)  # type: ignore[no-untyped-call]
-    with torch.cuda.stream(beside):
-        beside.wait_event(ready)
-        found: Values = {
-            name: [row.cpu() for row in value] if isinstance(value, list) else value.cpu()
-            for name, value in values.items()
-        }
-    beside.synchronize()
-    return found
+    beside = {gpu: torch.cuda.Stream(gpu) for gpu in ready}  # type: ignore[no-untyped-call]
+    for gpu, mark in ready.items():
+        beside[gpu].wait_event(mark)
+
+    def fetch(one: Tensor) -> Tensor:
+        if one.device not in beside:
+            return one
+        with torch.cuda.stream(beside[one.device]):
+            return one.cpu()
+
+    return _each(values, fetch)
 
 
 @contextmanager

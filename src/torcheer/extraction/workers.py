@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, TextIO
 
@@ -25,9 +26,8 @@ def run_workers(job: Job, count: int, bar: Progress) -> None:
         raise BadArgument("workers: a generator can be gone through only once, here; give a Dataset, or workers=0")
     if job.trial is not None and not job.batches.begins_alike(job.trial.check):
         raise BadArgument("workers: the data begins otherwise each time, so that they cannot share it; use workers=0")
-    job.trial = None  # heavier to send than to compute
     threads = max(1, torch.get_num_threads() // count)
-    parcel = _packed((job, threads))
+    parcel = _packed((replace(job, trial=None), threads))  # the trial is heavier to send than to compute
     said: SimpleQueue[Any] = SimpleQueue()
     workers = [_Worker(parcel, said) for _ in range(count)]
     try:
