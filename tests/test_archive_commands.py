@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -360,7 +362,7 @@ def test_without_an_action_the_actions_are_named(capsys: pytest.CaptureFixture[s
 def extraction(run: Run) -> Path:
     for shard in range(3):
         with Writer(f"out/shards/{shard:06}", about={"kind": "extraction", "shard": shard}) as writer:
-            writer.step([Sample(shard, "conv1", "value", -1, np.arange(4.0))])
+            writer.step([Sample(shard, "conv1", "value", -1, np.arange(4.0))], count=4)
     Path("out/extraction.json").write_text(json.dumps({"format": "torcheer extraction", "plan": {"model": "ResNet"}}))
     Path("out/complete.json").write_text(json.dumps({"samples": 12, "shards": [4, 4, 4]}))
     return Path("out")
@@ -385,6 +387,41 @@ def test_an_extraction_is_verified_shard_by_shard(run: Run, extraction: Path) ->
     flip(extraction / "shards" / "000001" / "000000.data", 0)
     status, out, _ = run("verify", "out")
     assert status == 1 and "out/shards/000001: step 1: 'conv1' value: it is not what was written" in out
+
+
+def cut(shards: Path) -> None:
+    index = shards / "000001" / "000000.index"
+    os.truncate(index, index.stat().st_size - 1)
+
+
+def swap(shards: Path) -> None:
+    (shards / "000001").rename(shards / "away")
+    (shards / "000002").rename(shards / "000001")
+    (shards / "away").rename(shards / "000002")
+
+
+def count_wrong(shards: Path) -> None:
+    (shards.parent / "complete.json").write_text(json.dumps({"samples": 13, "shards": [4, 5, 4]}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (cut, "out: shard 1 has lost its seal"),
+        (swap, "out: shard 1 is shard 2 under another name"),
+        (count_wrong, "out: shard 1 has 4 samples, and 5 were written"),
+        (lambda shards: shutil.copytree(shards / "000001", shards / "000003"), "out: shard 3 is one too many"),
+    ],
+)
+def test_a_shard_that_is_not_the_one_written_is_told(run: Run, extraction: Path, harm: Any, message: str) -> None:
+    harm(extraction / "shards")
+    status, out, _ = run("verify", "out")
+    assert status == 1 and message in out
+
+
+def test_a_plan_that_is_none_is_no_reason_to_crash(run: Run, extraction: Path) -> None:
+    Path("out/extraction.json").write_text('{"plan": []}')
+    assert "out: extraction, complete: 3 shards" in run("verify", "out")[1]
 
 
 def test_a_shard_that_is_missing_is_told(run: Run, extraction: Path) -> None:
