@@ -161,7 +161,9 @@ def test_a_hook_may_be_one_of_ours(project) -> None:
     spec = definition(
         "backward_hooks", "nan", model="net", class_="torcheer.training.hooks.StopOnNaN", kwargs={"every": 1}
     )
-    list(built(project, add(spec)).session.run())
+    session = built(project, add(spec)).session
+    list(session.run())
+    assert session.place.stage == len(session.stages) and session.place.step > 0
 
 
 def test_a_transform_is_a_function_or_a_class_that_is_given_the_session(project) -> None:
@@ -183,7 +185,10 @@ def test_weights_of_classes_may_be_a_list(project) -> None:
 
 
 def test_an_adapter_feeds_the_models(project) -> None:
-    list(built(project, put("processor", input_adapter={"class": "toys.Adapter"})).session.run())
+    session = built(project, put("processor", input_adapter={"class": "toys.Adapter"})).session
+    before = [one.clone() for one in session.models["net"].parameters()]
+    list(session.run())
+    assert not any(torch.equal(one, other) for one, other in zip(before, session.models["net"].parameters()))
 
 
 def test_an_argument_may_be_an_object_or_a_function(project) -> None:
@@ -224,7 +229,9 @@ def test_arguments_of_a_loader_that_do_not_go_together_are_refused_at_once(proje
     ("name", "inputs"), [("accuracy", ["y_hat", "y"]), ("accuracy %", ["y_hat", "y"]), ("token_counter", ["y"])]
 )
 def test_metrics_have_the_seeds_short_names(project, name, inputs) -> None:
-    list(built(project, put("accuracy", class_=name, inputs=inputs)).session.run())
+    session = built(project, put("accuracy", class_=name, inputs=inputs)).session
+    list(session.run())
+    assert session.rows[0] and all(value == value for row in session.rows[0] for value in row.values())  # no NaN
 
 
 # Data
