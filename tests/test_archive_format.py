@@ -16,6 +16,7 @@ import torch
 from archive_checks import assert_holds, values, written
 
 from torcheer.archive import Archive, Writer
+from torcheer.archive.examine import examine
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.records import Sample
@@ -179,3 +180,25 @@ def test_a_killed_writer_loses_nothing_it_had_committed(tmp_path: Path) -> None:
         begin = len(archive.steps)
         assert begin > max(said, default=-1)
         assert_holds(path, begin)
+
+
+@pytest.mark.parametrize("suffix", ["index", "data"])
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_a_segment_that_is_no_file_is_refused_and_not_read(tmp_path: Path, suffix: str, kind: str) -> None:
+    """/dev/zero has no end, and a pipe that nobody writes to waits for ever."""
+    path = written(tmp_path / "a")
+    file = path / f"000000.{suffix}"
+    file.unlink()
+    {"device": lambda: file.symlink_to("/dev/zero"), "pipe": lambda: os.mkfifo(file), "folder": file.mkdir}[kind]()
+    for look in (Archive, Writer, examine):
+        with pytest.raises(ArchiveDamaged, match=f"000000.{suffix} is not a regular file"):
+            look(path)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_reader_that_shares_no_code_notices_a_missing_segment(tmp_path: Path, lost: int) -> None:
+    path = written(tmp_path / "a", 12, segment_bytes=300)
+    for suffix in ("index", "data"):
+        (path / f"{lost:06}.{suffix}").unlink()
+    with pytest.raises(ValueError, match="a segment is missing"):
+        list(read_archive.read(str(path)))

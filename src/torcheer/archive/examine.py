@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torcheer.archive.folder import _CHECK, read_about, segment_files
+from torcheer.archive.folder import _CHECK, files_of, read_about, segment_files
 from torcheer.archive.frames import HEAD_BYTES, Entry, _begins, _entry, _marks, _whole, head, strict_json
 from torcheer.archive.names import layer_labels
 from torcheer.archive.plainly import from_plain
@@ -181,8 +180,7 @@ def _more(seal: Any) -> bool:
 
 def _numbers(path: Path) -> list[int]:
     """The segments of which anything is there, in order."""
-    files = [file for file in path.glob("[0-9]*") if re.fullmatch(r"[0-9]{6,}\.(index|data)", file.name)]
-    return sorted({int(file.stem) for file in files if file.suffix == ".index" or file.stat().st_size})
+    return sorted({int(file.stem) for file in files_of(path) if file.suffix == ".index" or file.stat().st_size})
 
 
 def _is_intact(file: Path) -> bool:

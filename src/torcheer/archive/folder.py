@@ -15,6 +15,7 @@ from torcheer.archive.frames import VERSION, frame, head, scan, strict_json, to_
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAnArchive
 
 FORMAT = "torcheer archive"
+_NAME = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.(index|data)")
 _CHECK = b',"crc32":'  # the last key of archive.json: of the bytes before it
 
 
@@ -61,11 +62,19 @@ def read_about(path: Path) -> dict[str, Any]:
 
 def segments_of(path: Path) -> list[int]:
     """The numbers of the segments there are, in order; raises where one is missing."""
-    names = (file.stem for file in path.glob("[0-9]*.index"))
-    numbers = sorted(int(name) for name in names if re.fullmatch(r"[0-9]{6}|[1-9][0-9]{6,}", name))
+    numbers = sorted(int(file.stem) for file in files_of(path) if file.suffix == ".index")
     if numbers != list(range(len(numbers))):
         raise ArchiveDamaged(f"{path}: segments {numbers} are there; one between them is missing")
     return numbers
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of the segments; raises where one is no file: reading a device or a pipe might never end."""
+    found = [file for file in path.glob("[0-9]*") if _NAME.fullmatch(file.name)]
+    for file in found:
+        if not file.is_file():
+            raise ArchiveDamaged(f"{file} is not a regular file; a segment of an archive is one")
+    return found
 
 
 def segment_files(path: Path, number: int) -> tuple[Path, Path]:
