@@ -51,6 +51,7 @@ CASES: dict[str, tuple[str, Callable[[], tuple[nn.Module, TensorDataset]], float
     "lenet": ("LeNet, batches of 32", lenet, 1.03),
 }
 EXTRA_MICROSECONDS = 15.0  # or so much more for each step of the MLP
+GAP = 0.05  # of an epoch may pass before the next begins: its row, its checkpoint, the first batch
 
 
 # -- ways to train ---------------------------------------------------------------------------------------------------
@@ -215,6 +216,41 @@ def timed(epoch: Epoch) -> float:
     return (time.process_time_ns() - start) / 1e3 / steps
 
 
+def gap_of(case: str, workers: int, epochs: int) -> dict[str, float]:
+    """The time from the last step of an epoch to the first batch of the next, as a part of the epoch; mean of all."""
+    from torcheer.training import EpochsCompleted, Loader, Session, Stage
+    from torcheer.training.events import StepDone
+
+    torch.set_num_threads(1)
+    model, data = CASES[case][1]()
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(
+            models={"model": model},
+            optimizers={"adam": torch.optim.Adam(model.parameters(), 1e-3)},
+            loaders={"train": Loader(data, BATCH, options={"num_workers": workers})},
+            losses={"loss": nn.CrossEntropyLoss()},
+            stages=[Stage(("train",), stop=EpochsCompleted(epochs + 1))],
+            directory=Path(folder) / "run",
+        )
+        began: dict[int, float] = {}
+        model.register_forward_pre_hook(lambda *_: began.setdefault(session.place.epoch, time.perf_counter()) and None)
+        ended = {event.epoch - 1: time.perf_counter() for event in session.run() if type(event) is StepDone}
+    whole = sum(ended[epoch] - began[epoch] for epoch in range(1, epochs))
+    between = sum(began[epoch + 1] - ended[epoch] for epoch in range(1, epochs))
+    return {"gap_ms": 1e3 * between / (epochs - 1), "share": between / whole}
+
+
+def gap_rows(only: list[str], epochs: int) -> list[list[str]]:
+    made = []
+    for case in only:
+        for workers in (0, 2):
+            found = gap_of(case, workers, epochs)
+            met = "floor met" if found["share"] <= GAP else "FLOOR MISSED"
+            texts = [f"{found['gap_ms']:.1f} ms", f"{found['share']:.1%}", f"{GAP:.0%} {met}"]
+            made.append([CASES[case][0], str(workers), *texts])
+    return made
+
+
 def rows(only: list[str], pairs: int) -> list[list[str]]:
     made = []
     for case in only:
@@ -256,8 +292,10 @@ def main() -> None:
         print(json.dumps(pairs_of(*chosen.pair, chosen.pairs)))
         return
     header = ["model", "way", "a step", "more than by hand", "ratio", "floor"]
-    made = rows(chosen.only.split(",") if chosen.only else list(CASES), 3 if chosen.quick else chosen.pairs)
-    text = f"{table(header, made)}\n\n{processor()}, torch {torch.__version__}, one thread, CPU time."
+    only = chosen.only.split(",") if chosen.only else list(CASES)
+    parts = [table(header, rows(only, 3 if chosen.quick else chosen.pairs)), "Between two epochs, by the clock:"]
+    parts += [table(["model", "workers", "gap", "of an epoch", "floor"], gap_rows(only, 5 if chosen.quick else 30))]
+    text = "\n\n".join([*parts, f"{processor()}, torch {torch.__version__}, one thread; steps in CPU time."])
     print(text)
     if chosen.write:
         write_section(Path(chosen.write), "training", text)

@@ -409,6 +409,7 @@ def test_show_says_what_a_session_is(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torcheer.training.loop.SHARE", 0.0)  # every epoch is saved, however short
+    monkeypatch.setattr("torcheer.training.loop.LEAST_SECS", 0.0)
     assert run("train", "training.json") == 0
     capsys.readouterr()
     assert run("show", "pretrained") == 0
@@ -432,6 +433,7 @@ def test_show_names_a_checkpoint_that_is_damaged(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torcheer.training.loop.SHARE", 0.0)  # every epoch is saved, however short
+    monkeypatch.setattr("torcheer.training.loop.LEAST_SECS", 0.0)
     assert run("train", "training.json") == 0
     for step, name in (("20", "model.safetensors"), ("30", "MANIFEST.json")):
         file = Path("pretrained/checkpoints") / step / name

@@ -56,20 +56,21 @@ class Runner:
                     f"{self.name}: the input adapter gives nothing for {name!r}; it gives {', '.join(given or ())}"
                 )
             arguments = [self._find(key, made, own, node) for key in node.inputs]
-            run = getattr(model, "run_inference", model) if infer else model
-            made.update(named(run(*arguments), node.outputs, name))
+            output = (getattr(model, "run_inference", model) if infer else model)(*arguments)
+            if len(node.outputs) == 1 and isinstance(output, Tensor):  # the commonest case, in every step
+                made[node.outputs[0]] = output
+            else:
+                made.update(named(output, node.outputs, name))
         result = {**frame, **made}
         return result if self._finish is None else self._finish(result)
 
     def _find(self, key: str, made: Frame, own: Mapping[str, Any], node: Node) -> Any:
         if key in made:
             return made[key]
-        try:
-            value = own[key]
-        except KeyError:
+        if key not in own:
             known = ", ".join([*own, *made])
-            raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {known}") from None
-        return moved(value, self.device) if self._moves else value
+            raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {known}")
+        return moved(own[key], self.device) if self._moves else own[key]
 
 
 def named(result: Any, outputs: Sequence[str], model: str) -> Frame:

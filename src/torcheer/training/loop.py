@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 NEVER = 1 << 62
-SHARE = 20.0  # between epochs, saving may take a twentieth of the time: tiny epochs are not all saved
+SHARE, LEAST_SECS = 20.0, 2.0  # saving epochs may take a twentieth of the time; tiny ones are not all saved
 
 
 class Loop:
@@ -140,4 +140,4 @@ class Loop:
     def _is_worth_saving(self) -> bool:
         """Whether an epoch was long enough to be saved for itself, or may be the best."""
         since = time.monotonic() - self._saved_at
-        return bool(self.session.options.keep_best) or since >= SHARE * self._save_secs
+        return bool(self.session.options.keep_best) or since >= max(SHARE * self._save_secs, LEAST_SECS)

@@ -46,7 +46,7 @@ class Update:
         """Take one batch's loss; whether the weights were updated."""
         if self._plain:
             for optimizer in self._optimizers:
-                optimizer.zero_grad()
+                _forget_gradients(optimizer)
             loss.backward(inputs=self._only)
             self._step()
             return True
@@ -105,6 +105,16 @@ class Update:
             scheduler.step()
         for average in self._averages:
             average.update()
+
+
+def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """What `zero_grad` does, without the profiler's mark, which takes twenty times as long."""
+    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:  # somebody's own
+        optimizer.zero_grad()
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
 
 
 def averages_of(models: Mapping[str, torch.nn.Module], decay: float) -> dict[str, Average]:
