@@ -49,7 +49,7 @@ DOORS = PACKAGE / "history" / "doors.py"
 
 WITHOUT_TORCH = ("records", "errors", "encoding", "config", "history", "drawing", "archive")
 VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
-VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "extract", "load"}
+VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "extract", "load", "watch"}
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 

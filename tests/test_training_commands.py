@@ -540,8 +540,12 @@ def test_onnx_is_written_where_it_is_installed(project: Path, capsys: pytest.Cap
         assert run("export", "pretrained", "net.onnx") == 1
         assert "net.onnx: ONNX needs onnx" in capsys.readouterr().err
         return
-    assert run("export", "pretrained", "net.onnx") == 0
+    assert run("export", "pretrained", "net.onnx") == run("export", "pretrained", "net.pt2") == 0
     onnx.checker.check_model("net.onnx")
+    runtime = pytest.importorskip("onnxruntime").InferenceSession("net.onnx")
+    inputs = torch.rand(7, 4)
+    (found,) = runtime.run(None, {runtime.get_inputs()[0].name: inputs.numpy()})
+    torch.testing.assert_close(torch.from_numpy(found), torch.export.load("net.pt2").module()(inputs)[0])
 
 
 @pytest.mark.parametrize(

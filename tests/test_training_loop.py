@@ -502,6 +502,19 @@ def test_pipelines_that_share_a_model_gather_their_gradients_apart(autocast: str
     assert same(mine, hers)
 
 
+def test_a_schedule_waits_where_the_scaler_skips_a_step() -> None:
+    model = network()
+    optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu")
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    update = Update([optimizer], schedules=[Schedule(scheduler, "step")], scaler=scaler)
+    x, y = next(iter(batches(4)))
+    rates = []
+    for factor in (1.0, float("inf"), 1.0):
+        update.backward(nn.functional.mse_loss(model(x), y) * factor, 4)
+        rates.append(optimizer.param_groups[0]["lr"])
+    assert rates[0] == rates[1] == 2 * rates[2] and all(one.isfinite().all() for one in model.parameters())
+
+
 def test_a_parameter_of_two_optimizers_is_divided_once() -> None:
     mine, hers = network(), network()
     several = {"a": torch.optim.SGD(mine.parameters(), 0.1), "b": torch.optim.SGD(mine.parameters(), 0.2)}

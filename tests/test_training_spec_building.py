@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from training_spec_cases import WHOLE, Project, changed, definition, pipeline, spec_of
 
@@ -15,6 +17,7 @@ from torcheer.config import override
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training.events import StepDone
 from torcheer.training.spec import Built, assemble, begin, build, reopen, understand
+from torcheer.training.spec.static import known_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -279,7 +282,7 @@ def test_what_was_found_out_is_kept_and_used_again(project) -> None:
     kept = {path.stem: json.loads(path.read_text()) for path in Path("run/static").iterdir()}
     assert kept["splits"]["split"]["parts"] == first.parts.splits["split"].indices
     assert kept["preprocessors"]["scale"] == {"largest": first.parts.preprocessors["scale"].largest}
-    assert kept["datasets"] == {"points": 24, "scaled": 18}
+    assert {name: one["size"] for name, one in kept["datasets"].items()} == {"points": 24, "scaled": 18}
     fits = toys(first).Scale.fits
     again = reopen("run", changes=["seed=77"])
     assert again.parts.splits["split"].indices == first.parts.splits["split"].indices
@@ -302,12 +305,78 @@ def test_a_session_of_which_the_dataset_changed_is_refused(project, monkeypatch)
         reopen("run")
 
 
+def test_a_session_of_which_a_sample_changed_is_refused(project, monkeypatch) -> None:
+    first = begin(understand(project.config(WHOLE)))
+    points = toys(first).Points
+    was = points.__getitem__
+    monkeypatch.setattr(points, "__getitem__", lambda self, index: (was(self, index)[0] + 0.5, was(self, index)[1]))
+    with pytest.raises(BadConfig, match="sample 0 of the dataset 'points' is not what it was when this session began"):
+        reopen("run")
+    monkeypatch.setattr(points, "__getitem__", was)
+    reopen("run")
+
+
+def test_a_dataset_that_is_augmented_at_random_is_still_the_same(project) -> None:
+    code = Path("toys.py").read_text()
+    Path("toys.py").write_text(code.replace("return self.x[index],", "return self.x[index] + torch.rand(4),"))
+    before = torch.get_rng_state()
+    begin(understand(project.config(WHOLE)))
+    kept = json.loads(Path("run/static/datasets.json").read_text())["points"]["samples"]
+    assert kept is not None
+    torch.set_rng_state(before)
+    torch.rand(3)
+    reopen("run")
+
+
+def test_a_dataset_that_never_gives_the_same_twice_is_known_by_its_size_alone(project) -> None:
+    code = Path("toys.py").read_text().replace("return self.x[index],", "return self.x[index] + next(ticks),")
+    Path("toys.py").write_text("import itertools\n\nticks = itertools.count()\n" + code)
+    begin(understand(project.config(WHOLE)))
+    assert json.loads(Path("run/static/datasets.json").read_text())["points"] == {"size": 24, "samples": None}
+    reopen("run")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.ones(2), torch.tensor([1.0, 2.0])),
+        (torch.ones(2), torch.ones(2, dtype=torch.float64)),
+        (torch.ones(4), torch.ones(2, 2)),
+        (np.ones(2), np.zeros(2)),
+        ("a", "b"),
+        ((1, 2), (1, 3)),
+        ((1, (2, 3)), ((1, 2), 3)),
+        ({"a": 1}, {"a": 2}),
+        (Image.new("L", (2, 3)), Image.new("L", (2, 3), 1)),
+        (Image.new("L", (2, 3)), Image.new("L", (3, 2))),
+        (None, 0),
+    ],
+)
+def test_what_a_sample_is_tells_it_from_another(one: Any, other: Any) -> None:
+    known = [known_of([value])["samples"] for value in (one, one, other)]
+    assert known[0] == known[1] != known[2] and known[0] is not None
+
+
 def test_a_split_that_is_changed_on_the_command_line_is_divided_anew(project) -> None:
     first = begin(understand(project.config(WHOLE)))
     again = reopen("run", changes=["initialize.definitions.1.spec.seed=5"])
     assert reopen("run").parts.splits["split"].indices == first.parts.splits["split"].indices
     assert again.parts.splits["split"].indices != first.parts.splits["split"].indices
     assert again.static["splits"]["split"]["parts"] == again.parts.splits["split"].indices
+
+
+def test_definitions_can_be_changed_by_their_names(project) -> None:
+    by_number = reopen_changed(project, "initialize.definitions.1.spec.seed=5")
+    by_name = reopen_changed(project, "initialize.definitions.split.spec.seed=5")
+    assert by_name.parts.splits["split"].indices == by_number.parts.splits["split"].indices
+    with pytest.raises(BadConfig, match=r"a list with 0 to \d+ \(points, split, .*\), and 'spilt' is not among it"):
+        reopen_changed(project, "initialize.definitions.spilt.spec.seed=5")
+
+
+def reopen_changed(project, change: str):
+    if not Path("run").exists():
+        begin(understand(project.config(WHOLE)))
+    return reopen("run", changes=[change])
 
 
 def test_a_new_session_does_not_use_what_another_kept(project) -> None:

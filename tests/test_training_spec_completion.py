@@ -41,6 +41,22 @@ def test_a_dataset_a_model_and_an_optimizer_are_a_session(project) -> None:
     assert session.rows[0][-1]["loss"] < session.rows[0][0]["loss"]
 
 
+def test_a_completed_session_can_say_how_long_it_trains(project) -> None:
+    epochs = assemble(understand(project.config(SMALL, lambda data: data.update(train={"epochs": 3})))).session
+    list(epochs.run())
+    assert len(epochs.rows[0]) == 3
+    stop = {"class": "EpochsCompleted", "kwargs": {"num_epochs": 2}}
+    stage = {"train": {"stages": [{"stop_condition": stop}]}}
+    staged = assemble(understand(project.config(SMALL, lambda data: data.update(stage)))).session
+    list(staged.run())
+    assert len(staged.rows[0]) == 2 and "val loss" in staged.rows[0][0]
+
+
+def test_epochs_that_no_stage_is_left_for_are_refused(project) -> None:
+    with pytest.raises(BadConfig, match=r"train\.epochs.*every stage has a stop_condition of its own"):
+        understand(project.config(WHOLE, lambda data: data["train"].update(epochs=3)))
+
+
 def test_what_was_filled_in_is_seen_in_the_description(project) -> None:
     begin(understand(project.config(SMALL)))
     data = json.loads(Path("run/spec.json").read_text())

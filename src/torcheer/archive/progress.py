@@ -13,7 +13,7 @@ from torcheer.history.sizes import human_bytes
 PATIENCE_SECS = 2.0
 EVERY_SECS = 10.0  # between two lines where there is no bar
 
-Told = Callable[[int], object]  # hears of bytes as they are done
+Told = Callable[[int], object]  # hears of bytes, or whatever is counted, as they are done
 
 
 def tell_nobody(count: int) -> None:
@@ -21,9 +21,9 @@ def tell_nobody(count: int) -> None:
 
 
 @contextmanager
-def progress(title: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """A function to be told of bytes as they are done."""
-    shown = _Shown(title, total_bytes)
+def progress(title: str, total: int, unit: str = "bytes") -> Iterator[Callable[[int], None]]:
+    """A function to be told of bytes, or of other units, as they are done."""
+    shown = _Shown(title, total, unit)
     try:
         yield shown.add
     finally:
@@ -32,8 +32,8 @@ def progress(title: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Shown:
-    def __init__(self, title: str, total: int) -> None:
-        self.title, self.total, self.done = title, total, 0
+    def __init__(self, title: str, total: int, unit: str) -> None:
+        self.title, self.total, self.done, self._unit = title, total, 0, unit
         self.bar: Any = None
         self._next = time.monotonic() + PATIENCE_SECS
 
@@ -43,20 +43,25 @@ class _Shown:
             self.bar.update(0, completed=self.done)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECS
-            self.bar = _bar(self.title, self.total) if sys.stderr.isatty() else None
+            self.bar = _bar(self.title, self.total, self._unit) if sys.stderr.isatty() else None
             if self.bar is None:
-                line = f"{self.title}: {human_bytes(self.done)} of {human_bytes(self.total)}"
-                print(line, file=sys.stderr, flush=True)
+                print(f"{self.title}: {self._text()}", file=sys.stderr, flush=True)
+
+    def _text(self) -> str:
+        if self._unit == "bytes":
+            return f"{human_bytes(self.done)} of {human_bytes(self.total)}"
+        return f"{self.done:,} of {self.total:,} {self._unit}" if self.total else f"{self.done:,} {self._unit}"
 
 
-def _bar(title: str, total: int) -> Any:
+def _bar(title: str, total: int, unit: str) -> Any:
     try:
         from rich import progress as bars
         from rich.console import Console
     except ImportError:
         return None
-    columns = bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn(), bars.TimeRemainingColumn()
+    counted = [bars.DownloadColumn()] if unit == "bytes" else [bars.MofNCompleteColumn(), bars.TextColumn(unit)]
+    columns = bars.TextColumn("{task.description}"), bars.BarColumn(), *counted, bars.TimeRemainingColumn()
     bar = bars.Progress(*columns, console=Console(stderr=True), transient=True)
-    bar.add_task(title, total=total)
+    bar.add_task(title, total=total or None)
     bar.start()
     return bar

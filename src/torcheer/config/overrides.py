@@ -89,7 +89,14 @@ def step(data: Any, key: str, path: KeyPath, change: str) -> str | int:
     here = dotted(path)
     if not isinstance(data, list):
         raise BadConfig(f"override {brief(change)}: {here} is {brief(data)}, which has no keys")
+    names = [item.get("name") if isinstance(item, dict) else None for item in data]
+    if names.count(key) == 1:
+        return names.index(key)
+    if names.count(key):
+        numbers = ", ".join(str(number) for number, name in enumerate(names) if name == key)
+        raise BadConfig(f"override {brief(change)}: {here} has {key!r} more than once; use one of {numbers}")
     if not (key.isascii() and key.isdigit() and len(key) < 10 and int(key) < len(data)):
         there = f"0 to {len(data) - 1}" if data else "nothing yet"
-        raise BadConfig(f"override {brief(change)}: {here} is a list with {there}, and {key!r} is not among it")
+        known = f" ({', '.join(name for name in names if isinstance(name, str))})" if any(names) else ""
+        raise BadConfig(f"override {brief(change)}: {here} is a list with {there}{known}, and {key!r} is not among it")
     return int(key)

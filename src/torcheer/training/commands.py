@@ -176,13 +176,16 @@ def _how_to_go_on(session: Session) -> str:
 
 def evaluate(chosen: argparse.Namespace) -> int:
     """Print the columns of pipelines in evaluation mode."""
+    from torcheer.archive.progress import progress
     from torcheer.training.screen import values_text
 
     built = _reopened(chosen)
     data = built.spec.data
     stages = [name for stage in data["train"]["stages"] for name in stage.get("validation_pipelines", ())]
     pipelines = data.get("validation_pipelines") or list(dict.fromkeys(stages)) or None
-    print(values_text(built.session.evaluate(pipelines)))
+    with progress("evaluating", built.session.batches_in(pipelines), "batches") as told:
+        values = built.session.evaluate(pipelines, told=told)
+    print(values_text(values))
     return 0
 
 

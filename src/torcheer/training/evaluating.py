@@ -6,11 +6,14 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
+from torcheer.archive.progress import Told, tell_nobody
 from torcheer.training.lanes import Lane
 from torcheer.training.parts import DebugPipeline
 
 
-def evaluate_lane(lane: Lane, batches: int | None, precision: AbstractContextManager[Any]) -> dict[str, float]:
+def evaluate_lane(
+    lane: Lane, batches: int | None, precision: AbstractContextManager[Any], told: Told = tell_nobody
+) -> dict[str, float]:
     """A pipeline's columns over its whole data, or over some batches of it."""
     lane.reset()
     for batch in islice(lane.batches(0), batches):
@@ -19,6 +22,7 @@ def evaluate_lane(lane: Lane, batches: int | None, precision: AbstractContextMan
             if lane.losses:
                 lane.loss(frames, samples)
         lane.measure(frames, samples)
+        told(1)
     return lane.values()
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.errors import BadArgument
+
 FLUSH = 1024  # values that may wait: enough to be cheap, few enough to be small
 
 
@@ -71,6 +73,11 @@ class Gathered:
 
     def value(self) -> float:
         found = self.metric.compute()
+        if isinstance(found, Mapping):
+            raise BadArgument(
+                f"{type(self.metric).__name__} gives several values ({', '.join(map(str, found))}), and a column has "
+                "one: give each of its metrics a name of its own"
+            )
         return float(found)
 
     def reset(self) -> None:

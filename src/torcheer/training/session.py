@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torcheer.archive.progress import Told, tell_nobody
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.training.checkpoints import Keeper
@@ -300,15 +301,26 @@ class Session:
         return values
 
     def evaluate(
-        self, pipelines: Sequence[str] | None = None, *, batches: int | Mapping[str, int] | None = None
+        self,
+        pipelines: Sequence[str] | None = None,
+        *,
+        batches: int | Mapping[str, int] | None = None,
+        told: Told = tell_nobody,
     ) -> dict[str, float]:
         """The columns of pipelines in evaluation mode, with averaged weights where there are some."""
         found: dict[str, float] = {}
         with self.evaluation_mode():
             for name in self._pipelines if pipelines is None else pipelines:
                 count = batches.get(name) if isinstance(batches, Mapping) else batches
-                found.update(evaluate_lane(self._judges[name], count, self.precision()))
+                found.update(evaluate_lane(self._judges[name], count, self.precision(), told))
         return dict(sorted(found.items()))
+
+    def batches_in(self, pipelines: Sequence[str] | None = None) -> int:
+        """How many batches an evaluation of pipelines goes through; 0 where one of them is a stream."""
+        try:
+            return sum(len(self._judges[name]) for name in (self._pipelines if pipelines is None else pipelines))
+        except TypeError:
+            return 0
 
     @contextmanager
     def evaluation_mode(self) -> Iterator[None]:

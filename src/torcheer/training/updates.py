@@ -97,14 +97,27 @@ class Update:
                 torch.nn.utils.clip_grad_value_(parameters, clip.value)
             if clip.norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, clip.norm)
-        for optimizer in self._optimizers:
-            scaler.step(optimizer) if scaler is not None else optimizer.step()
+        stepped = [one for one in self._optimizers if self._step_with(one)]
         if scaler is not None:
             scaler.update()
         for scheduler in self._schedules:
-            scheduler.step()
+            if any(scheduler.optimizer is one for one in stepped):
+                scheduler.step()
         for average in self._averages:
             average.update()
+
+    def _step_with(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Step an optimizer; False where a scaler skips it because gradients have overflowed."""
+        if self._scaler is None:
+            optimizer.step()
+            return True
+        stepped: list[Any] = []
+        handle = optimizer.register_step_post_hook(lambda *_: stepped.append(True))
+        try:
+            self._scaler.step(optimizer)
+        finally:
+            handle.remove()
+        return bool(stepped)
 
 
 def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:

@@ -11,8 +11,8 @@ the collator by the types of its values, loss and metric by the type of its last
 | `batch_graphs`, or a pipeline's `graph` | the only graph; else one around the only processor |
 | `node_name` of a loss or metric | the only processor of the pipeline's graph |
 | `pipelines` | `training` and `validation`, of the first and the second loader |
-| `train` | one stage of both |
-| `stop_condition` | 20 epochs |
+| `train`, or a stage's `training_pipelines` | one stage of both |
+| `stop_condition` | `train`'s `epochs`, or 20 |
 | `collators` | each column as a tensor, images as floats between 0 and 1, texts as they are |
 | `losses` and `metrics` | of whole numbers CrossEntropyLoss and Accuracy, of floats MSELoss and L1Loss |
 """
@@ -32,7 +32,7 @@ RATIO = [0.8, 0.1, 0.1]
 BATCH = {"batch_size": 32}
 EPOCHS = 20
 PORT = "default_port"
-STOP = {"class": "torcheer.training.stop_conditions.EpochsCompleted", "kwargs": {"num_epochs": EPOCHS}}
+STOP = "torcheer.training.stop_conditions.EpochsCompleted"
 
 
 class Incomplete(Exception):
@@ -95,12 +95,22 @@ class Completion:
         for kind in ("pipelines", "debug_pipelines"):
             for name, pipeline in initialize.get(kind, {}).items():
                 self._graph(pipeline, ("initialize", kind, name))
-        if not part(self.data, STAGES):
-            self._stage()
-        for number, stage in enumerate(part(self.data, STAGES)):
-            if "stop_condition" not in stage:
-                stage["stop_condition"] = copy.deepcopy(STOP)
-                self.note((*STAGES, number, "stop_condition"))
+        stages = self.data.setdefault("train", {}).setdefault("stages", [{}])
+        for number, stage in enumerate(stages):
+            if "training_pipelines" not in stage:
+                self._stage(stage, (*STAGES, number))
+        self._stops(part(self.data, STAGES))
+
+    def _stops(self, stages: list[dict[str, Any]]) -> None:
+        """When each stage ends, where it does not say so itself."""
+        epochs = self.data["train"].pop("epochs", None)
+        open_ended = [number for number, stage in enumerate(stages) if "stop_condition" not in stage]
+        if epochs is not None and not open_ended:
+            message = "every stage has a stop_condition of its own, so that there is nothing left for epochs to say"
+            raise Incomplete(("train", "epochs"), message)
+        for number in open_ended:
+            stages[number]["stop_condition"] = {"class": STOP, "kwargs": {"num_epochs": epochs or EPOCHS}}
+            self.note((*STAGES, number, "stop_condition"))
 
     def _loaders(self) -> list[str]:
         collators = self.names("collators")
@@ -200,15 +210,15 @@ class Completion:
             node["optimizer_name"] = optimizers[0]
         return self.define("batch_processors", "default_processor", {"input_adapter": adapter, "neural_graph": [node]})
 
-    def _stage(self) -> None:
+    def _stage(self, stage: dict[str, Any], path: KeyPath) -> None:
+        """What a stage trains and validates."""
         names = list(self.data["initialize"]["pipelines"])
         if len(names) > 2:
-            raise Incomplete(PIPELINES, f"there are no stages, and which of {listed(names)} to train has to be said")
-        stage: dict[str, Any] = {"mode": "interleave", "training_pipelines": names[:1]}
+            raise Incomplete(path if stage else PIPELINES, f"which of {listed(names)} a stage trains has to be said")
+        stage.update({"mode": "interleave", "training_pipelines": names[:1]})
         if names[1:]:
-            stage["validation_pipelines"] = names[1:]
-        self.data.setdefault("train", {})["stages"] = [stage]
-        self.note(STAGES)
+            stage.setdefault("validation_pipelines", names[1:])
+        self.note(path)
 
 
 def complete(spec: Spec) -> tuple[Spec, list[Fault]]:

@@ -228,7 +228,6 @@ STAGE = Shape(
         "stop_condition": thing("a stop_condition", "stop_condition"),
         "eval_steps": Either(STEPS, of_map=MapOf(STEPS)),
     },
-    needs=("training_pipelines",),
     refused={"run_before_epoch": NOT_YET},
 )
 
@@ -271,7 +270,7 @@ TOP = Shape(
             },
             needs=("definitions",),
         ),
-        "train": Shape("train", {"stages": ListOf(STAGE, 1)}),
+        "train": Shape("train", {"stages": ListOf(STAGE, 1), "epochs": COUNT}),
         "source": SOURCE,
         **OPTIONS,
         **LATER,

@@ -20,7 +20,7 @@ from torcheer.training.spec.description import Definition
 from torcheer.training.spec.graphs import order_of
 from torcheer.training.spec.sense import models_of
 from torcheer.training.spec.slots import Code, arguments, short_name
-from torcheer.training.spec.static import size_of
+from torcheer.training.spec.static import known_of
 
 if TYPE_CHECKING:
     from torcheer.training.spec.building import Builder
@@ -32,19 +32,29 @@ def dataset(builder: Builder, one: Definition) -> Any:
         raise builder.spec.problem(
             one.path, f"this makes {article(found)}, and a dataset has samples by number, or iterates"
         )
-    size, before = size_of(found), builder.kept("datasets", one)
-    if before is not None and size is not None and size != before:
-        message = (
-            f"the dataset {one.name!r} has {size} samples, and had {before} when this session began: bring the old "
-        )
-        raise builder.spec.problem(one.path, message + "one back, or begin a new session in another directory")
-    builder.keep("datasets", one.name, size)
+    _notice_change(builder, one, found)
     names = one.spec.get("preprocessors")
     if not names:
         return found
     if isinstance(names, dict):
         return preprocessed(found, {key: builder.get("preprocessors", name) for key, name in names.items() if name})
     return preprocessed(found, [builder.get("preprocessors", name) if name else None for name in names])
+
+
+def _notice_change(builder: Builder, one: Definition, found: Any) -> None:
+    """Refuse a dataset that is not the one the session began with."""
+    now, before = known_of(found), builder.kept("datasets", one)
+    builder.keep("datasets", one.name, now)
+    if before is None:
+        return
+    name, back = f"the dataset {one.name!r}", "bring the old one back, or begin a new session in another directory"
+    size, samples = before["size"], before["samples"]
+    if None not in (size, now["size"]) and size != now["size"]:
+        message = f"{name} has {now['size']} samples, and had {size} when this session began: {back}"
+        raise builder.spec.problem(one.path, message)
+    if samples and now["samples"] and (others := [key for key in samples if samples[key] != now["samples"].get(key)]):
+        message = f"sample {others[0]} of {name} is not what it was when this session began: {back}"
+        raise builder.spec.problem(one.path, message)
 
 
 def _dataset(builder: Builder, one: Definition) -> Any:

@@ -1,0 +1,94 @@
+"""The real torchmetrics as the metrics of a session: the same numbers, reset with each epoch, and resumed."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from torcheer.errors import BadArgument
+from torcheer.training import EpochsCompleted, Loader, Session, Stage
+from torcheer.training.events import EpochDone, StepDone
+
+pytestmark = [
+    pytest.mark.usefixtures("one_thread"),
+    pytest.mark.skipif(importlib.util.find_spec("torchmetrics") is None, reason="torchmetrics is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def torchmetrics() -> Any:
+    """torchmetrics imports torchvision, where it is installed, and that needs its compiled half."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+    with suppress(ImportError):
+        import zoo_torchvision
+
+        zoo_torchvision.load()
+    import torchmetrics
+
+    return torchmetrics
+
+
+def data(count: int = 50) -> TensorDataset:
+    draw = torch.Generator().manual_seed(0)
+    return TensorDataset(
+        torch.rand(count, 4, generator=draw), torch.randint(0, 3, (count,), generator=draw)
+    )  # batches of 8: the last has 2
+
+
+def session(metrics: dict[str, Any], directory: Path | None = None, epochs: int = 2) -> Session:
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    return Session(
+        models={"m": model},
+        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
+        loaders={"train": Loader(data(), 8), "val": Loader(data(), 8, shuffle=False)},
+        losses={"loss": nn.CrossEntropyLoss()},
+        metrics=metrics,
+        stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
+        directory=directory,
+    )
+
+
+def test_the_value_is_that_of_the_metric_over_the_whole_epoch(torchmetrics: Any) -> None:
+    metrics = {
+        "acc": torchmetrics.Accuracy(task="multiclass", num_classes=3),
+        "f1": torchmetrics.F1Score(task="multiclass", num_classes=3, average="macro"),
+    }
+    one = session(metrics)
+    rows = [event.values for event in one.run() if isinstance(event, EpochDone)]
+    x, y = data().tensors
+    for name, metric in metrics.items():
+        with torch.no_grad():
+            expected = float(metric(one.models["m"](x), y))
+        assert rows[-1][f"val {name}"] == pytest.approx(expected, abs=1e-6)
+    assert len({row["acc"] for row in rows}) == 2  # reset, and trained on
+
+
+def test_a_killed_epoch_goes_on_with_its_counts(torchmetrics: Any, tmp_path: Path) -> None:
+    def metrics() -> dict[str, Any]:
+        return {"acc": torchmetrics.Accuracy(task="multiclass", num_classes=3)}
+
+    whole = [event.values for event in session(metrics()).run() if isinstance(event, EpochDone)]
+    first = session(metrics(), tmp_path / "run")
+    for event in first.run():
+        if isinstance(event, StepDone) and event.step == 10:  # in the second epoch
+            first.asked_to_stop = "a test"
+    again = session(metrics(), tmp_path / "run")
+    rest = [event.values for event in again.run() if isinstance(event, EpochDone)]
+    assert rest == whole[1:]
+
+
+def test_a_collection_is_refused_and_says_what_to_do(torchmetrics: Any) -> None:
+    both = torchmetrics.MetricCollection([torchmetrics.Accuracy(task="multiclass", num_classes=3)])
+    with pytest.raises(
+        BadArgument, match=r"MetricCollection gives several values .* one: give each of its metrics a name"
+    ):
+        list(session({"all": both}).run())
