@@ -1,0 +1,131 @@
+"""Modules' values by hooks: as a capture gives them, or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torcheer as tl
+from torcheer.extraction import values as taking
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every capture that is made from here on."""
+    made: list[Any] = []
+    real = taking.log_forward_pass
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(taking, "log_forward_pass", counted)
+    return made
+
+
+def extracted(model: nn.Module, layers: list[str], to: Path, data: Tensor | None = None) -> dict[str, Any]:
+    data = torch.rand(24, 4, generator=torch.Generator().manual_seed(0)) if data is None else data
+    found = tl.extract(model, data, layers=layers, to=to, batch_size=4, progress=False)
+    return {name: np.stack(list(found[name])) for name in layers}
+
+
+def by_hand(model: nn.Module, layer: str, data: Tensor) -> Any:
+    with torch.no_grad():
+        return tl.log_forward_pass(model.eval(), data)[layer].tensor_contents.numpy()
+
+
+DATA = torch.rand(24, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_modules_are_captured_once_and_then_hooked(tmp_path: Path, captures: list[Any]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    found = extracted(model, ["0", "2"], tmp_path / "a")
+    assert len(captures) == 1
+    assert all(np.allclose(found[name], by_hand(model, name, DATA)) for name in ("0", "2"))
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_an_operation_is_captured_each_time(tmp_path: Path, captures: list[Any]) -> None:
+    extracted(nn.Sequential(nn.Linear(4, 8), nn.ReLU()), ["relu_1"], tmp_path / "a")
+    assert len(captures) == 6
+
+
+@pytest.mark.parametrize("write", [nn.ReLU(inplace=True), nn.Dropout(inplace=True), nn.Hardtanh(inplace=True)])
+def test_a_value_that_is_written_over_later_is_what_it_was(tmp_path: Path, captures: list[Any], write: Any) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), write, nn.Linear(8, 3))
+    found = extracted(model, ["0", "2"], tmp_path / "a")
+    assert np.allclose(found["0"], nn.functional.linear(DATA, model[0].weight, model[0].bias).detach().numpy())
+    assert len(captures) <= 2
+
+
+class Twice(nn.Module):
+    """Calls its layer twice for some batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.end = nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer(x)
+        return self.end(self.layer(x) if x.shape[0] and float(x.sum()) > 0 else x)  # type: ignore[no-any-return]
+
+
+def test_a_module_that_is_called_twice_now_and_then_is_left_to_the_capture(tmp_path: Path, captures: list[Any]) -> None:
+    torch.manual_seed(1)
+    model, data = Twice(), torch.cat([-DATA, DATA])
+    found = extracted(model, ["end"], tmp_path / "a", data)
+    model.eval()
+    with torch.no_grad():
+        expected = torch.cat([model(part) for part in data.split(4)]).numpy()
+    assert np.allclose(found["end"], expected)
+    with pytest.raises(tl.errors.TorcheerError, match="layer:1"):  # which of the two?
+        extracted(model, ["layer"], tmp_path / "b", data)
+
+
+def test_the_rest_of_a_model_is_not_run(tmp_path: Path) -> None:
+    class Counting(nn.Module):
+        ran = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            Counting.ran += 1
+            return x
+
+    extracted(nn.Sequential(nn.Linear(4, 8), Counting()), ["0"], tmp_path / "a")
+    assert Counting.ran <= 2  # the capture that finds everything, the hooks that find the last layer
+
+
+def test_a_fused_encoder_gives_what_it_gave_without_hooks(tmp_path: Path) -> None:
+    """Hooks close its fast path; where that changes a bit, captures are used."""
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2)
+    data = torch.rand(12, 5, 4, generator=torch.Generator().manual_seed(0))
+    found = extracted(encoder, ["layers.1"], tmp_path / "a", data)
+    encoder.eval()
+    with torch.no_grad():
+        expected = torch.cat([encoder(part) for part in data.split(4)]).numpy()
+    assert np.array_equal(found["layers.1"], expected)
+
+
+def test_an_error_of_the_model_leaves_no_hooks(tmp_path: Path) -> None:
+    class Failing(nn.Module):
+        count = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            Failing.count += 1
+            if Failing.count == 4:
+                raise RuntimeError("enough of this")
+            return x
+
+    model = nn.Sequential(Failing(), nn.Linear(4, 2))
+    with pytest.raises(RuntimeError, match="enough of this"):
+        extracted(model, ["1"], tmp_path / "a")
+    assert not any(module._forward_hooks for module in model.modules())
