@@ -13,8 +13,9 @@ import pytest
 from training_cases import CASES, Nursery, results, run
 
 from torcheer.errors import CannotWrite, TorcheerError
-from torcheer.training.checkpoint_files import MANIFEST, MODEL, OPTIM, STATE, read_checkpoint
+from torcheer.training.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
 from torcheer.training.checkpoints import Keeper
+from torcheer.training.manifests import MANIFEST
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("one_thread")]
 KILLS, KILLS_WHILE_SAVING, FLIPS = 20, 50, 10_000

@@ -20,8 +20,9 @@ import torch
 from training_cases import session
 
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
-from torcheer.training.checkpoint_files import MANIFEST, MODEL, OPTIM, STATE, read_checkpoint
+from torcheer.training.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
 from torcheer.training.checkpoints import Keeper
+from torcheer.training.manifests import MANIFEST
 from torcheer.training.run_directory import begin_run, locked, read_run
 from torcheer.training.states import pack
 from torcheer.training.tables import EpochTables, StepTable

@@ -1,24 +1,22 @@
-"""The files of a checkpoint: tensors, strict JSON, and a manifest that says what the others are."""
+"""The files of a checkpoint: tensors and strict JSON; the manifest says what they are."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torcheer.archive.folder import sync_folder
 from torcheer.archive.frames import strict_json
-from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.errors import ArchiveDamaged
+from torcheer.training.manifests import read_manifest, write_manifest
 from torcheer.training.states import pack, unpack
 from torcheer.training.tensor_files import Summed, read_tensors, write_tensors
 
-FORMAT, VERSION = "torcheer checkpoint", 1
-MODEL, OPTIM, STATE, MANIFEST = "model.safetensors", "optim.safetensors", "state.json", "MANIFEST.json"
-_CHECK = b',"crc32":'  # the last key of a manifest: of the bytes before it
+MODEL, OPTIM, STATE = "model.safetensors", "optim.safetensors", "state.json"
 
 
 def write_checkpoint(folder: Path, state: dict[str, Any]) -> None:
@@ -33,12 +31,7 @@ def write_checkpoint(folder: Path, state: dict[str, Any]) -> None:
             write_tensors(summed, content) if isinstance(content, dict) else summed.write(content)
             os.fsync(file.fileno())
         files[name] = {"bytes": summed.bytes, "crc32": summed.crc32}
-    about = {"format": FORMAT, "version": VERSION, "place": state["place"], "row": _row(state), "files": files}
-    manifest = json.dumps(about, separators=(",", ":"), allow_nan=False)[:-1].encode()
-    with open(folder / MANIFEST, "wb") as file:
-        file.write(manifest + _CHECK + b"%d}" % zlib.crc32(manifest))
-        file.flush()
-        os.fsync(file.fileno())
+    write_manifest(folder, {"place": state["place"], "row": _row(state), "files": files})
     sync_folder(folder)
 
 
@@ -49,23 +42,6 @@ def _row(state: dict[str, Any]) -> dict[str, float]:
         if row["epoch"] == place["epoch"] and not place["round"]:
             return {key: value for key, value in row.items() if key != "epoch" and math.isfinite(value)}
     return {}
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
-    file = path / MANIFEST
-    if not file.is_file():
-        raise ArchiveDamaged(f"there is no {MANIFEST}")
-    text = file.read_bytes()
-    found = strict_json(text, str(file))
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise ArchiveDamaged(f"{file} is not one of ours")
-    if found.get("version") != VERSION:
-        raise BadArgument(f"it is of version {found.get('version')!r}, and this torcheer reads {VERSION}: update it")
-    body = text.rpartition(_CHECK)[0]
-    if text != body + _CHECK + b"%d}" % zlib.crc32(body):
-        raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
-    return found
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.archive.folder import sync_folder
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.training.checkpoint_files import read_checkpoint, read_manifest, write_checkpoint
+from torcheer.training.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.events import StepDone
+from torcheer.training.manifests import read_manifest
 from torcheer.training.run_directory import begin_run, locked, telling
 from torcheer.training.stopping import better
 from torcheer.training.tables import EpochTables, StepTable

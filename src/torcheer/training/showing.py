@@ -8,7 +8,6 @@ import json
 import math
 import struct
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ from torcheer.archive.frames import strict_json
 from torcheer.archive.listing import printable
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.history.sizes import align, human_bytes, plural
+from torcheer.training.manifests import verified
 
 ROWS = 5  # of the table, the last ones
-CHUNK = 1 << 20
-_CHECK = b',"crc32":'  # the last key of a manifest: of the bytes before it
 
 
 def described(directory: Path, told: Callable[[int], None] = lambda _: None) -> list[str]:
@@ -191,32 +189,6 @@ def _checkpoints(directory: Path, told: Callable[[int], None]) -> Iterator[tuple
             yield path.name, {**verified(path, told), "path": path}
         except (TorcheerError, OSError, KeyError) as error:
             yield path.name, f"damaged: {error}"
-
-
-def verified(path: Path, told: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
-    """A checkpoint's manifest, every file compared with it."""
-    manifest = read_json(path / "MANIFEST.json")
-    if manifest is None:
-        raise ArchiveDamaged("there is no MANIFEST.json")
-    text = (path / "MANIFEST.json").read_bytes()
-    body = text.rpartition(_CHECK)[0]
-    if text != body + _CHECK + b"%d}" % zlib.crc32(body):
-        raise ArchiveDamaged("MANIFEST.json is not what was written: its checksum differs")
-    for name, expected in manifest["files"].items():
-        size, crc32 = _summed(path / name, told)
-        if (size, crc32) != (expected["bytes"], expected["crc32"]):
-            what = f"has {size} bytes, and {expected['bytes']} were written" if size != expected["bytes"] else "differs"
-            raise ArchiveDamaged(f"{name} {what}")
-    return manifest
-
-
-def _summed(path: Path, told: Callable[[int], None]) -> tuple[int, int]:
-    size, crc32 = 0, 0
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            size, crc32 = size + len(chunk), zlib.crc32(chunk, crc32)
-            told(len(chunk))
-    return size, crc32
 
 
 def _listed(manifests: Mapping[str, dict[str, Any] | str]) -> list[str]:
