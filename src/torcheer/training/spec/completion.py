@@ -106,7 +106,10 @@ class Completion:
         epochs = self.data["train"].pop("epochs", None)
         open_ended = [number for number, stage in enumerate(stages) if "stop_condition" not in stage]
         if epochs is not None and not open_ended:
-            message = "every stage has a stop_condition of its own, so that there is nothing left for epochs to say"
+            message = (
+                "every stage has a stop_condition of its own, so that there is nothing left for epochs to say; change "
+                "train.stages.0.stop_condition"
+            )
             raise Incomplete(("train", "epochs"), message)
         for number in open_ended:
             stages[number]["stop_condition"] = {"class": STOP, "kwargs": {"num_epochs": epochs or EPOCHS}}
