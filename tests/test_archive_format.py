@@ -202,3 +202,12 @@ def test_a_reader_that_shares_no_code_notices_a_missing_segment(tmp_path: Path, 
         (path / f"{lost:06}.{suffix}").unlink()
     with pytest.raises(ValueError, match="a segment is missing"):
         list(read_archive.read(str(path)))
+
+
+def test_an_empty_data_file_is_told_and_not_stumbled_over(tmp_path: Path) -> None:
+    path = written(tmp_path / "a")
+    (path / "000000.data").write_bytes(b"")
+    with pytest.raises(ArchiveDamaged, match="has 0 bytes, and values lie outside of the file"):
+        Archive(path)
+    found = examine(path)
+    assert not found.entries and len(found.lost) == 15

@@ -83,6 +83,8 @@ class Archive:
 
     def _map(self, number: int) -> memoryview:
         with open(segment_files(self.path, number)[1], "rb") as file:
+            if not os.fstat(file.fileno()).st_size:  # nothing that could be mapped
+                return memoryview(bytearray())
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
     def find(self, layer: str, variable: str = "value", step: int | None = None, item: int = -1) -> Entry:
