@@ -42,7 +42,7 @@ check: setup $(node_modules) ## formatting, lint, types, import map, the bundled
 web: setup $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs
 
-bench: bench-capture bench-drawing bench-autograd bench-archive bench-training ## every benchmark
+bench: bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch ## every benchmark
 
 bench-capture: setup ## what capture costs; with the peers beside it after `make setup-peers`
 	@$(bench_python) benchmarks/capture.py
@@ -59,6 +59,9 @@ bench-archive: setup ## what values on disk cost, beside plain files; what extra
 
 bench-training: setup ## what a training step costs, beside a hand-written loop; with the peers after `make setup-peers`
 	@$(bench_python) benchmarks/training.py
+
+bench-watch: setup ## what watching costs the process that trains, beside W&B and TensorBoard after `make setup-peers`
+	@$(bench_python) benchmarks/watch.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
@@ -85,4 +88,4 @@ $(node_modules): web/package-lock.json | setup
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training setup-peers zoo zoo-autograd clean
+.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch setup-peers zoo zoo-autograd clean

@@ -27,7 +27,7 @@ ROOMS = {
     "encoding": {"numpy"},
     "config": {"(computed)"},  # it imports what a config names, if it may
     "extraction": {"numpy", "torch", "capture", "history", "archive", "config"},
-    "inspector": {"numpy", "torch", "archive"},
+    "inspector": {"numpy", "torch", "archive", "history"},
     "training": {"numpy", "torch", "capture", "history", "inspector", "archive", "config"},
     "studio": {"numpy", "torch", "history", "drawing", "archive", "inspector"},
     "cli": {"api", "(computed)"},  # it looks its commands up in a table
@@ -42,6 +42,7 @@ LATE = {
     "encoding": {"isal", "ml_dtypes"},
     "config": {"yaml"},
     "extraction": {"cloudpickle", "rich", "safetensors"},
+    "inspector": {"PIL", "av", "cloudpickle"},
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
 }
 # The map's only exception: one-line late imports of other rooms.

@@ -16,6 +16,7 @@ _HOMES = {
     "ModelHistory": "torcheer.history",
     "load": "torcheer.archive",
     "extract": "torcheer.api",
+    "watch": "torcheer.api",
 }
 
 __all__ = [*_HOMES, "__version__"]
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         log_forward_pass,
         recording,
         validate,
+        watch,
     )
 
 

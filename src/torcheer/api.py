@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from torcheer.drawing import Drawing, Style
     from torcheer.extraction.reading import Extraction
     from torcheer.extraction.run import Estimate
+    from torcheer.inspector.watching import Watch
 
 __all__ = [
     "ModelHistory",
@@ -35,6 +36,7 @@ __all__ = [
     "log_forward_pass",
     "recording",
     "validate",
+    "watch",
 ]
 
 
@@ -152,6 +154,25 @@ def extract(
 
     given: dict[str, Any] = {"batch_size": batch_size, "device": device, "transform": transform, "workers": workers}
     return _extract(model, data, layers=layers, to=to, dry_run=dry_run, **given, **options)
+
+
+def watch(
+    model: torch.nn.Module,
+    layers: Any = None,
+    *,
+    what: Any = ("output", "grad", "weight", "update"),
+    every: Any = 20,
+    to: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Watch:
+    """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
+
+    Also takes `optimizer`, `rules`, `video`, `callback`, `keep`, `stop_on`, `on_alert`, `step_of`, `tell` and
+    `transport`: see `torcheer.inspector.watch`.
+    """
+    from torcheer.inspector.watching import watch as _watch  # capturing should not wait for it
+
+    return _watch(model, layers, what=what, every=every, to=to, **options)
 
 
 def __getattr__(name: str) -> Any:  # looked up when asked for: capturing should not wait for it

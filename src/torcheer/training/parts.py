@@ -153,4 +153,5 @@ class Options:
     steps_csv: int = 0  # write a row to steps.csv every so many steps
     profile: Mapping[str, Any] | None = None
     writers: Sequence[str] = ()  # "tensorboard", "wandb"
+    watch: Mapping[str, Any] | None = None  # {"every": 20, "stop_on": ["nan_inf"]}: look at the models from outside
     capture: Mapping[str, Any] | None = None  # {"layers": [...], "every": 100}: keep values of layers in captures/

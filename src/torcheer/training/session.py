@@ -371,6 +371,10 @@ def attended(session: Session, events: Iterator[Event]) -> Iterator[Event]:
     from torcheer.training.profiling import profiled
     from torcheer.training.writers import noting
 
+    if session.options.watch is not None:
+        from torcheer.training.watching import watched
+
+        events = watched(session, events)
     return noting(session, profiled(session, captured(session, events)))
 
 

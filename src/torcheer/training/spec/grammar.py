@@ -276,6 +276,5 @@ TOP = Shape(
         **LATER,
     },
     needs=("session_dir", "initialize"),
-    refused={"watch": "watching a session is not part of this version of torcheer yet"},
 )
 REFUSED_GROUPS = {"callbacks": NOT_YET}

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
-from torcheer.training.spec.kinds import Either, Kind, ListOf, Shape, Value
-from torcheer.training.spec.values import COUNT, DEVICE, FLAG, NUMBERING, SEED, SHARE, TEXT, is_number, is_whole, one_of
+from torcheer.training.spec.kinds import Either, Kind, ListOf, MapOf, Ref, Shape, Value
+from torcheer.training.spec.values import (
+    ANYTHING,
+    COUNT,
+    DEVICE,
+    FLAG,
+    NUMBER,
+    NUMBERING,
+    SEED,
+    SHARE,
+    TEXT,
+    is_number,
+    is_whole,
+    one_of,
+)
 
 CAPTURE = Shape("capture", {"layers": Either(one_of("all"), of_list=ListOf(TEXT, 1)), "every": COUNT})
 ROUNDS = ("wait", "warmup", "active", "repeat", "skip_first")
 SWITCHES = ("record_shapes", "profile_memory", "with_stack")
 PROFILE = Shape("profile", dict.fromkeys(ROUNDS, NUMBERING) | dict.fromkeys(SWITCHES, FLAG))
+_TEXTS = Either(TEXT, of_list=ListOf(TEXT, 1))
+WATCH = Shape(
+    "watch",
+    {
+        "models": ListOf(Ref("models"), 1, is_set=True),
+        "layers": _TEXTS,
+        "what": _TEXTS,
+        "every": Either(COUNT, of_map=MapOf(NUMBER)),
+        "rules": Either(
+            Value("'default', null, a list of rules or a mapping", lambda value: value in (None, "default")),
+            of_list=ListOf(TEXT),
+            of_map=MapOf(ANYTHING),
+        ),
+        "video": Either(
+            Value("true, false or a pattern", lambda value: isinstance(value, bool | str)),
+            of_list=ListOf(TEXT, 1),
+            of_map=MapOf(ANYTHING),
+        ),
+        "keep": _TEXTS,
+        "stop_on": _TEXTS,
+    },
+)
 OPTIONS: dict[str, Kind] = {
     "seed": SEED,
     "device": DEVICE,
@@ -27,5 +62,6 @@ OPTIONS: dict[str, Kind] = {
     "steps_csv": NUMBERING,
     "profile": Either(Value("a mapping, or null", lambda value: value is None), of_map=PROFILE),
     "capture": Either(Value("a mapping, or null", lambda value: value is None), of_map=CAPTURE),
+    "watch": Either(Value("a mapping, or null", lambda value: value is None), of_map=WATCH),
     "writers": ListOf(one_of("tensorboard", "wandb"), is_set=True),
 }

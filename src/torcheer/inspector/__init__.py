@@ -1,0 +1,69 @@
+"""Tensors of a running model, looked at in another process.
+
+from torcheer.inspector import ParallelHandler, DataRecorder
+
+The child imports this package too and does without torch: each name is loaded when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torcheer.inspector.discovery import ModelExplorer, discover, find_layers, load_layers, save_layers
+    from torcheer.inspector.handler import ParallelHandler, ParrallelHandler
+    from torcheer.inspector.reading import open_watch
+    from torcheer.inspector.recorder import DataRecorder
+    from torcheer.inspector.records import Alert
+    from torcheer.inspector.watching import Every, Transport, Watch, watch
+    from torcheer.inspector.worker import ProcessInfoData
+
+__all__ = [
+    "Alert", "DataRecorder", "Every", "ModelExplorer", "ParallelHandler", "ParrallelHandler", "ProcessInfoData",
+    "Transport", "Watch", "discover", "find_layers", "load_layers", "open_watch", "save_layers", "watch",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
+    value = getattr(_home(name), name)
+    globals()[name] = value
+    return value
+
+
+def _home(name: str) -> Any:
+    """The module that a public name lives in."""
+    match name:
+        case "ParallelHandler" | "ParrallelHandler":
+            from torcheer.inspector import handler
+
+            return handler
+        case "ProcessInfoData":
+            from torcheer.inspector import worker
+
+            return worker
+        case "Every" | "Transport" | "Watch" | "watch":
+            from torcheer.inspector import watching
+
+            return watching
+        case "DataRecorder":
+            from torcheer.inspector import recorder
+
+            return recorder
+        case "open_watch":
+            from torcheer.inspector import reading
+
+            return reading
+        case "Alert":
+            from torcheer.inspector import records
+
+            return records
+        case _:
+            from torcheer.inspector import discovery
+
+            return discovery
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

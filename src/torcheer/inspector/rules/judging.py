@@ -1,0 +1,146 @@
+"""Judging by rules: each key has a memory of how long it is ill, and is told of once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torcheer.inspector.records import Alert, Sent, Summary
+from torcheer.inspector.rules.base import Board, Finding, Key, Rule, Verdict
+from torcheer.inspector.rules.settings import RULES
+
+_NAMED = 4  # further keys that an alert names
+_APART = 10  # steps with values between two alerts of one rule; what falls ill meanwhile is told together
+
+
+@dataclass(slots=True)
+class _Streak:
+    """How long a key is ill, or well again."""
+
+    ill: int = 0  # looks in a row
+    well: int = 0
+    since: int = 0
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A key that fell ill, before it is told."""
+
+    key: Key
+    finding: Finding
+    step: int
+    since: int
+
+    def __str__(self) -> str:
+        return f"{self.key[0]} ({self.key[1]})"
+
+
+class Rules:
+    """Looks at one value after the other, and says what is wrong: `judge` while they come, `close` at the end."""
+
+    def __init__(self, settings: dict[str, Any], report: Callable[[str], None] = lambda text: None) -> None:
+        self._rules = {name: RULES[name](given) for name, given in settings.items()}
+        self._report = report
+        self._asked: dict[str, list[Rule]] = {}  # by kind of value, those that want to see it
+        self._streaks: dict[tuple[str, Key], _Streak] = {}
+        self._board: Board | None = None
+        self._waiting: dict[str, list[_Case]] = {}
+        self._looks = 0  # steps that brought anything
+        self._told: dict[str, list[int]] = {}  # by rule, the looks at which it told
+
+    def judge(self, sent: Sent, summary: Summary) -> list[Alert]:
+        """Look at a value; what is told of its step may come with the first value of the next."""
+        step, alerts = sent.sample.step, []
+        if self._board is None or self._board.step != step:
+            alerts = self._end()
+            self._board = Board(step)
+            self._looks += 1
+        board = self._board
+        seen = board.describe(sent, summary)
+        sound = not (summary.nans or summary.infs or sent.finite is False)
+        if sound:
+            board.add(seen)
+        asked = [rule for rule in self._wanting(seen.variable) if sound or rule.severity == "error"]
+        self._ask(asked, step, lambda rule: rule.see(seen, sent, board))
+        return alerts + [alert for rule in asked if rule.severity == "error" for alert in self._tell(rule.name)]
+
+    def _wanting(self, variable: str) -> list[Rule]:
+        """The rules that are to see values of a kind."""
+        if variable not in self._asked:
+            self._asked[variable] = [rule for rule in self._rules.values() if rule.wants(variable)]
+        return self._asked[variable]
+
+    def idle(self) -> list[Alert]:
+        """What waits to be told; a step that stands still has brought most of what it will."""
+        return [alert for name in list(self._waiting) for alert in self._tell(name)]
+
+    def close(self) -> list[Alert]:
+        """Judge the last step, and tell everything: nothing more will come."""
+        alerts = self._end()
+        self._looks += _APART
+        return alerts + self.idle()
+
+    def _end(self) -> list[Alert]:
+        """Judge the step so far as a whole."""
+        board, self._board = self._board, None
+        if board is not None:
+            self._ask(list(self._rules.values()), board.step, lambda rule: rule.end(board))
+        return self.idle()
+
+    def _ask(self, rules: list[Rule], step: int, question: Callable[[Rule], Iterator[Verdict]]) -> None:
+        for rule in rules:
+            try:
+                verdicts = list(question(rule))
+            except Exception as error:  # a rule that is wrong must not cost the others their say
+                del self._rules[rule.name]
+                self._asked.clear()
+                self._report(f"the rule {rule.name} failed and is left out: {type(error).__name__}: {error}")
+                continue
+            for key, finding in verdicts:
+                self._note(rule, key, finding, step)
+
+    def _note(self, rule: Rule, key: Key, finding: Finding | None, step: int) -> None:
+        place = rule.name, key
+        if finding is None:
+            streak = self._streaks.get(place)
+            if streak is not None:
+                streak.ill, streak.well = 0, streak.well + 1
+                if not streak.told or streak.well >= rule.patience:
+                    del self._streaks[place]
+            return
+        streak = self._streaks.setdefault(place, _Streak())
+        if not streak.ill:
+            streak.since = step
+        streak.ill, streak.well = streak.ill + 1, 0
+        if not streak.told and streak.ill >= rule.patience:
+            streak.told = True
+            since = streak.since if finding.since is None else finding.since
+            self._waiting.setdefault(rule.name, []).append(_Case(key, finding, step, since))
+
+    def _tell(self, name: str) -> Iterator[Alert]:
+        """One alert for all keys that fell ill together, or while the rule had just spoken."""
+        told = self._told.setdefault(name, [])
+        if name not in self._waiting or (told and self._looks < told[-1] + _APART):
+            return
+        cases = sorted(self._waiting.pop(name), key=lambda case: (case.since, case.finding.order))
+        told.append(self._looks)
+        most = RULES[name].common["most"] if name not in self._rules else self._rules[name].settings["most"]
+        if len(told) <= most:
+            yield self._alert(name, cases, last=len(told) == most)
+
+    @staticmethod
+    def _alert(name: str, cases: list[_Case], *, last: bool) -> Alert:
+        first, *others = cases
+        values, what = dict(first.finding.values), first.finding.what
+        if others:
+            values["also"] = [str(case) for case in others]
+            named = ", ".join(values["also"][:_NAMED]) + (", …" if len(others) > _NAMED else "")
+            what += f"; so it is with {len(others):,} more: {named}"
+        if last:
+            what += " (this rule tells no more in this run)"
+        layer, variable = first.key
+        return Alert(
+            name, layer, variable, first.step, first.since, what, first.finding.advice, RULES[name].severity, values
+        )

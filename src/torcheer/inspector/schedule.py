@@ -1,0 +1,77 @@
+"""When to look: which steps of a run are watched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from torcheer.errors import BadArgument
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Watch every n-th step, or one whenever so many seconds have passed; from `start` on, before `end`.
+
+    With both, a step must satisfy both: `Every(steps=20, secs=5)` looks at multiples of 20, at most every 5 seconds.
+    """
+
+    steps: int = 1
+    secs: float = 0.0
+    start: int = 0  # the first step that may be watched
+    end: int | None = None  # the first that may not
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("steps", self.steps, 1), ("start", self.start, 0), ("end", self.end, 1)):
+            if value is None and name == "end":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise BadArgument(f"Every({name}={value!r}): a whole number from {least} on is needed")
+        if isinstance(self.secs, bool) or not isinstance(self.secs, int | float) or not 0 <= self.secs < math.inf:
+            raise BadArgument(f"Every(secs={self.secs!r}): a number of seconds is needed, 0 or more")
+        if self.end is not None and self.end <= self.start:
+            raise BadArgument(f"Every(start={self.start}, end={self.end}): no step lies between them")
+
+
+def schedule_of(every: Any) -> Schedule:
+    """What `every=` means."""
+    if isinstance(every, Every):
+        return Schedule(every)
+    if isinstance(every, Mapping):
+        return Schedule(_from_names(every))
+    if isinstance(every, bool) or not isinstance(every, int):
+        hint = f"; for seconds use Every(secs={every:g})" if isinstance(every, float) and every > 0 else ""
+        raise BadArgument(f"every={every!r}: a whole number of steps is needed, or Every(steps=…, secs=…){hint}")
+    if every < 1:
+        raise BadArgument(f"every={every}: 1 watches every step, 20 every 20th; to watch none, leave the watch out")
+    return Schedule(Every(steps=every))
+
+
+def _from_names(given: Mapping[str, Any]) -> Every:
+    known = [field.name for field in fields(Every)]
+    if strange := [name for name in given if name not in known]:
+        raise BadArgument(f"every={dict(given)!r}: no setting {strange[0]!r}; there are {', '.join(known)}")
+    return Every(**given)
+
+
+class Schedule:
+    """An `Every` over time."""
+
+    def __init__(self, every: Every) -> None:
+        self.every = every
+        self.next_step: float = every.start + -every.start % every.steps  # no step before this one needs to ask
+        self._last_secs = -math.inf
+
+    def due(self, step: int, now_secs: float) -> bool:
+        """Whether to watch a step; the steps are asked about in order."""
+        if step < self.next_step:
+            return False
+        self.next_step = step + self.every.steps - step % self.every.steps
+        if self.every.end is not None and step >= self.every.end:
+            self.next_step = math.inf
+            return False
+        if step % self.every.steps or now_secs - self._last_secs < self.every.secs:
+            return False
+        self._last_secs = now_secs
+        return True

@@ -1,0 +1,143 @@
+"""Which layers: patterns, modules and functions become modules and parameters with names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from torcheer.errors import BadArgument, NotAModel
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is watched of a model."""
+
+    modules: dict[str, nn.Module] = field(default_factory=dict)  # by name, in the model's order
+    parameters: dict[str, nn.Parameter] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()  # chosen modules inside compiled code, where no hook is called
+
+
+def choose(model: nn.Module, layers: Any = None) -> Chosen:
+    """The modules that `layers` means, with their parameters.
+
+    None is every module that computes: all that have no parts, and those that hold parameters themselves. A text is
+    a pattern over names ("features.*"), a function gets name and module and says yes or no; lists may mix them.
+    """
+    if not isinstance(model, nn.Module):
+        raise NotAModel(f"watch needs an nn.Module, got {type(model).__name__}")
+    named = modules_of(model)
+    if layers is None:
+        modules = {name: module for name, module in named.items() if _computes(module)}
+    else:
+        wanted = {id(module) for one in _each(layers) for module in _matching(one, named)}
+        modules = {name: module for name, module in named.items() if id(module) in wanted}
+    if not modules:
+        raise BadArgument(f"layers={layers!r} chooses no layer of {type(model).__name__}; layers=None chooses all")
+    parameters = _parameters(named, list(named.values())[:1] if layers is None else list(modules.values()))
+    compiled = _compiled_away(model)
+    hidden = tuple(name for name, module in modules.items() if id(module) in compiled)
+    seen = {name: module for name, module in modules.items() if id(module) not in compiled}
+    if layers is None and id(unwrapped(model)) in compiled and id(model) not in compiled:
+        seen = {next(iter(named)): model, **seen}  # what the whole returns can be had
+    return Chosen(seen, parameters, hidden)
+
+
+def modules_of(model: nn.Module) -> dict[str, nn.Module]:
+    """Every module under its name, each once; the model itself under that of its class, what wraps it left out."""
+    inner = unwrapped(model)
+    named = {type(inner).__name__: model}
+    for name, module in inner.named_modules():
+        if module is not inner:
+            named.setdefault(plain_name(name), module)  # of a compiled part and what it wraps, the part
+    return named
+
+
+def _compiled_away(model: nn.Module) -> set[int]:
+    """The modules that are called from compiled code only, by their ids."""
+    found: set[int] = set()
+    for module in model.modules():
+        if isinstance(wrapped := getattr(module, "_orig_mod", None), nn.Module):
+            found |= {id(part) for part in wrapped.modules()}
+        elif getattr(module, "_compiled_call_impl", None) is not None:
+            found |= {id(part) for part in module.modules()}
+        elif isinstance(module, torch.jit.ScriptModule):
+            found |= {id(part) for part in module.modules() if part is not module}
+    return found
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside DistributedDataParallel and `torch.compile`."""
+    while True:
+        if isinstance(model, _WRAPPERS):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def plain_name(name: str) -> str:
+    """A module's name without what `torch.compile` and checkpointing put in between."""
+    return re.sub(r"(^|\.)(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)(?=\.|$)", "", name).removeprefix(
+        "."
+    )
+
+
+def _computes(module: nn.Module) -> bool:
+    module = unwrapped(module)
+    if isinstance(module, _CONTAINERS):
+        return False
+    return not any(True for _ in module.children()) or any(p is not None for p in module._parameters.values())
+
+
+def _each(layers: Any) -> Iterable[Any]:
+    if isinstance(layers, list | tuple | set | frozenset):
+        return layers
+    if isinstance(layers, Mapping):
+        raise BadArgument("layers: a mapping has no meaning here; give patterns, modules or functions")
+    return (layers,)
+
+
+def _matching(one: Any, named: dict[str, nn.Module]) -> list[nn.Module]:
+    """The modules that one choice means."""
+    if isinstance(one, str):
+        found = [module for name, module in named.items() if fnmatchcase(name, one)]
+        if not found:
+            raise BadArgument(_nothing(one, list(named)))
+        return found
+    if isinstance(one, nn.Module):
+        inside = unwrapped(one)
+        found = [module for module in named.values() if unwrapped(module) is inside]
+        if not found:
+            raise BadArgument(f"layers: a {type(one).__name__} was given that is no part of this model")
+        return found
+    if callable(one):
+        return [module for name, module in named.items() if _says_yes(one, name, module)]
+    raise BadArgument(f"layers: {one!r} is no pattern, no module and no function of name and module")
+
+
+def _says_yes(choice: Callable[..., Any], name: str, module: nn.Module) -> bool:
+    return bool(choice(name, module))
+
+
+def _nothing(pattern: str, names: list[str]) -> str:
+    """What to say where a pattern matches no name."""
+    near = get_close_matches(pattern, names, 3, 0.4) or names[1:4] or names[:1]
+    return f"layers: nothing matches {pattern!r} among {len(names)} modules. Did you mean {', '.join(map(repr, near))}?"
+
+
+def _parameters(named: dict[str, nn.Module], owners: list[nn.Module]) -> dict[str, nn.Parameter]:
+    """The parameters of these modules and their parts, each once."""
+    root = unwrapped(next(iter(named.values())))
+    wanted = {id(parameter) for module in owners for parameter in module.parameters()}
+    return {plain_name(name): p for name, p in root.named_parameters() if id(p) in wanted}

@@ -1,0 +1,119 @@
+"""What a watch is asked for, understood before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from torch.optim import Optimizer
+
+from torcheer.errors import BadArgument
+from torcheer.inspector.callbacks import packed
+from torcheer.inspector.records import Alert
+from torcheer.inspector.rules import settle
+from torcheer.inspector.schedule import Schedule, schedule_of
+from torcheer.inspector.video import settle as settle_video
+
+WHAT = ("output", "grad", "weight", "weight_grad", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How values travel to the child."""
+
+    bytes: int = 64 << 20  # of shared memory
+    policy: str = "drop"  # what gives way when it is full: the new value; or "latest": the older one of the same key;
+    block_ms: float = 0.0  # or "block": the training waits for so long, then the new value gives way
+    drain_secs: float = 10.0  # how long closing waits for the child to finish
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of a watch."""
+
+    what: tuple[str, ...]
+    schedule: Schedule
+    to: Path | None
+    rules: dict[str, Any]
+    video: dict[str, Any]  # as `Videos` reads them
+    callback: bytes  # on its way to the child
+    keep: tuple[str, ...]
+    stop_on: tuple[str, ...]
+    transport: Transport
+    optimizer: Optimizer | None = None
+    on_alert: Callable[[Alert], Any] | None = None
+    step_of: Callable[[], int] | None = None
+    tell: Callable[[str], Any] | None = None
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """Patterns of the keys whose arrays are wanted themselves."""
+        return ("*",) if self.callback else (*self.keep, *_patterns(self.video.get("keys", ()), "video"))
+
+
+def understood(
+    *, what: Any, every: Any, to: Any, rules: Any, video: Any, callback: Any, keep: Any, stop_on: Any, transport: Any,
+    optimizer: Any, **functions: Any,
+) -> Settings:  # fmt: skip
+    """What the options of `watch` mean; what makes no sense is refused."""
+    found = Settings(
+        what=_known(what), schedule=schedule_of(every), to=None if to is None else Path(to).absolute(),
+        rules=settle(rules), video=settle_video(video), callback=packed(callback, None, as_torch=False),
+        keep=_patterns(keep, "keep"), stop_on=_texts(stop_on, "stop_on"), transport=_transport(transport),
+        optimizer=_optimizer(optimizer), **functions,
+    )  # fmt: skip
+    if found.video and found.to is None:
+        raise BadArgument("video: a folder is needed for it; give the watch one with to=")
+    _check_stop(found.stop_on, found.rules)
+    return found
+
+
+def _known(what: Any) -> tuple[str, ...]:
+    found = _texts(what, "what")
+    for one in found:
+        if one not in WHAT:
+            near = get_close_matches(one, WHAT, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else ""
+            raise BadArgument(f"what={one!r}: there are {', '.join(WHAT)}. {hint}".strip())
+    if not found:
+        raise BadArgument(f"what={what!r}: nothing to look at; there are {', '.join(WHAT)}")
+    return found
+
+
+def _texts(given: Any, name: str) -> tuple[str, ...]:
+    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
+    if strange := [one for one in found if not isinstance(one, str)]:
+        raise BadArgument(f"{name}={given!r}: text is needed, not {strange[0]!r}")
+    return found
+
+
+def _patterns(given: Any, name: str) -> tuple[str, ...]:
+    """Patterns of keys; one of a layer alone is for all that there is of it."""
+    return tuple(one if "/" in one else f"{one}/*" for one in _texts(given, name))
+
+
+def _transport(given: Any) -> Transport:
+    if given is None or isinstance(given, Transport):
+        return given or Transport()
+    known = [field.name for field in fields(Transport)]
+    if not isinstance(given, Mapping) or (strange := [name for name in given if name not in known]):
+        what = f"no setting {strange[0]!r}" if isinstance(given, Mapping) else f"{given!r} means nothing"
+        raise BadArgument(f"transport: {what}; use Transport({', '.join(f'{name}=…' for name in known)})")
+    return Transport(**given)
+
+
+def _optimizer(given: Any) -> Optimizer | None:
+    if given is not None and not isinstance(given, Optimizer):
+        raise BadArgument(f"optimizer: one of torch.optim is needed, got {type(given).__name__}")
+    return given
+
+
+def _check_stop(stop_on: tuple[str, ...], rules: Mapping[str, Any]) -> None:
+    for name in stop_on:
+        if name != "error" and name not in rules:
+            near = get_close_matches(name, ["error", *rules], 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise BadArgument(f"stop_on={name!r}: no such rule is on; there are error, {', '.join(rules)}.{hint}")

@@ -1,0 +1,295 @@
+"""`tl.watch`: look at a model while it trains, from another process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from torcheer.errors import BadArgument
+from torcheer.inspector.link import Account, Link
+from torcheer.inspector.probes import Probes
+from torcheer.inspector.records import Alert, Plan
+from torcheer.inspector.schedule import Every
+from torcheer.inspector.selection import Chosen, choose
+from torcheer.inspector.sending import Sender
+from torcheer.inspector.settings import Settings, Transport, understood
+from torcheer.inspector.tensors import rank_of
+
+__all__ = ["Every", "Transport", "Watch", "watch"]
+
+_MOST_WARNINGS = 10
+_LEAST_BYTES = 64 << 10  # of each tensor, however many there are
+
+
+def watch(
+    model: nn.Module,
+    layers: Any = None,
+    *,
+    what: str | Sequence[str] = ("output", "grad", "weight", "update"),
+    every: Any = 20,
+    to: str | os.PathLike[str] | None = None,
+    optimizer: Optimizer | None = None,
+    rules: Any = "default",
+    video: Any = None,
+    callback: Callable[..., Any] | None = None,
+    keep: str | Sequence[str] = (),
+    stop_on: str | Sequence[str] = (),
+    on_alert: Callable[[Alert], Any] | None = None,
+    step_of: Callable[[], int] | None = None,
+    tell: Callable[[str], Any] | None = None,
+    transport: Transport | Mapping[str, Any] | None = None,
+) -> Watch:
+    """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
+
+    with tl.watch(model, every=20, to="runs/first") as w:
+        for x, y in loader: …
+
+    `layers` are patterns over names, modules, functions, or None for all; `every` a number of steps or an `Every`.
+    Without `to` nothing is written, alerts come all the same. `keep` names the values that are written down whole
+    ("features.*/output"), `callback(layer, variable, step, array)` is called in the other process, `stop_on` names
+    rules (or "error" for all that are fatal) after which the `with` block ends before its next step. A loop that
+    numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
+    `on_alert(alert)` and `tell(text)`.
+    """
+    settings = understood(
+        what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
+        transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
+    )  # fmt: skip
+    return Watch(model, choose(model, layers), settings)
+
+
+class StopAsked(BaseException):
+    """Ends the `with` block of a watch, through whatever stands in between; not an error."""
+
+
+class Watch:
+    """A model that is being watched, until `close`; what was found so far."""
+
+    def __init__(self, model: nn.Module, chosen: Chosen, settings: Settings) -> None:
+        self.to = _folder(settings.to, chosen)
+        self.problems: list[str] = []  # what could not be watched, in words
+        self.should_stop = False
+        self._settings, self._inside, self._process = settings, False, os.getpid()
+        self._alerts: list[Alert] = []
+        self._link: Link | None = None
+        self._probes: Probes | None = None
+        if not self._has_a_part(chosen):
+            return
+        plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
+        way = settings.transport
+        self._link = Link(
+            plan, callbacks=settings.callback, ring_bytes=way.bytes, policy=way.policy, block_ms=way.block_ms
+        )
+        try:
+            self._begin(model, chosen, self._link)
+        except BaseException:
+            self._link.stop(0.0)
+            raise
+
+    def _begin(self, model: nn.Module, chosen: Chosen, link: Link) -> None:
+        """Put the probes on."""
+        settings, share = self._settings, link.ring.share_bytes
+        limit = fair_bytes(chosen, settings.what, share)
+        self._sender = Sender(link, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem)
+        self._probes = Probes(
+            model, chosen, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary,
+            optimizer=settings.optimizer, step_of=settings.step_of,
+        )  # fmt: skip
+        self._say_what_is_hidden(chosen)
+        self._probes.attach()
+
+    def _has_a_part(self, chosen: Chosen) -> bool:
+        """Of several processes with the same model one is enough; with a share of the weights each has its own."""
+        rank, count = rank_of()
+        if count > 1 and self._settings.stop_on:
+            raise BadArgument(
+                "stop_on: ending one of several processes would leave the others waiting for ever; "
+                "let them agree on `w.should_stop` (torch.distributed.all_reduce) and leave the loop together"
+            )
+        return rank == 0 or _is_sharded(chosen)
+
+    def _say_what_is_hidden(self, chosen: Chosen) -> None:
+        if chosen.hidden and {"output", "grad"} & set(self._settings.what):
+            some = ", ".join(chosen.hidden[:3]) + (", …" if len(chosen.hidden) > 3 else "")
+            self._problem(
+                f"{len(chosen.hidden)} layers ({some}) run inside compiled code, where no hook is called: their "
+                "outputs and gradients are not watched; weights, their gradients and updates are"
+            )
+
+    # -- for users ---------------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """The step that began last, from 0 on."""
+        return max(self._probes.step, 0) if self._probes is not None else 0
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether that step is one of those that are looked at."""
+        return self._probes is not None and self._probes.is_watching
+
+    @property
+    def message(self) -> str:
+        """What is to stand beside the values from now on: "epoch:3"."""
+        return self._sender.message if self._link is not None else ""
+
+    @message.setter
+    def message(self, text: str) -> None:
+        if self._link is not None:
+            self._sender.message = str(text)
+
+    def log(self, **metrics: Any) -> None:
+        """Send numbers of this step: `w.log(loss=loss)`. Tensors are not waited for."""
+        if self._link is not None and not self.closed:
+            for name, value in metrics.items():
+                self._sender.number(name, value, self.step)
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """What looked wrong so far."""
+        self._hear()
+        return list(self._alerts)
+
+    @property
+    def account(self) -> Account:
+        """What became of the values: offered, handled, dropped, lost."""
+        return self._link.account if self._link is not None else Account()
+
+    @property
+    def drops(self) -> dict[tuple[str, str], int]:
+        """How many values of each key found no room."""
+        return dict(self.account.dropped)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is watched any more."""
+        return self._probes is None or self._probes.closed
+
+    def close(self) -> None:
+        """Take the hooks off, let the child finish, say where the results are."""
+        if self._link is None or self._probes is None or self.closed or self._process != os.getpid():
+            return
+        self._probes.close()
+        if not self._probes.count:
+            self._problem(
+                "no step was seen: the model was never called"
+                + (" in training mode" if self._probes.only_training else "")
+                + ", or only from inside something compiled (then watch the compiled model)"
+            )
+        self._link.stop(self._settings.transport.drain_secs)
+        self._hear()
+        self._told(self._ending())
+
+    def __enter__(self) -> Watch:
+        self._inside = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        self._inside = False
+        self.close()
+        return isinstance(error, StopAsked) and error.args == (id(self),)
+
+    # -- what the child says -----------------------------------------------------------------------------------------
+
+    def _boundary(self) -> None:
+        with self._sender.guard("what the watching process says"):
+            self._hear()
+        if self.should_stop and self._inside:
+            raise StopAsked(id(self))
+
+    def _hear(self) -> None:
+        for said in self._link.heard() if self._link is not None else ():
+            match said.get("kind"):
+                case "alert":
+                    self._alert(said)
+                case "problem":
+                    self._problem(f"the watching process: {said.get('text')}")
+                case "quarantined":
+                    self._problem(
+                        f"{said.get('layer')} ({said.get('variable')}) is left out by {said.get('reader')}: "
+                        f"{said.get('error')}"
+                    )
+
+    def _alert(self, said: Mapping[str, Any]) -> None:
+        known = {field.name for field in fields(Alert)}
+        alert = Alert(**{name: value for name, value in said.items() if name in known})
+        self._alerts.append(alert)
+        asked = self._settings.stop_on
+        if alert.rule in asked or (alert.severity == "error" and "error" in asked):
+            self.should_stop = True
+        if self._settings.on_alert is None:
+            _say(f"torcheer: {alert}")
+            return
+        try:
+            self._settings.on_alert(alert)
+        except Exception as error:
+            self._problem(f"on_alert failed: {type(error).__name__}: {error}")
+
+    def _problem(self, text: str) -> None:
+        """Say once what cannot be watched."""
+        if text in self.problems:
+            return
+        self.problems.append(text)
+        if len(self.problems) > _MOST_WARNINGS:
+            return
+        if len(self.problems) == _MOST_WARNINGS:
+            text += " (what else there is stands in `problems` of the watch)"
+        if self._settings.tell is not None:
+            self._told(text)
+            return
+        try:
+            warnings.warn(f"torcheer.watch: {text}", RuntimeWarning, stacklevel=3)
+        except RuntimeWarning:  # where warnings are errors, this one still is none of the model's
+            _say(f"torcheer.watch: {text}")
+
+    def _told(self, text: str) -> None:
+        try:
+            (self._settings.tell or _say)(text)
+        except Exception as error:  # it may be called from anywhere in the model
+            _say(f"{text} (and tell failed: {type(error).__name__}: {error})")
+
+    def _ending(self) -> str:
+        account, steps = self.account, self._probes.count if self._probes is not None else 0
+        where = f", in {self.to}" if self.to is not None else ""
+        text = f"torcheer: {account.handled:,} values of {steps:,} steps{where}"
+        if account.lost or account.damaged:
+            text += f"; {account.lost + account.damaged:,} lost"
+        if account.dropped:
+            worst = sorted(account.dropped.items(), key=lambda item: -item[1])
+            some = ", ".join(f"{layer} ({variable}) {count:,}" for (layer, variable), count in worst[:5])
+            more = f", … {len(worst) - 5} more" if len(worst) > 5 else ""
+            text += f"; {sum(account.dropped.values()):,} dropped for want of room: {some}{more}"
+        return text
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr)
+    except (OSError, ValueError):  # nobody is there to read it
+        return
+
+
+def fair_bytes(chosen: Chosen, what: Sequence[str], share_bytes: int) -> int:
+    """How many bytes of each tensor are sent, so that all of a step find room together, the last like the first."""
+    of_modules = len({"output", "grad"} & set(what)) * len(chosen.modules)
+    of_parameters = len({"weight", "weight_grad", "update"} & set(what)) * len(chosen.parameters)
+    fair = share_bytes * 4 // max(of_modules + of_parameters, 1)
+    return min(max(fair, _LEAST_BYTES), share_bytes)
+
+
+def _folder(to: Path | None, chosen: Chosen) -> Path | None:
+    rank, count = rank_of()
+    return to / f"rank{rank}" if to is not None and count > 1 and _is_sharded(chosen) else to
+
+
+def _is_sharded(chosen: Chosen) -> bool:
+    return any(hasattr(parameter, "_local_tensor") for parameter in chosen.parameters.values())

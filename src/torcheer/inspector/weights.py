@@ -1,0 +1,166 @@
+"""What an optimizer does to the weights: each before, its gradient, and by how much it changed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from torcheer.inspector.sending import Sender
+from torcheer.inspector.tensors import local, rank_of
+
+_LOOKED_AT = 256  # numbers of a weight that tell whether it was written behind torch's back
+_ASKED = 4  # weights that are asked
+
+
+@dataclass(slots=True)
+class _Before:
+    """A weight as it was when a step began."""
+
+    step: int
+    value: Tensor | None  # what is sent of it, where its update is wanted
+    version: int
+
+
+class Weights:
+    """Looks at the parameters around the optimizer's step."""
+
+    def __init__(
+        self,
+        parameters: dict[str, nn.Parameter],
+        what: Collection[str],
+        sender: Sender,
+    ) -> None:
+        self._parameters, self._what, self._sender = parameters, what, sender
+        self._before: dict[int, _Before] = {}  # by the parameter's id
+        self._step, self._gradients_wanted = 0, False
+        self._by_torch = False  # whether an optimizer of torch's was seen to move the weights
+        self._owned: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._names = {id(parameter): name for name, parameter in parameters.items()}
+
+    def begin(self, step: int) -> None:
+        """A step begins that is watched."""
+        self._step, self._gradients_wanted = step, "weight_grad" in self._what
+        for name, parameter in self._parameters.items():
+            if isinstance(parameter, nn.parameter.UninitializedParameter):
+                continue
+            label = label_of(name, parameter)
+            if "weight" in self._what:
+                self._sender.send(parameter, label, "weight", step)
+            if "update" in self._what and parameter.requires_grad and id(parameter) not in self._before:
+                value = self._sender.kept(parameter, label, "update")
+                self._before[id(parameter)] = _Before(step, value, _version(parameter))
+
+    def stepping(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
+        """An optimizer is about to step."""
+        if self._gradients_wanted and self.concerns(optimizer) and not has_closure(arguments, keywords):
+            self._send_gradients(optimizer)
+
+    def stepped(self, optimizer: Optimizer) -> bool:
+        """An optimizer has stepped; whether it moved any of our weights."""
+        if not self.concerns(optimizer):
+            return False
+        self._by_torch = True
+        if self._gradients_wanted:
+            self._send_gradients(optimizer)  # of a closure
+        if self._before:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    self._send_update(parameter)
+        return True
+
+    def concerns(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer moves any of our weights."""
+        if optimizer in self._owned:
+            return True
+        groups = optimizer.param_groups
+        found = any(id(parameter) in self._names for group in groups for parameter in group["params"])
+        if found:  # where it does not, it may still be given some
+            self._owned.add(optimizer)
+        return found
+
+    def _send_gradients(self, optimizer: Optimizer) -> None:
+        self._gradients_wanted = False
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                self._send_gradient(parameter)
+
+    def _send_gradient(self, parameter: Tensor) -> None:
+        name = self._names.get(id(parameter))
+        if name is not None and parameter.grad is not None:
+            self._sender.send(parameter.grad, label_of(name, parameter), "weight_grad", self._step)
+
+    def _send_update(self, parameter: Tensor) -> None:
+        before = self._before.pop(id(parameter), None)
+        if before is None or before.value is None:
+            return
+        label = label_of(self._names[id(parameter)], parameter)
+        self._sender.send(parameter, label, "update", before.step, before.value)
+
+    def settle(self) -> None:
+        """Another step begins: send what changed without an optimizer of torch's."""
+        if not self.waiting or not self._changed():
+            return
+        for parameter in self._parameters.values():
+            if self._gradients_wanted:
+                self._send_gradient(parameter)
+            if id(parameter) in self._before:
+                self._send_update(parameter)
+        self._gradients_wanted = False
+
+    def _changed(self) -> bool:
+        """Whether any weight was written; by `.data` too, which leaves no trace but the numbers."""
+        waiting = [p for p in self._parameters.values() if id(p) in self._before]
+        if any(_version(parameter) != self._before[id(parameter)].version for parameter in waiting):
+            return True
+        return any(self._differs(parameter) for parameter in waiting[:_ASKED] if not local(parameter).is_cuda)
+
+    def _differs(self, parameter: nn.Parameter) -> bool:
+        kept = self._before[id(parameter)].value
+        if kept is None or kept.dim() == 0 or kept.shape != parameter.shape:
+            return False
+        with torch.no_grad():
+            return not torch.equal(_corner(parameter), _corner(kept))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `settle` should be asked before the next watched step: no optimizer will tell us."""
+        return bool(self._before) and not self._by_torch
+
+    @property
+    def unsent(self) -> bool:
+        """Whether there are updates that another optimizer may still make."""
+        return bool(self._before)
+
+    def rest(self) -> None:
+        """Keep no copies."""
+        self._before.clear()
+
+
+def has_closure(arguments: Any, keywords: Any) -> bool:
+    """Whether an optimizer's step will compute the gradients itself."""
+    return any(one is not None for one in arguments[1:]) or keywords.get("closure") is not None
+
+
+def label_of(name: str, parameter: Tensor) -> str:
+    """A parameter's name; of a shard also whose it is."""
+    return f"{name}@rank{rank_of()[0]}" if hasattr(parameter, "_local_tensor") else name
+
+
+def _version(parameter: Tensor) -> int:
+    try:
+        return parameter._version
+    except (RuntimeError, NotImplementedError):  # made in inference mode: nobody counts
+        return 0
+
+
+def _corner(tensor: Tensor) -> Tensor:
+    """A few of its numbers, without a copy."""
+    while tensor.dim() > 1:
+        tensor = tensor[0]
+    return tensor[:_LOOKED_AT]

@@ -1,0 +1,96 @@
+"""Watching while it trains: `tl.watch` on the session's models, from the options, in `<run>/watch/`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torcheer.config import nearest
+from torcheer.errors import BadArgument
+from torcheer.inspector.records import Alert as Seen
+from torcheer.inspector.watching import Watch, watch
+from torcheer.training.events import Alert, EpochDone, Event, StepDone
+
+if TYPE_CHECKING:
+    from torcheer.training.session import Session
+
+KNOWN = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on")
+
+
+def watched(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+    """The same events; on the way, the models that the options name are watched."""
+    assert session.options.watch is not None
+    watching = Watching(session, session.options.watch)
+    try:
+        for event in events:
+            watching.note(event)
+            yield event
+            yield from watching.news()
+    finally:
+        watching.close()
+    yield from watching.news()
+
+
+class Watching:
+    """A watch for each model; their alerts are the session's."""
+
+    def __init__(self, session: Session, settings: Mapping[str, Any]) -> None:
+        for key in settings:
+            if key not in KNOWN:
+                raise BadArgument(f"watch: there is no {key!r}; there are {', '.join(KNOWN)}.{nearest(key, KNOWN)}")
+        names = settings.get("models", list(session.models))
+        for name in names:
+            if name not in session.models:
+                there = ", ".join(session.models)
+                raise BadArgument(
+                    f"watch: there is no model {name!r}; there is {there}.{nearest(name, session.models)}"
+                )
+        self._session, self._names = session, list(names)
+        self._settings = {key: value for key, value in settings.items() if key != "models"}
+        self._watches: list[Watch] | None = None  # until the session stands where it goes on from
+        self._news: list[str] = []
+
+    def _open(self) -> list[Watch]:
+        folder = self._session.directory
+        several = len(self._names) > 1
+        return [
+            watch(
+                self._session.models[name],
+                to=None if folder is None else folder / "watch" / (name if several else ""),
+                step_of=lambda: self._session.place.step,
+                on_alert=self._alert,
+                tell=self._news.append,
+                **self._settings,
+            )
+            for name in self._names
+        ]
+
+    def note(self, event: Event) -> None:
+        """Send the losses of watched steps and the columns of epochs along."""
+        if self._watches is None:
+            self._watches = self._open()
+        if type(event) is StepDone:
+            for one in self._watches:
+                if one.is_watching:
+                    one.log(loss=event.loss)
+        elif type(event) is EpochDone:
+            for one in self._watches:
+                one.message = f"epoch:{event.epoch}"
+                one.log(**event.values)
+
+    def _alert(self, alert: Seen) -> None:
+        self._news.append(str(alert))
+        asked = self._settings.get("stop_on", ())
+        asked = (asked,) if isinstance(asked, str) else asked
+        if alert.rule in asked or (alert.severity == "error" and "error" in asked):
+            self._session.asked_to_stop = self._session.asked_to_stop or f"the watch asks for it: {alert}"
+
+    def news(self) -> Iterator[Alert]:
+        """What there is to tell."""
+        while self._news:
+            yield Alert(self._news.pop(0))
+
+    def close(self) -> None:
+        """Take the watches away, and let them finish."""
+        for one in self._watches or ():
+            one.close()

@@ -1,0 +1,245 @@
+"""Reading a watch: series, tables, and what a person sees; also of a log that is cut or still being written."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torcheer.errors import NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
+from torcheer.inspector.analysis import Analysis
+from torcheer.inspector.reading import open_watch
+from torcheer.inspector.records import Plan, Sent
+from torcheer.inspector.rules import settle
+from torcheer.inspector.statistics import BINS, PERCENTILES, summary_of
+from torcheer.records import Sample
+
+RANDOM = np.random.default_rng(0)
+ARRAYS = {step: RANDOM.standard_normal((4, 8)).astype(np.float32) * (step + 1) for step in range(0, 60, 20)}
+
+
+def write(folder: Path, *, seal: bool = True) -> Analysis:
+    """A log of three looks at two layers and a loss."""
+    reader = Analysis(Plan(to=str(folder), keep=("features.3/output",), rules=settle()), lambda what: None)
+    for step, array in ARRAYS.items():
+        for layer, variable in (("features.3", "output"), ("features.3", "grad"), ("head", "output")):
+            sample = Sample(step, layer, variable, array=array)
+            reader.take(Sent(sample, time_secs=100.0 + step, device="cuda:0", message="epoch:1", count=step))
+        reader.take(Sent(Sample(step, "loss", "metric", array=np.array(1.5 if step < 40 else np.nan))))
+    if seal:
+        reader.close()
+    return reader
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "w")
+    return tmp_path / "w"
+
+
+def test_a_series_has_an_array_for_each_statistic(folder: Path) -> None:
+    watched = open_watch(folder)
+    series = watched["features.3", "output"]
+    expected = [summary_of(array) for array in ARRAYS.values()]
+    for name in ("minimum", "maximum", "mean", "std", "norm", "count", "zeros", "nans", "infs", "stride"):
+        assert getattr(series, name).tolist() == [getattr(one, name) for one in expected], name
+    assert series.steps.tolist() == [0, 20, 40] and series.time_secs.tolist() == [100, 120, 140]
+    assert series.histogram.shape == (3, BINS) and series.histogram.tolist() == [
+        list(one.histogram) for one in expected
+    ]
+    assert (
+        series.percentiles.shape == (3, len(PERCENTILES)) and series.p50.tolist() == series.percentiles[:, 3].tolist()
+    )
+    assert len(series.edges) == BINS + 1 and len(series) == 3
+
+
+def test_kept_arrays_are_there_by_step(folder: Path) -> None:
+    values = open_watch(folder)["features.3", "output"].values
+    assert list(values) == [0, 20, 40] and len(values) == 3
+    assert all((values[step] == array).all() for step, array in ARRAYS.items())
+    with pytest.raises(UnknownLayer, match="nothing was kept of step 7; there is 0, 20, 40"):
+        values[7]
+    with pytest.raises(ValueUnavailable, match=r"was kept, only its statistics; watch with keep=\('head/output',\)"):
+        open_watch(folder)["head"].values  # noqa: B018
+
+
+def test_keys_and_steps(folder: Path) -> None:
+    watched = open_watch(folder)
+    assert watched.keys() == list(watched) == [
+        ("features.3", "output"), ("features.3", "grad"), ("head", "output"), ("loss", "metric"),
+    ]  # fmt: skip
+    assert watched.steps.tolist() == [0, 20, 40] and len(watched) == 4 and watched.sealed
+    assert ("head", "output") in watched and "head" in watched and "tail" not in watched
+    assert watched["loss"].histogram.sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("features.33", "no layer 'features.33' in .* Did you mean 'features.3'?"),
+        ("xyz", "no layer 'xyz' in .* It has 'features.3', 'head', 'loss'."),
+        ("features.3", "'features.3' has 'output', 'grad'; ask for one of them: watched\\['features.3', 'output'\\]"),
+        (("head", "grad"), "no 'grad' of 'head' in .*; there is output"),
+    ],
+)
+def test_unknown_keys_are_answered_with_near_ones(folder: Path, key: Any, text: str) -> None:
+    with pytest.raises(UnknownLayer, match=text):
+        open_watch(folder)[key]
+
+
+def test_an_unknown_statistic_is_answered_with_a_near_one(folder: Path) -> None:
+    with pytest.raises(AttributeError, match=r"a series has no 'maximun'\. Did you mean 'maximum'\?"):
+        open_watch(folder)["head"].maximun  # noqa: B018
+
+
+def test_alerts_are_those_that_were_told(folder: Path) -> None:
+    watched = open_watch(folder)
+    assert [(one.rule, one.layer, one.step, one.severity) for one in watched.alerts] == [
+        ("nan_inf", "loss", 40, "error")
+    ]
+    assert watched["loss"].alerts == watched.alerts and watched["head"].alerts == []
+
+
+def test_a_table_has_a_row_for_each_look(folder: Path) -> None:
+    watched = open_watch(folder)
+    table = watched.table()
+    assert {len(column) for column in table.values()} == {12}
+    assert table["step"] == [0] * 4 + [20] * 4 + [40] * 4 and table["layer"][:2] == ["features.3"] * 2
+    assert (table["shape"][0], table["type"][0], table["device"][0]) == ([4, 8], "float32", "cuda:0")
+    assert (table["message"][0], table["message"][3], table["device"][3]) == ("epoch:1", "", "cpu")
+    assert table["seen"][4] == 20 and table["finite"] == [True] * 11 + [False]
+
+
+def test_tables_go_to_pandas_and_arrow(folder: Path) -> None:
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    watched = open_watch(folder)
+    frame = watched.to_pandas()
+    assert isinstance(frame, pandas.DataFrame) and len(frame) == 12
+    assert frame[frame.layer == "head"]["norm"].tolist() == watched["head"].norm.tolist()
+    table = watched["head"].to_arrow()
+    assert table.num_rows == 3 and table["shape"].type == pyarrow.list_(pyarrow.int64())
+    assert table["step"].type == pyarrow.int64() and table["finite"].type == pyarrow.bool_()
+    assert watched.to_arrow().schema == table.schema
+
+
+def test_what_a_person_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    watched = open_watch("w")
+    assert repr(watched) == "<Watched w: steps 0 to 40, 4 keys, 1 alert, ended>"
+    norm = [f"{summary_of(ARRAYS[40]).norm:.4g}", f"{summary_of(ARRAYS[40]).std:.4g}"]
+    assert repr(watched["head"]).startswith("<Series head (output): 3 looks, steps 0 to 40; last mean ")
+    lines = str(watched).splitlines()
+    assert lines[0] == "Watched w: steps 0 to 40, 4 keys, 1 alert, ended"
+    assert lines[1].split() == ["layer", "variable", "looks", "mean", "std", "norm"]
+    assert lines[2].split()[:3] == ["features.3", "output", "3"] and lines[2].split()[-2:] == norm[::-1]
+    assert lines[5].split() == ["loss", "metric", "3", "–", "–", "–"]
+    assert len({line.index(word) for line, word in zip(lines[1:], ("variable", "output", "grad"))}) == 1
+    assert lines[-1].startswith("! nan_inf at step 40: loss (metric): it is NaN. Try: ")
+
+
+def test_a_watch_with_many_keys_prints_a_few_lines(tmp_path: Path) -> None:
+    reader = Analysis(Plan(to=str(tmp_path)), lambda what: None)
+    for number in range(100):
+        reader.take(Sent(Sample(0, f"layer{number}", "output", array=np.ones(3))))
+    reader.close()
+    assert len(str(open_watch(tmp_path)).splitlines()) == 15
+    assert str(open_watch(tmp_path)).splitlines()[-1] == "  … 88 more"
+
+
+def test_a_log_is_read_while_it_is_written(tmp_path: Path) -> None:
+    reader = write(tmp_path, seal=False)
+    before = open_watch(tmp_path)
+    assert before.steps.tolist() == [0, 20] and not before.sealed  # the newest step still waits
+    assert repr(before).endswith("4 keys, 1 alert, still open, or ended by a kill>")
+    reader.close()
+    assert open_watch(tmp_path).steps.tolist() == [0, 20, 40]
+    assert before["head"].mean.shape == (2,)
+
+
+def test_the_folder_of_a_training_run_leads_to_its_watch(folder: Path) -> None:
+    folder.rename(folder.parent / "watch")
+    assert open_watch(folder.parent).path == folder.parent / "watch"
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotAnArchive, match="holds nothing that was watched: there is no folder 'samples' in it"):
+        open_watch(tmp_path)
+
+
+# Damage
+
+
+def test_an_index_that_is_cut_anywhere_is_read_up_to_there(folder: Path, tmp_path: Path) -> None:
+    index = folder / "samples" / "000000.index"
+    whole, seen = index.read_bytes(), set()
+    for length in range(0, len(whole) + 1, 97):
+        index.write_bytes(whole[:length])
+        watched = open_watch(folder)
+        steps = watched.steps.tolist()
+        assert steps == [0, 20, 40][: len(steps)]
+        seen.add(len(steps))
+        for key in watched:
+            expected = 1.5 if key[0] == "loss" else summary_of(ARRAYS[0]).mean
+            assert watched[key].mean[0] == expected
+    assert seen == {0, 1, 2, 3}
+
+
+def test_data_that_are_cut_or_changed_cost_only_what_they_held(folder: Path, tmp_path: Path) -> None:
+    data = folder / "samples" / "000000.data"
+    whole = data.read_bytes()
+    for length in range(1, len(whole), 997):
+        data.write_bytes(whole[:length])
+        watched = open_watch(folder)
+        steps = watched.steps.tolist()
+        assert watched.problems and steps == [0, 20, 40][: len(steps)]
+        assert "lost: " in str(watched)
+    data.write_bytes(b"")
+    nothing = open_watch(folder)
+    assert nothing.steps.tolist() == [] and nothing.problems
+    data.write_bytes(whole[:70] + b"?" + whole[71:])  # among the statistics of the first step
+    watched = open_watch(folder)
+    assert watched.steps.tolist() == [20, 40] and watched.problems[0].startswith(
+        "step 0: its statistics cannot be read"
+    )
+
+
+def test_a_log_of_another_version_is_said_to_be_one(tmp_path: Path) -> None:
+    from torcheer.archive import Writer
+
+    with Writer(tmp_path / "samples") as writer:
+        arrays = {"statistics": np.zeros((1, 2)), "counts": np.zeros((1, 2), np.int64)}
+        writer.step([Sample(0, "(watch)", name, array=array) for name, array in arrays.items()], rows=[["a", "b"]])
+    watched = open_watch(tmp_path)
+    assert watched.problems == ["step 0: its statistics are of another version of torcheer"] and len(watched) == 0
+    assert "no steps" in repr(watched) and str(watched)
+
+
+def test_an_alert_that_is_half_written_is_left_out(folder: Path) -> None:
+    with open(folder / "alerts.jsonl", "a") as file:
+        file.write('{"rule": "dead_relu", "lay')
+    assert len(open_watch(folder).alerts) == 1
+
+
+def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(TorcheerError, match=r"pip install 'torcheer\[all\]'"):
+        open_watch(folder).to_pandas()
+
+
+def test_reading_needs_no_torch(folder: Path) -> None:
+    code = (
+        "import sys; from torcheer.inspector.reading import open_watch\n"
+        "print(len(str(open_watch(sys.argv[1]))) > 10, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
+
+
+def test_a_copy_of_the_folder_reads_the_same(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "copy")
+    assert open_watch(tmp_path / "copy")["head"].norm.tolist() == open_watch(folder)["head"].norm.tolist()

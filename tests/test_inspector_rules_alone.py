@@ -1,0 +1,430 @@
+"""Each rule on values made for it: settings, patience, recovery, what is told and how often."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torcheer.errors import BadArgument
+from torcheer.inspector.records import Alert, Sent, Summary
+from torcheer.inspector.rules import RULES, Rules, described, settle
+from torcheer.inspector.statistics import summarise
+from torcheer.records import Sample
+
+RANDOM = np.random.default_rng(0)
+
+
+def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Sent:
+    return Sent(Sample(step, layer, variable, array=np.asarray(array)), **extras)
+
+
+def judged(values: Iterable[Sent], rules: Any = "default") -> list[Alert]:
+    problems: list[str] = []
+    judge = Rules(settle(rules), problems.append)
+    alerts = [alert for one in values for alert in judge.judge(one, summarise(one))]
+    alerts += judge.close()
+    assert problems == []
+    return alerts
+
+
+def metric(name: str, numbers: Iterable[float]) -> Iterable[Sent]:
+    return (sent(step, name, "metric", float(number)) for step, number in enumerate(numbers))
+
+
+# Settings
+
+
+def test_rules_are_all_none_some_or_changed() -> None:
+    everything = settle("default")
+    assert everything == settle({}) == settle() and set(everything) == set(RULES)
+    assert settle(None) == settle(False) == {}
+    assert list(settle(["dead_relu", "nan_inf"])) == ["dead_relu", "nan_inf"]
+    assert settle("dead_relu") == {"dead_relu": everything["dead_relu"]}
+    changed = settle({"dead_relu": {"share": 0.9}, "unchanged": False, "saturation": True})
+    assert changed["dead_relu"] == {**everything["dead_relu"], "share": 0.9}
+    assert set(everything) - set(changed) == {"unchanged"}
+    assert json.loads(json.dumps(changed)) == changed
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        (["dead_rely"], "no rule named 'dead_rely'. Did you mean 'dead_relu'?"),
+        ({"xyz": True}, "no rule named 'xyz'. There are nan_inf, exploding_gradient"),
+        ({"dead_relu": {"shares": 1}}, "rule dead_relu has no setting 'shares'. Did you mean 'share'?"),
+        (
+            {"dead_relu": {"patience": 0}},
+            "rule dead_relu: patience=0 is not a whole number from 1 on; its default is 10",
+        ),
+        (
+            {"dead_relu": {"share": "much"}},
+            "rule dead_relu: share='much' is not a number from 0 on; its default is 0.6",
+        ),
+        ({"dead_relu": {"share": math.nan}}, "share=nan is not a number"),
+        ({"nan_inf": {"inf": 1}}, "rule nan_inf: inf=1 is not True or False"),
+        ({"all_zero": {"variables": "grad"}}, "rule all_zero: variables='grad' is not a list of text"),
+        ({"loss_plateau": {"metric": 3}}, "metric=3 is not text"),
+        ({"dead_relu": 3}, "rules: dead_relu is 3; use a mapping of its settings, True or False"),
+        (3, "rules=3: use 'default', None, a list of names, or a mapping of names to settings"),
+    ],
+)
+def test_unknown_rules_and_settings_are_refused(rules: Any, text: str) -> None:
+    with pytest.raises(BadArgument) as problem:
+        settle(rules)
+    assert text in str(problem.value)
+
+
+def test_every_rule_says_what_it_looks_for_in_one_sentence() -> None:
+    for name, sentence, settings in described():
+        assert sentence.endswith(".") and "\n" not in sentence, name
+        assert settings["patience"] >= 1
+
+
+def test_nothing_here_imports_torch() -> None:
+    code = (
+        "import sys, torcheer.inspector.analysis, torcheer.inspector.reading, torcheer.inspector.log\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+# When it is told, and how often
+
+
+def zeros_at(steps: Iterable[int], until: int) -> Iterable[Sent]:
+    ill = set(steps)
+    return (sent(step, "a", "output", np.zeros(4) if step in ill else np.ones(4)) for step in range(until))
+
+
+def test_an_alert_comes_once_while_it_holds() -> None:
+    (found,) = judged(zeros_at(range(5, 100), 100), {"all_zero": {"patience": 3}})
+    assert (found.since, found.step, found.what) == (5, 7, "all of its 4 numbers are 0")
+
+
+def test_a_short_illness_is_not_told() -> None:
+    assert judged(zeros_at([5, 6, 8, 9], 100), {"all_zero": {"patience": 3}}) == []
+
+
+def test_it_is_told_again_only_after_it_has_recovered() -> None:
+    flickers = [step for step in range(100) if step % 3]
+    assert len(judged(zeros_at(flickers, 100), {"all_zero": {"patience": 2}})) == 1
+    recovers = [*range(10), *range(40, 60)]
+    assert [one.since for one in judged(zeros_at(recovers, 100), {"all_zero": {"patience": 2}})] == [0, 40]
+
+
+def test_a_rule_tells_a_limited_number_of_times() -> None:
+    ill = [step for step in range(2000) if step % 40 < 20]
+    found = judged(zeros_at(ill, 2000), {"all_zero": {"patience": 2, "most": 3}})
+    assert [one.since for one in found] == [0, 40, 80]
+    assert found[-1].what == "all of its 4 numbers are 0 (this rule tells no more in this run)"
+
+
+def test_layers_that_fall_ill_together_share_an_alert() -> None:
+    values = (sent(step, f"layer{number}", "output", np.zeros(4)) for step in range(20) for number in range(7))
+    (found,) = judged(values, ["all_zero"])
+    assert found.layer == "layer0" and found.values["also"] == [f"layer{number} (output)" for number in range(1, 7)]
+    assert found.what.endswith(
+        "; so it is with 6 more: layer1 (output), layer2 (output), layer3 (output), layer4 (output), …"
+    )
+
+
+def test_those_that_follow_soon_are_told_together_later() -> None:
+    values = [
+        sent(step, f"layer{number}", "output", np.zeros(4) if step >= number else np.ones(4))
+        for step in range(40)
+        for number in range(9)
+    ]
+    found = judged(values, {"all_zero": {"patience": 1}})
+    assert [(one.layer, one.since, len(one.values.get("also", []))) for one in found] == [
+        ("layer0", 0, 0), ("layer1", 1, 7),
+    ]  # fmt: skip
+
+
+def test_what_waits_is_told_when_nothing_comes() -> None:
+    judge = Rules(settle({"all_zero": {"patience": 1}}))
+    value = sent(3, "a", "output", np.zeros(4))
+    assert judge.judge(value, summarise(value)) == []
+    assert [one.layer for one in judge.idle()] == ["a"]
+    assert judge.idle() == judge.close() == []
+
+
+def test_a_rule_that_fails_is_left_out_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RULES["saturation"], "see", lambda *_: 1 / 0)
+    problems: list[str] = []
+    judge = Rules(settle(), problems.append)
+    alerts = []
+    for step in range(10):
+        value = sent(step, "a", "output", [1.0, np.nan])
+        alerts += judge.judge(value, summarise(value))
+        value = sent(step, "b", "output", [1.0, 2.0])
+        alerts += judge.judge(value, summarise(value))
+    assert problems == ["the rule saturation failed and is left out: ZeroDivisionError: division by zero"]
+    assert [one.rule for one in alerts] == ["nan_inf"]
+
+
+# NaN and infinities
+
+
+def test_infinities_and_nan_that_follow_them_are_one_alert() -> None:
+    values = [
+        sent(step, layer, "output", [1.0, bad] if step >= 10 else [1.0, 2.0])
+        for step in range(30)
+        for layer, bad in (("a", 1.0), ("b", np.inf), ("c", np.nan), ("d", np.nan))
+    ]
+    (found,) = judged(values)
+    assert (found.layer, found.step, found.since, found.what) == ("b", 10, 10, "of 2 numbers 1 infinite")
+
+
+def test_nan_is_told_where_an_infinity_has_long_been() -> None:
+    values = [
+        sent(step, layer, "output", [1.0, -np.inf if layer == "mask" else np.nan if step >= 20 else 0.5])
+        for step in range(30)
+        for layer in ("mask", "fc")
+    ]
+    assert [(one.layer, one.since) for one in judged(values)] == [("mask", 0), ("fc", 20)]
+    assert [(one.layer, one.since) for one in judged(values, {"nan_inf": {"inf": False}})] == [("fc", 20)]
+
+
+def test_what_is_not_finite_is_judged_by_no_other_rule() -> None:
+    values = [
+        sent(step, layer, "weight", np.full((3, 3), np.nan) if layer == "a" else RANDOM.standard_normal((3, 3)))
+        for step in range(50)
+        for layer in ("a", "b", "c")
+    ]
+    assert [(one.rule, one.layer) for one in judged(values)] == [("nan_inf", "a")]
+
+
+def test_nan_that_was_not_among_what_was_sent_is_told() -> None:
+    (found,) = judged([sent(4, "big", "output", np.ones(100), stride=9, whole=(30, 30), finite=False)])
+    assert (found.rule, found.severity, found.step) == ("nan_inf", "error", 4)
+    assert found.what == "some of its numbers are NaN or infinite, though none of the 100 that were sent"
+    assert judged([sent(4, "big", "output", np.ones(100), stride=9, whole=(30, 30), finite=True)]) == []
+
+
+def test_a_loss_that_is_nan_is_told_in_words() -> None:
+    (found,) = judged(metric("loss", [1.0, 0.5, math.nan, math.nan]))
+    assert str(found) == (
+        "nan_inf at step 2: loss (metric): it is NaN. Try: look in what it is computed from for a division by zero, "
+        "a log of zero or an overflow; lower the learning rate; clip the gradients."
+    )
+
+
+def test_nan_can_be_given_time_as_mixed_precision_needs() -> None:
+    values = [sent(step, "w", "weight_grad", [1.0, np.inf if step in (0, 1, 50) else 1.0]) for step in range(60)]
+    assert len(judged(values)) == 2
+    assert judged(values, {"nan_inf": {"patience": 3}}) == []
+
+
+# Units and saturation
+
+
+def test_units_of_a_part_that_was_sent_are_told_apart() -> None:
+    def part(step: int) -> Sent:
+        whole = RANDOM.random((8, 16, 5, 5), np.float32)
+        whole[:, 4:] = 0
+        return sent(step, "relu", "output", whole.reshape(-1)[::7], stride=7, whole=whole.shape)
+
+    (found,) = judged(part(step) for step in range(15))
+    assert (found.rule, found.what) == ("dead_relu", "12 of its 16 units are 0 for every input")
+
+
+def test_units_that_fire_in_turn_are_not_dead() -> None:
+    def step_of(step: int) -> Iterable[Sent]:
+        output = RANDOM.standard_normal((4, 12)).astype(np.float32)
+        output[:, np.arange(12) != step % 12] = -1
+        yield sent(step, "fc", "output", output)
+        yield sent(step, "relu", "output", np.maximum(output, 0))
+
+    assert judged(one for step in range(100) for one in step_of(step)) == []
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_units_may_lie_on_the_last_axis_or_the_second(last: bool) -> None:
+    def output() -> Any:
+        found = RANDOM.random((4, 10, 30), np.float32)
+        found[(..., slice(20)) if last else (slice(None), slice(8))] = 0
+        return found
+
+    (found,) = judged(sent(step, "relu", "output", output()) for step in range(15))
+    assert found.what.startswith("20 of its 30" if last else "8 of its 10")
+
+
+def test_what_a_device_summed_up_is_judged_without_its_numbers() -> None:
+    def value(step: int, layer: str, variable: str, **numbers: Any) -> Sent:
+        usual = dict(count=100, minimum=0.0, maximum=1.0, mean=0.01, std=0.1, norm=1.0, zeros=99, nans=0, infs=0)
+        summary = Summary(**{**usual, **numbers})
+        return sent(step, layer, variable, np.empty(0, np.float32), whole=(10, 10), summary=summary)
+
+    values = [
+        value(step, layer, variable, **numbers)
+        for step in range(20)
+        for layer, variable, numbers in (
+            ("fc", "output", {"zeros": 0, "minimum": -1.0}),
+            ("relu", "output", {}),
+            ("fc.weight", "weight", {"zeros": 0}),
+            ("fc2.weight", "weight", {"zeros": 0, "norm": 1.0 + step}),
+            ("fc3", "grad", {"zeros": 0, "nans": int(step > 5)}),
+        )
+    ]
+    assert {(one.rule, one.layer, one.since) for one in judged(values)} == {
+        ("dead_relu", "relu", 0), ("unchanged", "fc.weight", 0), ("nan_inf", "fc3", 6),
+    }  # fmt: skip
+
+
+def test_shares_that_add_up_to_one_are_not_saturated() -> None:
+    def step_of(step: int) -> Iterable[Sent]:
+        before = RANDOM.standard_normal((16, 10)).astype(np.float32) * 50
+        shares = np.exp(before - before.max(1, keepdims=True))
+        yield sent(step, "fc", "output", before)
+        yield sent(step, "softmax", "output", shares / shares.sum(1, keepdims=True))
+        yield sent(step, "after", "output", RANDOM.standard_normal((16, 3)))
+
+    assert judged((one for step in range(20) for one in step_of(step)), ["saturation"]) == []
+
+
+def test_inputs_that_are_handed_on_are_neither_dead_nor_saturated() -> None:
+    def step_of(step: int) -> Iterable[Sent]:
+        words = (RANDOM.random((16, 100)) < 0.002).astype(np.float32) * 3
+        pixels = np.where(RANDOM.random((16, 50)) < 0.9, -1, RANDOM.random((16, 50))).astype(np.float32)
+        array = words if step < 50 else pixels
+        yield sent(step, "flatten", "output", array)
+        yield sent(step, "dropout", "output", array * 2 * (RANDOM.random(array.shape) < 0.5))
+        yield sent(step, "fc", "output", RANDOM.standard_normal((16, 10)))
+
+    assert judged(one for step in range(100) for one in step_of(step)) == []
+
+
+def test_saturation_is_told_where_only_activations_are_watched() -> None:
+    def step_of(step: int) -> Iterable[Sent]:
+        for layer, scale in (("tanh1", 1), ("tanh2", 100), ("tanh3", 1)):
+            yield sent(step, layer, "output", np.tanh(RANDOM.standard_normal((16, 50)) * scale))
+
+    (found,) = judged(one for step in range(20) for one in step_of(step))
+    assert (found.rule, found.layer, found.since) == ("saturation", "tanh2", 0)
+
+
+def test_how_training_began_is_not_guessed_from_its_middle() -> None:
+    assert judged([sent(500, "a.weight", "weight", np.ones((4, 4)))]) == []
+    assert [one.rule for one in judged([sent(0, "a.weight", "weight", np.ones((4, 4)))])] == ["poor_initialisation"]
+
+
+# Gradients and weights
+
+
+def test_a_gradient_that_grows_a_hundredfold_is_told_and_a_spike_is_not() -> None:
+    def run(sizes: Iterable[float]) -> list[Alert]:
+        return judged(
+            sent(step, "fc", "grad", RANDOM.standard_normal((4, 8)) * size) for step, size in enumerate(sizes)
+        )
+
+    assert run([1.0] * 30 + [500.0] + [1.0] * 30) == []
+    (found,) = run([1.0] * 30 + [500.0] * 30)
+    assert (found.rule, found.since, found.step) == (
+        "exploding_gradient",
+        30,
+        31,
+    ) and "times what was usual" in found.what
+    assert run([2.0**-step for step in range(60)] + [0.1] * 10) == []  # small at last, then as it was
+
+
+def test_a_gradient_that_grows_from_nearly_nothing_is_not_told() -> None:
+    def size(step: int, layer: int) -> float:
+        return 1.0 if layer else 1e-9 if step < 20 else 1e-5
+
+    values = [
+        sent(step, f"fc{layer}.bias", "weight_grad", RANDOM.standard_normal(9) * size(step, layer))
+        for step in range(40)
+        for layer in range(5)
+    ]
+    assert judged(values) == []
+
+
+def test_a_layer_that_keeps_its_gradient_while_others_explode_has_not_vanished() -> None:
+    values = [
+        sent(step, f"fc{layer}", "grad", RANDOM.standard_normal((4, 4)) * (1.0 if layer == 0 or step < 20 else 1e8))
+        for step in range(40)
+        for layer in range(6)
+    ]
+    assert {one.rule for one in judged(values)} == {"exploding_gradient"}
+
+
+def updates(ratio: float) -> Iterable[Sent]:
+    for step in range(40):
+        weight = RANDOM.standard_normal((6, 6))
+        yield sent(step, "fc.weight", "weight", weight)
+        yield sent(step, "fc.weight", "update", weight[::-1] * ratio)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text", "advice"),
+    [
+        (0.3, "a step changes it by 0.3 of its norm, more than 0.1", "lower the learning rate"),
+        (1e-9, "a step changes it by 1e-09 of its norm, less than 1e-07", "raise the learning rate, or see why"),
+    ],
+)
+def test_steps_that_are_too_large_or_too_small_are_told(ratio: float, text: str, advice: str) -> None:
+    (found,) = judged(updates(ratio))
+    assert (found.rule, found.layer, found.variable) == ("update_ratio", "fc.weight", "update")
+    assert (found.since, found.step) == (10, 14)  # the first ten do not count
+    assert found.what == text and found.advice.startswith(advice)
+
+
+@pytest.mark.parametrize("ratio", [1e-6, 1e-3, 0.05])
+def test_usual_steps_are_not_told(ratio: float) -> None:
+    assert judged(updates(ratio)) == []
+
+
+# Metrics
+
+
+def test_a_loss_that_does_not_fall_is_told() -> None:
+    noise = np.random.default_rng(1).standard_normal(1000) * 0.1
+    falls = 2.0 * np.exp(-np.arange(1000) / 100)
+    (found,) = judged(metric("train_loss", 1.0 + falls + noise), ["loss_plateau"])
+    assert (found.layer, found.variable) == ("train_loss", "metric") and 350 < found.since < 560
+    assert "in the mean of 200 looks" in found.what and "change the learning rate" in found.advice
+    assert judged(metric("loss", 2 - np.arange(1000) / 1000 + noise), ["loss_plateau"]) == []  # it falls slowly
+    assert judged(metric("loss", [*falls, *[0.001] * 1000]), ["loss_plateau"]) == []  # it is done
+    assert judged(metric("val_accuracy", noise), ["loss_plateau"]) == []
+
+
+def test_a_held_out_loss_that_rises_is_told_since_it_was_best() -> None:
+    def run(name: str, held_out: Iterable[float], fall: float = 0.1) -> list[Alert]:
+        values = []
+        for epoch, number in enumerate(held_out):
+            values += [sent(epoch * 10 + step, "loss", "metric", 1.0 - fall * epoch) for step in range(10)]
+            values.append(sent(epoch * 10 + 9, name, "metric", number))
+        return judged(values, ["overfitting"])
+
+    rises = [1.0, 0.9, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2]
+    (found,) = run("val_loss", rises)
+    assert (found.layer, found.since) == ("val_loss", 29)
+    assert found.what == "it has risen from 0.8 to 0.95, while the training loss fell from 0.8 to 0.5"
+    assert found.advice.startswith("keep the weights of step 29, where it was best; more data")
+    assert run("test/loss", rises) and run("valid", rises) and run("Validation Loss", rises)
+    assert run("val_accuracy", rises) == run("values", rises) == run("val_loss", rises, fall=0.0) == []
+    assert run("val_loss", [1.0, 0.9, 0.8, 0.81, 0.8, 0.82, 0.81, 0.8, 0.81, 0.82]) == []  # it only trembles
+
+
+@pytest.mark.parametrize(("wait", "step_secs", "told"), [(0.3, 0.1, True), (0.05, 0.1, False), (0.003, 0.001, False)])
+def test_steps_that_wait_for_data_are_told(wait: float, step_secs: float, told: bool) -> None:
+    def values() -> Iterable[Sent]:
+        for step in range(0, 1000, 20):
+            waited = wait if step > 100 else 0.001
+            yield sent(step, "step_secs", "metric", step_secs)
+            yield sent(step, "wait_secs", "metric", waited if step % 100 else 0.5)  # the first of a pass over the data
+
+    found = judged(values())
+    assert bool(found) == told
+    if told:
+        assert (found[0].rule, found[0].layer) == ("stalled_loader", "wait_secs")
+        assert found[0].what == "0.3 s pass before each step, 75% of the 0.4 s it takes in all"
+        assert "num_workers" in found[0].advice

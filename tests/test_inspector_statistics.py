@@ -1,0 +1,194 @@
+"""The numbers of an array: exact where that is promised, of every type, in flat memory."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torcheer.encoding import TYPES, from_bytes
+from torcheer.inspector.records import Sent, Summary
+from torcheer.inspector.statistics import (
+    BINS,
+    EDGES,
+    LOOKED_AT,
+    PERCENTILES,
+    even_stride,
+    summarise,
+    summary_of,
+)
+from torcheer.records import Sample
+
+RANDOM = np.random.default_rng(0)
+
+
+def by_hand(array: Any) -> dict[str, float]:
+    """The same numbers, as Python's exact sums give them."""
+    numbers = np.abs(array) if np.iscomplexobj(array) else array
+    every = [float(one) for one in numbers.reshape(-1)]
+    finite = [one for one in every if math.isfinite(one)]
+    mean = math.fsum(finite) / len(finite)
+    return {
+        "count": len(every),
+        "minimum": min(finite),
+        "maximum": max(finite),
+        "mean": mean,
+        "std": math.sqrt(math.fsum((one - mean) ** 2 for one in finite) / len(finite)),
+        "norm": math.sqrt(math.fsum(one * one for one in finite)),
+        "zeros": sum(one == 0 for one in every),
+        "nans": sum(math.isnan(one) for one in every),
+        "infs": sum(math.isinf(one) for one in every),
+    }
+
+
+def assert_agrees(found: Summary, expected: dict[str, float], relative: float = 1e-10) -> None:
+    for name, number in expected.items():
+        scale = expected["norm"] if name in ("mean", "std") else abs(number)
+        assert getattr(found, name) == pytest.approx(number, rel=relative, abs=relative * scale), name
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_is_summed_up(name: str) -> None:
+    bits = RANDOM.integers(0, 256, 3000 * TYPES[name].itemsize, dtype=np.uint8)
+    if name == "bool":
+        bits &= 1
+    array = from_bytes(name, (3000,), bits.tobytes())
+    if name.startswith(("float64", "complex128")):
+        array = array.clip(-1e100, 1e100) if name == "float64" else array / 1e200
+        array = np.nan_to_num(array, posinf=1e100, neginf=-1e100)
+    if array.dtype.kind == "c":
+        array = np.where(np.abs(array) < 1e30, array, 1)
+    found = summary_of(array.reshape(30, 100))
+    assert_agrees(found, by_hand(array), 1e-6 if array.dtype.kind == "c" else 1e-10)
+    assert sum(found.histogram) == found.count - found.nans - found.infs
+    assert found.minimum <= found.percentiles[0] <= found.percentiles[-1] <= found.maximum
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=40))
+def test_any_floats_are_summed_up(numbers: list[float]) -> None:
+    found = summary_of(np.array(numbers, np.float32))
+    if any(map(math.isfinite, numbers)):
+        assert_agrees(found, by_hand(np.array(numbers, np.float32)))
+    else:
+        assert math.isnan(found.mean) and math.isnan(found.norm) and math.isnan(found.minimum)
+        assert found.nans + found.infs == len(numbers)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=20))
+def test_doubles_neither_overflow_nor_vanish(numbers: list[float]) -> None:
+    found = summary_of(np.array(numbers))
+    largest = max(map(abs, numbers))
+    with np.errstate(over="ignore"):
+        expected = float(np.linalg.norm(np.array(numbers) / (largest or 1))) * largest
+    assert found.norm == pytest.approx(expected, rel=1e-9)
+    assert min(numbers) <= found.mean <= max(numbers)
+    assert math.isfinite(found.std) or not math.isfinite(expected)
+
+
+def test_a_large_mean_does_not_swallow_the_spread() -> None:
+    array = 1e8 + RANDOM.standard_normal(300_000)
+    assert summary_of(array).std == pytest.approx(array.std(), rel=1e-6)
+    for number in RANDOM.standard_normal(20):
+        assert summary_of(np.full(99_999, number)).std == 0
+
+
+def test_chunks_agree_with_the_whole() -> None:
+    array = RANDOM.standard_normal(1_000_003).astype(np.float32)
+    array[5::1000], array[7::1000], array[9::1000] = 0, np.nan, -np.inf
+    wide = array[np.isfinite(array)].astype(np.float64)
+    found = summary_of(array)
+    assert (found.zeros, found.nans, found.infs) == ((array == 0).sum(), np.isnan(array).sum(), np.isinf(array).sum())
+    assert found.mean == pytest.approx(wide.mean(), abs=1e-14)
+    assert found.std == pytest.approx(wide.std(), rel=1e-13)
+    assert found.norm == pytest.approx(np.linalg.norm(wide), rel=1e-13)
+    assert found.percentiles == pytest.approx(np.percentile(wide, PERCENTILES), abs=0.2)
+
+
+def test_a_chunk_without_a_finite_number_is_counted() -> None:
+    array = np.full(200_000, np.nan, np.float32)
+    array[-1] = 3
+    found = summary_of(array)
+    assert (found.nans, found.mean, found.std, found.norm) == (199_999, 3, 0, 3)
+
+
+def test_nothing_and_one_number() -> None:
+    nothing, one = summary_of(np.empty((0, 3), np.float32)), summary_of(np.float32(-2))
+    assert nothing.count == 0 and math.isnan(nothing.mean) and sum(nothing.histogram) == 0
+    assert len(nothing.percentiles) == len(PERCENTILES) and len(nothing.histogram) == BINS
+    assert (one.count, one.mean, one.std, one.norm, one.percentiles[3]) == (1, -2, 0, 2, -2)
+    assert sum(one.histogram) == 1
+    for bad, nans in ((np.nan, 1), (np.inf, 0)):
+        found = summary_of(np.float64(bad))
+        assert (found.nans, found.infs) == (nans, 1 - nans) and math.isnan(found.mean)
+
+
+def test_whole_numbers_keep_their_ends() -> None:
+    found = summary_of(np.array([-(2**53), 0, 2**53], np.int64))
+    assert (found.minimum, found.maximum, found.zeros) == (-(2.0**53), 2.0**53, 1)
+    assert summary_of(np.array([2**64 - 1, 0], np.uint64)).maximum == 2.0**64
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=50))
+def test_a_number_is_counted_between_the_edges_it_lies_in(numbers: list[float]) -> None:
+    counts = [0] * BINS
+    for one in numbers:  # a power of two belongs to the bin away from zero
+        counts[sum(one >= edge if edge > 0 else one > edge for edge in EDGES[1:-1])] += 1
+    assert summary_of(np.array(numbers)).histogram == tuple(counts)
+
+
+def test_edges_are_fixed_rising_and_the_same_on_both_sides() -> None:
+    assert list(EDGES) == sorted(EDGES) and len(EDGES) == BINS + 1 == 116
+    assert [-edge for edge in reversed(EDGES)] == list(EDGES)
+
+
+def test_histograms_of_steps_add_up() -> None:
+    parts = [RANDOM.standard_normal(500).astype(np.float32) for _ in range(4)]
+    together = np.sum([summary_of(part).histogram for part in parts], axis=0)
+    assert summary_of(np.concatenate(parts)).histogram == tuple(together)
+
+
+def test_a_histogram_looks_at_some_numbers_of_every_channel() -> None:
+    array = np.zeros((256, 128, 32), np.float32)
+    array[:, 77] = 1  # one channel of many
+    found = summary_of(array)
+    assert sum(found.histogram) <= LOOKED_AT
+    share = found.histogram[EDGES.index(1.0)] / sum(found.histogram)
+    assert share == pytest.approx(1 / 128, rel=0.1)
+    assert summary_of(array) == found
+
+
+@given(st.integers(1, 10**9))
+def test_an_even_stride_meets_every_place_of_a_row(size: int) -> None:
+    stride = even_stride(size, LOOKED_AT)
+    assert -(-size // stride) <= LOOKED_AT and (stride == 1 or math.gcd(stride, size) == 1)
+
+
+def test_what_a_device_has_summed_up_passes_through() -> None:
+    there = Summary(10, 0, 1, 0.5, 0.1, 2.0, 0, 0, 0)
+    assert summarise(Sent(Sample(0, "a", "output", array=np.empty(0)), summary=there)) is there
+
+
+def test_a_part_says_that_it_is_one() -> None:
+    found = summarise(Sent(Sample(0, "a", "output", array=np.ones(5)), stride=4, whole=(20,)))
+    assert (found.count, found.stride) == (5, 4)
+
+
+def test_memory_stays_flat_for_a_large_array() -> None:
+    code = """
+import resource, numpy as np
+from torcheer.inspector.statistics import summary_of
+array = np.ones(10_000_000, np.float32)
+array[::7] = np.nan
+summary_of(array[:100_000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+summary_of(array)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 8_000  # kilobytes; the array itself has 40,000

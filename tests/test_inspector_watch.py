@@ -1,0 +1,421 @@
+"""`tl.watch` around a training loop, with its real child."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from watch_checks import batch, hooks_of, small, train
+
+import torcheer as tl
+from torcheer.errors import BadArgument
+from torcheer.inspector import Alert, open_watch
+from torcheer.inspector.selection import choose
+from torcheer.inspector.watching import Transport, fair_bytes
+
+RING = Transport(bytes=8 << 20)
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+@pytest.fixture(autouse=True)
+def _torch_speaks_up() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=UserWarning, module="torch")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        yield
+
+
+def until(true: Any, secs: float = 10.0) -> None:
+    """Wait for something that another process does."""
+    end = time.monotonic() + secs
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.01)
+
+
+# -- around a loop
+
+
+def test_a_loop_is_watched_by_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = small()
+    with tl.watch(model, every=2, to=tmp_path / "run", transport=RING) as w:
+        train(model, 5, after=lambda loss: w.log(loss=loss))
+    found = open_watch(tmp_path / "run")
+    assert found["5", "output"].steps.tolist() == [0, 2, 4]
+    assert found["5.weight", "update"].steps.tolist() == [0, 2, 4]
+    assert found["loss", "metric"].steps.tolist() == [0, 1, 2, 3, 4]
+    layers = {layer for layer, variable in found.keys() if variable == "grad"}
+    assert layers == {"0", "1", "2", "3", "4", "5"}
+    assert w.account.offered == w.account.handled > 0 and not w.drops and not w.problems
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{w.account.handled:,} values of 5 steps, in {tmp_path / 'run'}" in said
+
+
+def test_losses_weights_and_random_numbers_are_those_of_an_unwatched_run(tmp_path: Path) -> None:
+    plain, model = small(), small()
+    expected = train(plain, 10)
+    state = torch.get_rng_state()
+    with tl.watch(model, every=1, to=tmp_path, keep="*", transport=RING) as w:
+        assert train(model, 10, after=lambda loss: w.log(loss=loss)) == expected
+    assert torch.equal(torch.get_rng_state(), state)
+    for mine, theirs in zip(model.state_dict().values(), plain.state_dict().values()):
+        assert torch.equal(mine, theirs)
+
+
+def test_kept_arrays_are_the_tensors(tmp_path: Path) -> None:
+    model = small()
+    weight = model[5].weight.detach().clone()
+    with tl.watch(model, "5", every=3, to=tmp_path, keep=["5/output", "5.weight"], transport=RING):
+        train(model, 1)
+        update = model[5].weight.detach() - weight
+    found = open_watch(tmp_path)
+    assert np.array_equal(found["5.weight", "weight"].values[0], weight.numpy())
+    assert np.array_equal(found["5.weight", "update"].values[0], update.numpy())
+    assert found["5", "output"].values[0].shape == (5, 3)
+
+
+def test_without_a_folder_nothing_is_written_and_alerts_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = small()
+    with tl.watch(model, every=1, transport=RING) as w:
+        train(model, 2)
+        w.log(loss=math.nan)
+        until(lambda: w.alerts)
+    assert [alert.rule for alert in w.alerts] == ["nan_inf"]
+    assert isinstance(w.alerts[0], Alert) and w.alerts[0].layer == "loss"
+    assert "torcheer: nan_inf at step 1: loss (metric): it is NaN" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_with_block_it_is_closed_by_hand() -> None:
+    model = small()
+    w = tl.watch(model, every=2, transport=RING)
+    train(model, 3)
+    assert w.step == 2 and not w.closed
+    w.close()
+    w.close()
+    assert w.closed and hooks_of(model) == 0
+    train(model, 2)
+    w.log(loss=1.0)
+    assert w.step == 2
+
+
+def test_an_error_in_the_loop_is_the_users_and_the_watch_ends(tmp_path: Path) -> None:
+    model = small()
+    with pytest.raises(ZeroDivisionError), tl.watch(model, to=tmp_path, transport=RING) as w:
+        train(model, 1)
+        raise ZeroDivisionError
+    assert w.closed and hooks_of(model) == 0
+    assert open_watch(tmp_path)["5", "output"].steps.tolist() == [0]
+
+
+def left_behind() -> tuple[int, ...]:
+    from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+    hooks = len(_global_optimizer_post_hooks) + len(_global_optimizer_pre_hooks)
+    return len(os.listdir("/proc/self/fd")), threading.active_count(), hooks
+
+
+def test_a_watch_starts_and_ends_without_a_trace() -> None:
+    model = small()
+
+    def cycle() -> None:
+        with tl.watch(model, transport=Transport(bytes=1 << 20)):
+            train(model, 1)
+
+    cycle()
+    gc.collect()
+    before = left_behind()
+    for _ in range(5):
+        cycle()
+    gc.collect()
+    after = left_behind()
+    assert after == before
+    assert hooks_of(model) == 0
+
+
+def test_two_watches_of_one_model_do_not_disturb_each_other(tmp_path: Path) -> None:
+    model = small()
+    with tl.watch(model, "5", every=2, to=tmp_path / "a", transport=RING):
+        with tl.watch(model, "0", every=3, to=tmp_path / "b", transport=RING):
+            train(model, 6)
+    assert open_watch(tmp_path / "a")["5", "grad"].steps.tolist() == [0, 2, 4]
+    assert open_watch(tmp_path / "b")["0", "grad"].steps.tolist() == [0, 3]
+
+
+def test_a_watched_model_is_copied_and_saved_without_its_watch(tmp_path: Path) -> None:
+    model = small()
+    with tl.watch(model, transport=RING) as w:
+        train(model, 1)
+        twin = copy.deepcopy(model)
+        torch.save(model, tmp_path / "whole.pt")
+        torch.save(model.state_dict(), tmp_path / "weights.pt")
+        train(twin, 3)
+        train(torch.load(tmp_path / "whole.pt", weights_only=False), 3)
+        assert w.step == 0
+
+
+def test_workers_of_a_loader_do_no_harm(tmp_path: Path) -> None:
+    x, y = batch()
+    loader = DataLoader(TensorDataset(x, y), batch_size=2, num_workers=2, multiprocessing_context="fork")
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with tl.watch(model, every=1, to=tmp_path, transport=RING) as w:
+        for _ in range(2):
+            for inputs, targets in loader:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(inputs), targets).backward()
+                optimizer.step()
+    assert w.step == 5
+    assert w.account.offered == w.account.handled
+    assert open_watch(tmp_path)["5", "grad"].steps.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+# -- callbacks, videos, alerts, ending
+
+
+def test_a_callback_in_the_child_gets_arrays(tmp_path: Path) -> None:
+    def note(layer: str, variable: str, step: int, array: Any) -> None:
+        with open(tmp_path / "notes", "a") as file:
+            print(layer, variable, step, type(array).__name__, array.shape, file=file)
+
+    model = small()
+    with tl.watch(model, "5", what="output", every=2, callback=note, transport=RING):
+        train(model, 3)
+    lines = (tmp_path / "notes").read_text().splitlines()
+    assert [line for line in lines if line.startswith("5 ")] == [
+        "5 output 0 ndarray (5, 3)", "5 output 2 ndarray (5, 3)",
+    ]  # fmt: skip
+
+
+def test_a_callback_that_fails_is_a_problem_and_no_more(tmp_path: Path) -> None:
+    def fail(layer: str, variable: str, step: int, array: Any) -> None:
+        raise RuntimeError("not today")
+
+    model = small()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with tl.watch(model, "5", what="output", every=1, callback=fail, to=tmp_path, transport=RING) as w:
+            train(model, 3)
+    assert [text for text in w.problems if "not today" in text and "5 (output)" in text]
+    assert any("not today" in str(one.message) for one in said)
+    assert open_watch(tmp_path)["5", "output"].steps.tolist() == [0, 1, 2]
+
+
+def test_a_video_is_made_of_the_layers_it_is_asked_of(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    model = small()
+    with tl.watch(model, what="output", every=1, to=tmp_path, video="0", transport=RING):
+        train(model, 3)
+    assert len(list((tmp_path / "videos").glob("*.mp4"))) == 1
+
+
+def test_a_rule_ends_the_block_before_its_next_step(tmp_path: Path) -> None:
+    model = small()
+    steps = 0
+    with tl.watch(model, every=1, stop_on="nan_inf", transport=RING) as w:
+        while steps < 10_000:
+            train(model, 1)
+            steps += 1
+            if steps == 3:
+                w.log(loss=math.nan)
+        raise AssertionError("it went on")
+    assert 3 <= steps < 10_000
+    assert w.should_stop and w.closed and hooks_of(model) == 0
+
+
+def test_without_a_block_a_rule_only_says_that_it_is_time(tmp_path: Path) -> None:
+    model = small()
+    heard: list[Alert] = []
+    w = tl.watch(model, every=1, stop_on="error", on_alert=heard.append, transport=RING)
+    w.log(loss=math.inf)
+    until(lambda: w.alerts)
+    train(model, 2)
+    assert w.should_stop and [alert.rule for alert in heard] == ["nan_inf"]
+    w.close()
+
+
+def test_a_stop_of_one_watch_passes_through_another() -> None:
+    model = small()
+    reached = []
+    with tl.watch(model, every=1, stop_on="nan_inf", transport=RING) as outer:
+        with tl.watch(model, "5", every=1, transport=RING):
+            outer.log(loss=math.nan)
+            until(lambda: outer.alerts)
+            train(model, 1)
+        reached.append("the outer block goes on")
+    assert reached == [] and hooks_of(model) == 0
+
+
+def test_on_alert_may_fail() -> None:
+    def fail(alert: Alert) -> None:
+        raise RuntimeError("no")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with tl.watch(small(), on_alert=fail, transport=RING) as w:
+            w.log(loss=math.nan)
+            until(lambda: w.alerts)
+    assert "on_alert failed: RuntimeError: no" in w.problems
+
+
+# -- what is said, and where it is refused
+
+
+def test_warnings_that_are_errors_do_not_reach_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_sparse()
+
+    model = nn.Sequential(nn.ReLU(), Sparse())
+    with tl.watch(model, what="output", every=1, transport=RING) as w:
+        for _ in range(2):
+            model(torch.eye(2))
+    assert len(w.problems) == 1 and w.problems[0] in capsys.readouterr().err
+
+
+def test_a_flood_of_problems_is_not_a_flood_of_warnings() -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_dense().to_sparse()
+
+    model = nn.Sequential(*[Sparse() for _ in range(30)])
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with tl.watch(model, what="output", every=1, transport={"bytes": 1 << 20}) as w:
+            model(torch.eye(2).to_sparse())
+    assert len(w.problems) == 30
+    assert len([one for one in said if one.category is RuntimeWarning]) == 10
+
+
+def test_a_model_that_is_never_called_is_pointed_out() -> None:
+    with pytest.warns(RuntimeWarning, match="no step was seen: the model was never called in training mode"):
+        tl.watch(small(), transport=RING).close()
+
+
+def test_drops_are_counted_by_key_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    model = small()
+
+    def slow(layer: str, variable: str, step: int, array: Any) -> None:
+        import time
+
+        time.sleep(0.02)
+
+    transport = Transport(bytes=1 << 16, drain_secs=1.0)
+    with tl.watch(model, every=1, callback=slow, transport=transport) as w:
+        train(model, 20)
+    account = w.account
+    assert account.offered == account.handled + sum(account.dropped.values()) + account.lost + account.damaged
+    assert sum(w.drops.values()) > 0 and all(len(key) == 2 for key in w.drops)
+    assert "dropped for want of room" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"what": "outputs"}, "what='outputs': there are output, grad.*Did you mean 'output'"),
+        ({"what": ()}, "nothing to look at"),
+        ({"every": 0}, "every=0"),
+        ({"layers": "nothing"}, "nothing matches 'nothing'"),
+        ({"stop_on": "nan"}, "stop_on='nan': no such rule is on.*Did you mean 'nan_inf'"),
+        ({"rules": ["nan"]}, "no rule named 'nan'"),
+        ({"rules": None, "stop_on": "nan_inf"}, "no such rule is on"),
+        ({"video": True}, "give the watch one with to="),
+        ({"video": {"fsp": 3}}, "no setting of videos named 'fsp'"),
+        ({"optimizer": "adam"}, "optimizer: one of torch.optim is needed, got str"),
+        ({"keep": 3}, "keep=3: text is needed"),
+        ({"transport": Transport(policy="wait")}, "no policy 'wait'"),
+        ({"transport": Transport(bytes=10)}, "too small"),
+        ({"transport": {"byte": 10}}, "no setting 'byte'; use Transport"),
+        ({"transport": 64}, "64 means nothing; use Transport"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_starts(options: dict[str, Any], text: str) -> None:
+    model = small()
+    with pytest.raises(BadArgument, match=text):
+        tl.watch(model, **options)
+    assert hooks_of(model) == 0
+
+
+def test_all_values_of_a_step_fit_into_the_ring_together() -> None:
+    model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(50)])
+    share = (64 << 20) // 8
+    limit = fair_bytes(choose(model), ("output", "grad", "weight", "update"), share)
+    assert limit * (2 * 50 + 2 * 100) <= 32 << 20
+    assert fair_bytes(choose(model, "3"), ("output",), share) == share
+
+
+# -- trouble elsewhere
+
+
+def test_a_child_that_is_killed_does_not_change_the_losses() -> None:
+    expected = train(small(), 12)
+    model = small()
+    steps = iter(range(100))
+
+    def kill(loss: torch.Tensor) -> None:
+        if next(steps) in (2, 6):
+            os.kill(w._link.process.pid, signal.SIGKILL)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with tl.watch(model, every=1, transport=RING) as w:
+            assert train(model, 12, after=kill) == expected
+    assert w.account.restarts >= 1
+    account = w.account
+    assert account.offered == account.handled + sum(account.dropped.values()) + account.lost + account.damaged
+
+
+def test_a_plain_script_without_a_guard_is_watched(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import torch, torcheer as tl
+        print("once")
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with tl.watch(model, every=1, to="run", callback=lambda layer, variable, step, array: None):
+            for _ in range(3):
+                optimizer.zero_grad()
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+    """)
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "once\n"
+    assert open_watch(tmp_path / "run")["weight", "update"].steps.tolist() == [0, 1, 2]
+
+
+def test_a_script_that_forgets_to_close_has_its_log(tmp_path: Path) -> None:
+    code = """
+        import torch, torcheer as tl
+        model = torch.nn.Linear(2, 1)
+        tl.watch(model, every=1, to="run", what="output")
+        for _ in range(3): model(torch.ones(1, 2))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = open_watch(tmp_path / "run")
+    assert found["Linear", "output"].steps.tolist() == [0, 1, 2] and found.sealed

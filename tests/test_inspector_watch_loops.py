@@ -1,0 +1,138 @@
+"""`tl.watch` around other people's loops and compiled models, with its real child."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from watch_checks import batch, small
+
+import torcheer as tl
+from torcheer.inspector import open_watch
+from torcheer.inspector.watching import Every, Transport
+
+RING = Transport(bytes=8 << 20)
+
+
+def test_a_module_that_is_trained_through_its_training_step_is_watched(tmp_path: Path) -> None:
+    """As Lightning does it: the pass is inside the optimizer's step, and the module itself is never called."""
+
+    class Lit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = small()
+
+        def training_step(self, inputs: Any) -> torch.Tensor:
+            return nn.functional.cross_entropy(self.net(inputs[0]), inputs[1])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x)
+
+    module = Lit()
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+
+    def closure() -> torch.Tensor:
+        loss = module.training_step(batch())
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    with tl.watch(module, every=2, to=tmp_path, transport=RING) as w:
+        for _ in range(5):
+            optimizer.step(closure)
+            module.eval()
+            with torch.no_grad():
+                module.net(batch()[0])
+            module.train()
+    found = open_watch(tmp_path)
+    assert w.step == 4
+    for key in [("net.5", "output"), ("net.5", "grad"), ("net.5.weight", "weight"), ("net.5.weight", "update")]:
+        assert found[key].steps.tolist() == [0, 2, 4], key
+
+
+def test_a_compiled_model_says_what_it_hides_and_shows_the_rest(tmp_path: Path) -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x).relu())
+
+    def losses(model: Any) -> list[float]:
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        found = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 4)).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+        return found
+
+    torch.manual_seed(0)
+    plain, model = Net(), Net()
+    model.load_state_dict(plain.state_dict())
+    expected = losses(torch.compile(plain, backend="eager", fullgraph=True))
+    compiled: Any = torch.compile(model, backend="eager", fullgraph=True)
+    with pytest.warns(RuntimeWarning, match=r"2 layers \(first, second\) run inside compiled code"):
+        w = tl.watch(compiled, every=Every(steps=2), to=tmp_path, transport=RING)
+    assert losses(compiled) == expected
+    w.close()
+    found = open_watch(tmp_path)
+    assert found["Net", "output"].steps.tolist() == found["first.weight", "update"].steps.tolist() == [0, 2]
+    assert len(w.problems) == 1
+
+
+def test_a_model_that_is_called_by_a_compiled_one_is_watched_by_its_optimizer(tmp_path: Path) -> None:
+    model = small().double()
+    compiled: Any = torch.compile(lambda x: model(x), backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with tl.watch(model, every=2, to=tmp_path, transport=RING) as w:
+            for _ in range(4):
+                optimizer.zero_grad()
+                compiled(batch()[0].double()).sum().backward()
+                optimizer.step()
+    assert w.step == 3 and "inside compiled code" in w.problems[0]
+    assert open_watch(tmp_path)["5.weight", "update"].steps.tolist() == [0, 2]
+
+
+def test_a_loop_may_number_its_steps_and_say_things_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, said, watched = small(), list[str](), list[bool]()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    number = 100  # it goes on from a checkpoint
+    with tl.watch(
+        model, every=2, to=tmp_path, step_of=lambda: number, tell=said.append, transport=RING
+    ) as w:  # fmt: skip
+        for _ in range(3):
+            for _ in range(2):  # accumulated
+                nn.functional.cross_entropy(model(batch()[0]), batch()[1]).backward()
+            optimizer.step()
+            watched.append(w.is_watching)
+            w.log(loss=1.0)
+            number += 1
+    found = open_watch(tmp_path)
+    assert found["5", "output"].steps.tolist() == found["5.weight", "update"].steps.tolist() == [100, 102]
+    assert found["loss", "metric"].steps.tolist() == [100, 101, 102]
+    assert watched == [True, False, True]
+    assert len(said) == 1 and str(tmp_path) in said[0]
+    assert capsys.readouterr().err == ""
+
+
+def test_a_number_or_a_screen_that_fails_is_no_trouble(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: Any) -> int:
+        raise RuntimeError("no")
+
+    model = small()
+    with tl.watch(model, every=1, step_of=fail, tell=fail, transport=RING) as w:
+        for _ in range(2):
+            model(batch()[0])
+    assert w.step == 1
+    assert w.problems == ["step_of failed, steps are counted from here on: RuntimeError: no"]
+    assert "tell failed: RuntimeError: no" in capsys.readouterr().err

@@ -1,0 +1,132 @@
+"""A session that is watched from its options: the same numbers, steps as the session counts them, alerts as events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from torcheer.errors import BadArgument
+from torcheer.inspector import open_watch
+from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training.events import Alert, StepDone, Stopped
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def data(count: int = 40) -> TensorDataset:
+    draw = torch.Generator().manual_seed(0)
+    return TensorDataset(torch.rand(count, 4, generator=draw), torch.randint(0, 3, (count,), generator=draw))
+
+
+def session(directory: Path | None, *, epochs: int = 2, model: nn.Module | None = None, **options: Any) -> Session:
+    torch.manual_seed(0)
+    model = model or nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    return Session(
+        models={"net": model},
+        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
+        loaders={"train": Loader(data(), 4), "val": Loader(data(), 4, shuffle=False)},
+        losses={"loss": nn.CrossEntropyLoss()},
+        stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
+        directory=directory,
+        options=Options(**options),
+    )
+
+
+def test_a_watched_session_trains_to_the_same_bits(tmp_path: Path) -> None:
+    watched = session(tmp_path / "a", watch={"every": 5})
+    events = list(watched.run())
+    plain = session(tmp_path / "b")
+    list(plain.run())
+    for one, other in zip(watched.models["net"].parameters(), plain.models["net"].parameters()):
+        assert torch.equal(one, other)
+    assert watched.rows == plain.rows
+    assert any(isinstance(event, Alert) and "in " in event.message and "watch" in event.message for event in events)
+
+
+def test_steps_are_those_of_the_session(tmp_path: Path) -> None:
+    list(session(tmp_path / "a", watch={"every": 5, "what": ["output", "update"]}).run())
+    seen = open_watch(tmp_path / "a" / "watch")
+    assert list(seen["0", "output"].steps) == [0, 5, 10, 15]
+    assert list(seen["0.weight", "update"].steps) == [0, 5, 10, 15]
+    assert len(seen["val loss", "metric"].steps) == 2
+
+
+def test_gathered_batches_are_one_step(tmp_path: Path) -> None:
+    list(session(tmp_path / "a", accumulate=5, watch={"every": 1, "what": ["output", "update"]}).run())
+    seen = open_watch(tmp_path / "a" / "watch")
+    assert list(seen["0", "output"].steps) == [0, 1, 2, 3]
+    assert list(seen["0.weight", "update"].steps) == [0, 1, 2, 3]
+
+
+def test_a_session_that_goes_on_is_watched_on(tmp_path: Path) -> None:
+    first = session(tmp_path / "a", watch={"every": 5})
+    for event in first.run():
+        if isinstance(event, StepDone) and event.step == 8:
+            first.asked_to_stop = "a test"
+    list(session(tmp_path / "a", watch={"every": 5}).run())
+    assert list(open_watch(tmp_path / "a" / "watch")["0", "output"].steps) == [0, 5, 10, 15]
+
+
+class Sick(nn.Module):
+    """Gives NaN from its twelfth pass on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.passes = nn.Linear(4, 3), 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes += self.training
+        return self.layer(x) * (float("nan") if self.passes > 12 else 1.0)  # type: ignore[no-any-return]
+
+
+def test_an_alert_is_an_event_and_stops_the_run_where_that_was_asked_for(tmp_path: Path) -> None:
+    sick = session(tmp_path / "a", epochs=2000, model=Sick(), watch={"every": 1, "stop_on": ["nan_inf"]})
+    events = list(sick.run())
+    assert any(isinstance(event, Alert) and event.message.startswith("nan_inf at step") for event in events)
+    assert isinstance(events[-1], Stopped | Alert)
+    stopped = [event for event in events if isinstance(event, Stopped)]
+    assert stopped and "nan_inf" in stopped[0].reason
+    assert sick.place.epoch < 2000
+
+
+def test_several_models_have_a_folder_each(tmp_path: Path) -> None:
+    one = session(tmp_path / "a", watch={"every": 5})
+    one.models["other"] = nn.Linear(2, 2)  # never called
+    list(one.run())
+    assert list(open_watch(tmp_path / "a" / "watch" / "net")["0", "output"].steps) == [0, 5, 10, 15]
+
+
+@pytest.mark.parametrize(
+    ("watch", "said"),
+    [
+        ({"evry": 5}, "watch: there is no 'evry'; there are .* Did you mean 'every'?"),
+        ({"models": ["nett"]}, "watch: there is no model 'nett'; there is net. Did you mean 'net'?"),
+        ({"every": 0}, "every=0"),
+        ({"layers": ["9"]}, "9"),
+        ({"stop_on": ["nan"]}, "Did you mean 'nan_inf'?"),
+    ],
+)
+def test_a_watch_that_cannot_be_is_told_before_anything_is_trained(tmp_path: Path, watch: Any, said: str) -> None:
+    one = session(tmp_path / "a", watch=watch)
+    with pytest.raises(BadArgument, match=said):
+        list(one.run())
+    assert one.place.step == 0
+
+
+def test_a_config_may_ask_for_a_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from training_spec_cases import SMALL, Project
+
+    from torcheer.training.spec import begin, understand
+
+    monkeypatch.chdir(tmp_path)
+    project = Project(tmp_path)
+    built = begin(understand(project.config(SMALL, lambda config: config.update(watch={"every": 1, "layers": "*"}))))
+    list(built.session.run())
+    assert json.loads(Path("run/spec.json").read_text())["watch"] == {"every": 1, "layers": "*"}
+    assert open_watch("run/watch").steps.size
