@@ -80,7 +80,7 @@ clean: ## remove what tools and the demo left; the environments stay
 	@rm -f .venv/.stamp-* && touch $@
 
 .venv-peers/$(stamp):
-	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz lightning accelerate pytorch-ignite
+	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz pytorch-ignite
 	@rm -f .venv-peers/.stamp-* && touch $@
 
 $(node_modules): web/package-lock.json | setup

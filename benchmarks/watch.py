@@ -20,7 +20,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import torch
 from processes import processor
 from report import table, write_section
 from torch import nn
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -226,10 +228,25 @@ def one_round(plain: Step, watched: Step, steps: int) -> tuple[list[int], list[i
     mine, theirs = [], []
     for number in range(steps):
         for which, took in ((plain, theirs), (watched, mine))[:: 1 if number % 2 else -1]:
-            start = now()
-            which()
-            took.append(now() - start)
+            with without_global_hooks(which is plain):
+                start = now()
+                which()
+                took.append(now() - start)
     return theirs, mine
+
+
+@contextmanager
+def without_global_hooks(wanted: bool) -> Iterator[None]:
+    """A watch's hooks on all optimizers are no part of an unwatched step."""
+    tables = (_global_optimizer_pre_hooks, _global_optimizer_post_hooks) if wanted else ()
+    kept = [dict(one) for one in tables]
+    for one in tables:
+        one.clear()
+    try:
+        yield
+    finally:
+        for one, was in zip(tables, kept):
+            one.update(was)
 
 
 def now() -> int:

@@ -311,6 +311,21 @@ def test_what_cannot_be_tracked_is_refused_and_starts_nothing(verb, items, text)
     assert handler.get_internal_unique_id() == -1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (({"a": nn.ReLU()},), "not None; the number of a child stands before it, -1 for a new one"),
+        (([1], {"a": nn.ReLU()}), r"unique_id is \[1\]; it is the number of a child"),
+        ((-1, {"a": nn.ReLU()}, 3), "callback_transform is 3, which cannot be called"),
+    ],
+)
+def test_arguments_in_the_wrong_place_are_refused_and_start_nothing(arguments, text):
+    handler = ParallelHandler(None)
+    with pytest.raises(BadArgument, match=text):
+        handler.track_model(*arguments)
+    assert handler.get_last_key() is None
+
+
 def test_tracking_never_asks_for_a_gradient_itself():
     handler, tensor = ParallelHandler(None), torch.ones(2)
     with pytest.raises(BadArgument):

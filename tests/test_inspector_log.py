@@ -147,6 +147,17 @@ def test_a_run_that_goes_on_continues_the_log(tmp_path: Path) -> None:
     assert list(open_watch(tmp_path)["a"].mean) == [1.0] * 6 + [2.0] * 6
 
 
+def test_a_run_that_goes_on_has_the_times_of_its_first_step_once(tmp_path: Path) -> None:
+    def run(steps: range) -> list[Sent]:
+        times = [sent(step, name, "metric", 1.0) for step in steps for name in ("step_secs", "wait_secs")]
+        return sorted([*run_of(steps, 1.0), *times], key=lambda one: one.sample.step)
+
+    logged(tmp_path, run(range(10)))
+    logged(tmp_path, run(range(6, 8)))
+    watched = open_watch(tmp_path)
+    assert list(watched["step_secs"].steps) == list(watched["wait_secs"].steps) == list(range(8))
+
+
 def test_a_run_that_begins_anew_hides_the_one_before(tmp_path: Path) -> None:
     logged(tmp_path, [*run_of(range(10), 1.0), sent(9, "gone", "output", [1.0, 2.0])])
     logged(tmp_path, run_of(range(3), 2.0))

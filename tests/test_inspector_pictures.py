@@ -239,6 +239,22 @@ def test_no_number_is_too_odd(array: np.ndarray, mode: str) -> None:
             assert draw(array, size=size, mode=mode).shape == (size[1], size[0], 3)
 
 
+@pytest.mark.parametrize("size", [3.4e38, 3e38, 1e30, 1.0, 1e-30, 1e-37, 1e-44])
+def test_a_number_of_any_size_has_its_colour_and_its_bar(size: float) -> None:
+    values = np.array([[-size, -size / 2, 0, size / 2, size]], np.float32)  # a mask often has the smallest of all
+    scale = Scale()
+    scale.follow(float(values.min()), float(values.max()))
+    part = (values.astype(np.float64) - scale.low) / (scale.high - scale.low)
+    assert abs(palette.places(values, scale.low, scale.high) - part * (palette.STEPS - 1)).max() <= 0.6
+    bars = np.bincount(np.minimum(part[0] * 7, 6).astype(int), minlength=7) / 5
+    assert (plots.shares(values, scale, 7) == bars).all()
+
+
+def test_two_floats_that_make_a_magnitude_no_float_holds_are_not_infinite() -> None:
+    _, facts = numbers(np.full((2, 2), 3e38 + 3e38j, np.complex64))
+    assert facts.infs == 0 and facts.maximum == pytest.approx(3e38 * 2**0.5)
+
+
 @given(some.lists(some.integers(0, 9), max_size=6), some.sampled_from(MODES), some.booleans())
 @settings(max_examples=150, deadline=None)
 def test_every_shape_has_a_picture_in_every_mode(shape: list[int], mode: str, batch: bool) -> None:

@@ -92,6 +92,12 @@ def test_unknown_keys_are_answered_with_near_ones(folder: Path, key: Any, text: 
         open_watch(folder)[key]
 
 
+@pytest.mark.parametrize("key", [0, None, ("a", "b", "c")])
+def test_what_is_no_key_is_answered_with_one(folder: Path, key: Any) -> None:
+    with pytest.raises(UnknownLayer, match=r"ask for a layer, or for a layer and a variable, such as watched\['"):
+        open_watch(folder)[key]
+
+
 def test_an_unknown_statistic_is_answered_with_a_near_one(folder: Path) -> None:
     with pytest.raises(AttributeError, match=r"a series has no 'maximun'\. Did you mean 'maximum'\?"):
         open_watch(folder)["head"].maximun  # noqa: B018

@@ -77,6 +77,19 @@ def test_a_key_may_hold_anything(tmp_path: Path) -> None:
     assert names(tmp_path) == ["output"] and len(names(tmp_path / "output")) == 5
 
 
+def test_no_two_keys_share_a_name(tmp_path: Path) -> None:
+    recorder = DataRecorder(SMALL, 20.0, 2, tmp_path)
+    for step in range(3):
+        for key in ("conv:2", "conv-2", "conv_2"):
+            recorder.tensor_plot2D(0, key, "", str(step), np.eye(3))
+    recorder.flush()
+    found = sorted(path.name.removesuffix("_video.mp4") for path in tmp_path.iterdir())
+    assert len(found) == 6 and "conv-2_cpu_0_1" in found
+    for name in {name.rpartition("_")[0] for name in found}:
+        assert len(decoded(tmp_path / f"{name}_1_video.mp4")) == 2
+        assert len(decoded(tmp_path / f"{name}_2_video.mp4")) == 1
+
+
 def test_flush_ends_the_files_and_a_later_frame_begins_the_next(tmp_path: Path) -> None:
     recorder = DataRecorder(SMALL, 20.0, 100, tmp_path)
     record(recorder, 2)
@@ -175,7 +188,11 @@ def test_the_text_has_the_colour_asked_for_in_blue_green_red(tmp_path: Path) -> 
         ({"shape": (1, 1), "path_root": "x"}, "are possible"),
         ({"shape": SMALL, "output_folder": "x", "path_root": "x"}, "both of output_folder and path_root"),
         ({"shape": SMALL, "output_folder": "x", "maxframes": 0}, "at least one frame"),
+        ({"shape": SMALL, "output_folder": "x", "maxframes": "100"}, "at least one frame"),
         ({"shape": SMALL, "output_folder": "x", "fps": 0}, "frames a second"),
+        ({"shape": SMALL, "output_folder": "x", "fps": "fast"}, "a video of 'fast' frames a second"),
+        ({"shape": 640, "output_folder": "x"}, "it must be its width and height in pixels"),
+        ({"shape": SMALL, "output_folder": 5}, "output_folder is 5; it must be the path of a folder"),
         ({"shape": SMALL, "output_folder": "x", "colorBGR": 3}, "blue, green, red"),
         ({"shape": SMALL, "output_folder": "x", "displayND_mode": "tsne"}, "known are default, auto"),
     ],

@@ -193,6 +193,41 @@ def test_nan_is_told_where_an_infinity_has_long_been() -> None:
     assert [(one.layer, one.since) for one in judged(values, {"nan_inf": {"inf": False}})] == [("fc", 20)]
 
 
+def test_what_has_always_been_infinite_or_nan_hides_nothing_that_comes_later() -> None:
+    def values() -> Iterable[Sent]:
+        for step in range(80):
+            yield sent(step, "mask", "output", [0.0, -np.inf])
+            yield sent(step, "undefined", "metric", np.nan)
+            for layer in ("fc", "head"):
+                yield sent(step, layer, "output", [1.0, np.inf if step >= 30 else 0.5])
+            yield sent(step, "weight", "weight", [1.0, np.nan if step >= 60 else 0.5])
+            if step % 20 == 9:  # had no value meanwhile: it may have it from any of them
+                yield sent(step, "seldom", "metric", np.nan if step > 60 else 1.0)
+
+    found = [(one.layer, one.step, one.since) for one in judged(values(), ["nan_inf"])]
+    assert [one for one in found if one[0] != "undefined"] == [("mask", 0, 0), ("fc", 30, 30), ("weight", 60, 60)]
+
+
+def test_one_that_stays_ill_when_the_first_is_well_again_is_told_since_it_is_ill() -> None:
+    values = [
+        sent(step, layer, "output", [1.0, np.nan if step in ((5,) if layer == "a" else range(5, 30)) else 0.5])
+        for step in range(30)
+        for layer in "ab"
+    ]
+    assert [(one.layer, one.since) for one in judged(values)] == [("a", 5), ("b", 5)]
+
+
+def test_infinities_beside_nan_are_told_where_nan_are_not_asked_for() -> None:
+    (found,) = judged([sent(3, "a", "output", [1.0, np.nan, np.inf])], {"nan_inf": {"nan": False}})
+    assert (found.step, found.what) == (3, "of 3 numbers 1 NaN and 1 infinite")
+    assert judged([sent(3, "a", "output", [1.0, np.nan])], {"nan_inf": {"nan": False}}) == []
+    unknown = sent(4, "big", "output", np.ones(100), stride=9, whole=(30, 30), finite=False)
+    assert (
+        len(judged([unknown], {"nan_inf": {"nan": False}})) == len(judged([unknown], {"nan_inf": {"inf": False}})) == 1
+    )
+    assert judged([unknown], {"nan_inf": {"nan": False, "inf": False}}) == []
+
+
 def test_what_is_not_finite_is_judged_by_no_other_rule() -> None:
     values = [
         sent(step, layer, "weight", np.full((3, 3), np.nan) if layer == "a" else RANDOM.standard_normal((3, 3)))
@@ -428,3 +463,27 @@ def test_steps_that_wait_for_data_are_told(wait: float, step_secs: float, told: 
         assert (found[0].rule, found[0].layer) == ("stalled_loader", "wait_secs")
         assert found[0].what == "0.3 s pass before each step, 75% of the 0.4 s it takes in all"
         assert "num_workers" in found[0].advice
+        assert found[0].since == 100
+
+
+def test_each_of_several_held_out_losses_is_judged() -> None:
+    def values() -> Iterable[Sent]:
+        for step in range(400):
+            yield sent(step, "loss", "metric", 1 / (1 + step / 50))
+            if step % 20 == 19:
+                yield sent(step, "val_loss", "metric", 1.0)
+                yield sent(step, "test_loss", "metric", 1 + abs(step - 99) / 100)
+
+    (found,) = judged(values(), ["overfitting"])
+    assert (found.layer, found.since) == ("test_loss", 99)
+
+
+def test_a_gradient_of_zeros_is_told_of_a_relu_too() -> None:
+    def values() -> Iterable[Sent]:
+        for step in range(20):
+            yield sent(step, "relu", "output", np.maximum(RANDOM.standard_normal((8, 8)), 0))
+            yield sent(step, "relu", "grad", np.zeros((8, 8)))
+            yield sent(step, "fc", "grad", np.zeros((8, 8)))
+
+    (found,) = judged(values())
+    assert (found.rule, found.layer, found.since, found.values["also"]) == ("all_zero", "relu", 0, ["fc (grad)"])

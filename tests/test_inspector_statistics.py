@@ -192,3 +192,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 8_000  # kilobytes; the array itself has 40,000
+
+
+def test_two_floats_that_make_a_magnitude_no_float_holds_are_finite() -> None:
+    found = summary_of(np.array([3e38 + 3e38j, 3e38 - 3e38j], np.complex64))
+    assert found.infs == 0 and found.maximum == pytest.approx(3e38 * 2**0.5)

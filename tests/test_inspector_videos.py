@@ -198,6 +198,7 @@ def test_settings_have_defaults_and_travel_as_json() -> None:
         ({"mode": "3d"}, "known are auto"), ({"format": "avi"}, "known are mp4, gif, webp"),
         ({"maxframes": 0}, "whole number from 1 on"), ({"most_files": True}, "whole number from 1 on"),
         ({"fps": 0}, "frames a second"), ({"size": [1, 1]}, "are possible"), ({"keys": [1]}, "must be text"),
+        ({"fps": None}, "frames a second"), ({"size": 640}, "width and height"), ({"keys": 1}, "must be text"),
         (7, "give True"),
     ],
 )  # fmt: skip

@@ -18,11 +18,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 RING = Transport(bytes=8 << 20)
 
 
-def train(model: nn.Module, steps: int, after=lambda loss: None) -> list[float]:
+def train(model: nn.Module, steps: int, after=lambda loss: None, waiting: str = "default") -> list[float]:
     """As on the CPU, without waiting for the loss."""
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     torch.manual_seed(1)
     data = [tuple(one.cuda() for one in batch(step)) for step in range(steps)]
+    torch.cuda.set_sync_debug_mode(waiting)  # the data had to be waited for, the rest has not
     losses = []
     for x, y in data:
         optimizer.zero_grad()
@@ -49,8 +50,7 @@ def test_a_watched_step_never_waits_for_the_gpu_and_changes_nothing(tmp_path: Pa
     model = small().cuda()
     what = ("output", "grad", "weight", "weight_grad", "update")
     with tl.watch(model, what=what, every=2, to=tmp_path, keep="5/output", transport=RING) as w:
-        torch.cuda.set_sync_debug_mode("error")
-        assert train(model, 6, after=lambda loss: w.log(loss=loss)) == expected
+        assert train(model, 6, after=lambda loss: w.log(loss=loss), waiting="error") == expected
     assert w.problems == []
     found = open_watch(tmp_path)
     for key in [("5", "output"), ("5", "grad"), ("5.weight", "weight"), ("5.weight", "weight_grad"),

@@ -57,6 +57,15 @@ def test_steps_are_those_of_the_session(tmp_path: Path) -> None:
     assert len(seen["val loss", "metric"].steps) == 2
 
 
+def test_the_mean_of_an_epoch_is_not_taken_for_the_loss_of_a_step(tmp_path: Path) -> None:
+    one = session(tmp_path / "a", watch={"every": 5, "models": "net", "what": "output"})
+    losses = [float(event.loss) for event in one.run() if isinstance(event, StepDone)]
+    seen = open_watch(tmp_path / "a" / "watch")
+    assert list(seen["loss", "metric"].steps) == [0, 5, 10, 15]
+    assert seen["loss", "metric"].mean.tolist() == pytest.approx(losses[::5])
+    assert list(seen["train loss", "metric"].steps) == [9, 19]
+
+
 def test_gathered_batches_are_one_step(tmp_path: Path) -> None:
     list(session(tmp_path / "a", accumulate=5, watch={"every": 1, "what": ["output", "update"]}).run())
     seen = open_watch(tmp_path / "a" / "watch")
@@ -108,6 +117,7 @@ def test_several_models_have_a_folder_each(tmp_path: Path) -> None:
         ({"evry": 5}, "watch: there is no 'evry'; there are .* Did you mean 'every'?"),
         ({"models": ["nett"]}, "watch: there is no model 'nett'; there is net. Did you mean 'net'?"),
         ({"every": 0}, "every=0"),
+        (True, "watch: a table of settings is needed, such as {'every': 20}, not True"),
         ({"layers": ["9"]}, "9"),
         ({"stop_on": ["nan"]}, "Did you mean 'nan_inf'?"),
     ],

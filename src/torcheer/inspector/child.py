@@ -41,7 +41,7 @@ def main() -> None:
     threading.Thread(target=_last_resort, args=(parent,), daemon=True).start()
     watch = Watcher(RingReader(ring_fd), readers_of(plan, callbacks, voice.say), voice, orders)
     watch.run(plan.timeout_secs)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None where the training process has closed its own
         try:
             stream.flush()
         except (OSError, ValueError):

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from numbers import Real
@@ -185,10 +185,7 @@ class ParallelHandler(StaysHere, metaclass=_Single):
             raise BadArgument(f"this handler was {what}; make a new one with its callbacks and frequency")
         if not self.enabled:
             return _NOTHING
-        if not isinstance(items, Mapping):
-            raise BadArgument(
-                f"names and what they stand for are a dict, such as {{'model': model}}, not {items!r:.80}"
-            )
+        _check(unique_id, items, transform)
         if not items:
             tell("nothing to track was given")
             return _NOTHING
@@ -295,6 +292,19 @@ def _older_names(unique_id: Any, items: Any, older: dict[str, Any]) -> tuple[Any
             f"no argument {next(iter(older))!r}; there are unique_id, items, callback_transform, num_process"
         )
     return unique_id, items
+
+
+def _check(unique_id: Any, items: Any, transform: Any) -> None:
+    """Refuse what cannot be meant."""
+    if not isinstance(items, Mapping):
+        hint = "; the number of a child stands before it, -1 for a new one" if isinstance(unique_id, Mapping) else ""
+        raise BadArgument(
+            f"names and what they stand for are a dict, such as {{'model': model}}, not {items!r:.80}{hint}"
+        )
+    if not isinstance(unique_id, Hashable):
+        raise BadArgument(f"unique_id is {unique_id!r:.80}; it is the number of a child, or -1 for a new one")
+    if transform is not None and not callable(transform):
+        raise BadArgument(f"callback_transform is {transform!r:.80}, which cannot be called; give a function or None")
 
 
 def _shared_out(items: dict[str, Any], num_process: Any) -> list[dict[str, Any]]:

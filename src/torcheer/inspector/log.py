@@ -187,7 +187,8 @@ class _Row(NamedTuple):
 def _row(sent: Sent, found: Summary) -> _Row:
     sample, unknown = sent.sample, [math.nan] * len(PERCENTILES)
     extras = [sent.device, sent.message] if sent.message else [sent.device] if sent.device != "cpu" else []
-    name = [sample.layer, sample.variable, type_name(sample.array.dtype), list(sent.whole or sample.array.shape)]
+    kind = sent.type or type_name(sample.array.dtype)
+    name = [sample.layer, sample.variable, kind, list(sent.whole or sample.array.shape)]
     percentiles = found.percentiles if len(found.percentiles) == len(PERCENTILES) else unknown
     numbers = [sent.time_secs, found.minimum, found.maximum, found.mean, found.std, found.norm, *percentiles]
     finite = -1 if sent.finite is None else int(sent.finite)

@@ -139,8 +139,7 @@ class _Opening:
         self._keys: set[Key] = set()
 
     def see(self, step: int, keys: set[Key]) -> None:
-        keys = keys - _LATE
-        if self._first is None and keys:
+        if self._first is None and keys - _LATE:
             self._first = step
         if self._first == step:
             self._keys |= keys

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.inspector.scale import along
+
 Colour = tuple[int, int, int]
 PAPER: Colour = (255, 255, 255)
 INK: Colour = (28, 33, 39)
@@ -28,10 +30,9 @@ _WARM = ((0.965, 0.0, 60.0), (0.83, 0.08, 65.0), (0.63, 0.16, 48.0), (0.38, 0.12
 
 def places(values: NDArray[Any], low: float, high: float) -> NDArray[np.uint8]:
     """Where in the table each number's colour stands; those below `low` and above `high` get its ends."""
-    half = high / 2 - low / 2  # halves, as the whole may be larger than a number can be
     with np.errstate(all="ignore"):
-        place = (values / 2 - low / 2) / half * (STEPS - 1) if half > 0 else np.zeros(values.shape)
-        found: NDArray[np.uint8] = np.nan_to_num(np.clip(np.rint(place), 0, STEPS - 1)).astype(np.uint8)
+        place = np.rint(along(values, low, high) * (STEPS - 1))
+        found: NDArray[np.uint8] = np.nan_to_num(np.clip(place, 0, STEPS - 1)).astype(np.uint8)
     found[np.isnan(values)] = AT_NAN
     found[np.isinf(values)] = AT_INFINITE
     return found

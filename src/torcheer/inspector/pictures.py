@@ -124,7 +124,8 @@ def _histogram(page: Page, values: NDArray[Any], running: Running, batch: bool) 
 def _ticks(page: Page, room: Room, scale: Scale, bins: int) -> None:
     """The numbers below a histogram; whole ones stand below the middle of their bar."""
     inset = room.width / bins / 2 if bins else 0.0
-    for part, anchor in ((0.0, "l"), (0.5, "m"), (1.0, "r")):
+    parts = ((0.0, "l"), (0.5, "m"), (1.0, "r")) if scale.low < scale.high else ((0.0, "l"),)
+    for part, anchor in parts:
         number = scale.low + (scale.high / 2 - scale.low / 2) * part * 2
         x = room.left + inset + part * (room.width - 2 * inset)
         if not bins or number == round(number):

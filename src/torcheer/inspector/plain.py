@@ -35,7 +35,7 @@ def numbers(array: Any) -> tuple[NDArray[Any], Facts]:
     shape, name = found.shape, found.dtype.name
     found, every = _reduced(found)
     if found.dtype.kind == "c":
-        found, name = np.abs(found), f"|{name}|"
+        found, name = np.abs(found.astype(np.complex128)), f"|{name}|"
     elif found.dtype.kind not in "biuf" and not _extended(found.dtype):
         raise BadArgument(f"an array of type {found.dtype} has no picture; numbers have")
     exact = found.dtype.itemsize <= 2 or found.dtype == np.float32

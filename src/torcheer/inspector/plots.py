@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.inspector import palette
-from torcheer.inspector.scale import Scale
+from torcheer.inspector.scale import Scale, along
 
 Frame = NDArray[np.uint8]  # height × width × 3
 SIZE = (640, 480)  # width, height
@@ -153,9 +153,7 @@ def shares(values: NDArray[Any], scale: Scale, bins: int) -> NDArray[np.float64]
     flat = values.reshape(-1)
     flat = flat[:: -(-flat.size // MOST_BINNED)] if flat.size > MOST_BINNED else flat
     flat = flat[np.isfinite(flat)]
-    half = (scale.high / 2 - scale.low / 2) or 1.0
-    with np.errstate(all="ignore"):
-        found = np.clip((flat / 2 - scale.low / 2) / half * bins, 0, bins - 1).astype(np.intp)
+    found = np.clip(along(flat, scale.low, scale.high) * bins, 0, bins - 1).astype(np.intp)
     return np.asarray(np.bincount(found, minlength=bins) / max(flat.size, 1))
 
 

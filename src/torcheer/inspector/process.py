@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -107,18 +108,23 @@ def _start(ring_fd: int, letter_fd: int, hear: int, say: int) -> subprocess.Pope
     """
     if not sys.executable:
         raise CannotWrite("there is no Python to start the watching process with: sys.executable is empty")
-    fds = (ring_fd, letter_fd, hear, say)
+    # Not the numbers of the standard streams, which are free where those are closed: the child gets its own there.
+    fds = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (ring_fd, letter_fd, hear, say)]
     path = [str(Path(__file__).parents[2]), *_path()]
     numbers = map(str, (*fds, os.getpid()))
     environment = {"OMP_NUM_THREADS": "1", **os.environ}  # the other cores are for the training
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BEGIN, *numbers, *path],
-        stdin=subprocess.DEVNULL,
-        pass_fds=fds,
-        close_fds=True,
-        env=environment,
-        start_new_session=True,  # Ctrl-C in the terminal is for the parent, which then says when to end
-    )
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _BEGIN, *numbers, *path],
+            stdin=subprocess.DEVNULL,
+            pass_fds=fds,
+            close_fds=True,
+            env=environment,
+            start_new_session=True,  # Ctrl-C in the terminal is for the parent, which then says when to end
+        )
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def _path() -> list[str]:

@@ -72,6 +72,8 @@ class Watched:
         return [one for opened, one in found if self._rows.holds(opened, one.step, (one.layer, one.variable))]
 
     def __getitem__(self, key: Key | str) -> Series:
+        if not isinstance(key, str) and not (isinstance(key, tuple) and len(key) == 2):
+            raise UnknownLayer(f"no key {key!r}: ask for a layer, or for a layer and a variable, {_for_example(self)}")
         layer, variable = (key, "") if isinstance(key, str) else key
         found = [one for one in self._rows.places if one[0] == layer and variable in ("", one[1])]
         if len(found) == 1:
@@ -116,7 +118,8 @@ class Watched:
         span = f"steps {steps[0]:,} to {steps[-1]:,}" if len(steps) else "no steps"
         state = "ended" if self.sealed else "still open, or ended by a kill"
         alerts = f"{len(self.alerts):,} alert{'s' * (len(self.alerts) != 1)}"
-        return f"<Watched {self.path}: {span}, {len(self):,} keys, {alerts}, {state}>"
+        keys = f"{len(self):,} key{'s' * (len(self) != 1)}"
+        return f"<Watched {self.path}: {span}, {keys}, {alerts}, {state}>"
 
     def __str__(self) -> str:
         lines = [repr(self)[1:-1], *(f"lost: {problem}" for problem in self.problems[:_SHOWN])]
@@ -264,6 +267,10 @@ def _alerts(file: Path) -> Iterator[tuple[float, Alert]]:
 
 def _short(number: float) -> str:
     return "–" if math.isnan(number) else f"{number:.4g}"
+
+
+def _for_example(watched: Watched) -> str:
+    return f"such as watched[{', '.join(map(repr, next(iter(watched), ('features.3', 'output'))))}]"
 
 
 def _few(names: Any) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument
-from torcheer.inspector.filenames import safe
+from torcheer.inspector.filenames import digest, safe
 from torcheer.inspector.page import Caption
 from torcheer.inspector.palette import Colour
 from torcheer.inspector.pictures import MODES, Running, draw
@@ -41,11 +43,12 @@ class DataRecorder:
         path_root: str | Path | None = None,
     ) -> None:
         self.shape = checked_size(_either("shape", shape, "shape_expected", shape_expected))
-        self.output_folder = Path(_either("output_folder", output_folder, "path_root", path_root))
-        self.fps, self.maxframes = float(fps), int(maxframes)
+        folder = _either("output_folder", output_folder, "path_root", path_root)
+        if not isinstance(folder, str | os.PathLike):
+            raise BadArgument(f"output_folder is {folder!r}; it must be the path of a folder, such as 'output'")
+        self.output_folder = Path(folder)
         frame_rate(fps)
-        if self.maxframes < 1:
-            raise BadArgument(f"maxframes is {maxframes!r}; a video has at least one frame")
+        self.fps, self.maxframes = float(fps), _most_frames(maxframes)
         self.colorBGR, self.displayND_mode = colorBGR, displayND_mode
         self._colour, self._mode = _colour(colorBGR), _mode(displayND_mode)
         self._born = time.time()
@@ -53,6 +56,7 @@ class DataRecorder:
 
     def _start(self) -> None:
         self._files: dict[_Key, VideoFile] = {}
+        self._names: dict[_Key, str] = {}
         self._numbers: dict[_Key, int] = {}
         self._running: dict[_Key, Running] = {}
 
@@ -102,10 +106,10 @@ class DataRecorder:
     def _next_file(self, where: _Key) -> VideoFile:
         """The next of a key's files. One that is older than this recorder is of an earlier run, and replaced."""
         self.output_folder.mkdir(parents=True, exist_ok=True)
-        key, device, unique_id = where
+        name = self._names.get(where) or self._names.setdefault(where, self._new_name(where))
         while True:
             number = self._numbers[where] = self._numbers.get(where, 0) + 1
-            path = self.output_folder / f"{safe(key)}_{device}_{unique_id}_{number}_video.mp4"
+            path = self.output_folder / f"{name}_{number}_video.mp4"
             try:
                 if path.exists() and path.stat().st_mtime < self._born - 1:  # a file's clock may lag behind
                     os.unlink(path)
@@ -113,9 +117,16 @@ class DataRecorder:
             except FileExistsError:
                 continue  # of a child that was killed: it may hold the frames that matter
 
+    def _new_name(self, where: _Key) -> str:
+        """What a key's files are called; no two keys share it."""
+        key, device, unique_id = where
+        name = f"{safe(key)}_{device}_{unique_id}"
+        return name if name not in self._names.values() else f"{safe(key)}-{digest(key)}_{device}_{unique_id}"
+
     def __getstate__(self) -> dict[str, Any]:
         """What travels to another process: the settings; open files stay where they are."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_files", "_numbers", "_running")}
+        here = ("_files", "_names", "_numbers", "_running")
+        return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -128,6 +139,13 @@ def _either(name: str, value: Any, later_name: str, later_value: Any) -> Any:
         said = "neither" if value is None else "both"
         raise BadArgument(f"{said} of {name} and {later_name} was given to DataRecorder; they mean the same, give one")
     return later_value if value is None else value
+
+
+def _most_frames(given: Any) -> int:
+    found = float(given) if isinstance(given, Real) else 0.0
+    if not 1 <= found < math.inf:
+        raise BadArgument(f"maxframes is {given!r}; a video has at least one frame")
+    return int(found)
 
 
 def _colour(bgr: Any) -> Colour | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+from torcheer.inspector.bits import numbers_of
 from torcheer.records import Sample
 
 
@@ -22,6 +23,13 @@ class Sent:
     whole: tuple[int, ...] = ()  # its shape, where only a part was sent
     finite: bool | None = None  # whether all of its numbers are, where only a part was sent
     summary: Summary | None = None  # where it was summed up on its own device; the array is empty then
+    type: str = ""  # of its numbers, as the training process has them: "bfloat16", also where numpy has no such
+
+    def __post_init__(self) -> None:
+        """Bits are no numbers: whoever looks would take the largest for a small one."""
+        array = self.sample.array
+        if self.type and (found := numbers_of(self.type, array)) is not array:
+            object.__setattr__(self, "sample", replace(self.sample, array=found))
 
     @property
     def key(self) -> tuple[str, str]:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 CALM = 30  # frames that must be far smaller before a range is
 ROUND = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
@@ -54,6 +58,21 @@ class Scale:
             step = round_up(maximum - minimum) / 4
             self.low = max(0.0, math.floor(minimum / step) * step)
             self.high = max(math.ceil(maximum / step) * step, maximum)
+
+
+def along(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
+    """How far each number lies from `low`, 0, to `high`, 1; all at 0 where these are one.
+
+    >>> along(np.array([-1.0, 0.0, 1.0]), -1, 1).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    half = high / 2 - low / 2  # halves, as the whole may be larger than a number can be
+    if not half > 0:
+        return np.zeros(values.shape)
+    with np.errstate(all="ignore"):
+        if values.dtype == np.float32 and not 1e-30 < half < 1e30:  # nor may it be more than a float32 can be
+            return (values.astype(np.float64) - low) / (2 * half)
+        return (values / 2 - low / 2) / half
 
 
 def round_up(number: float) -> float:

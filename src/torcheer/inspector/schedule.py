@@ -61,11 +61,14 @@ class Schedule:
     def __init__(self, every: Every) -> None:
         self.every = every
         self.next_step: float = every.start + -every.start % every.steps  # no step before this one needs to ask
-        self._last_secs = -math.inf
+        self._last_step, self._last_secs = -1, -math.inf
 
     def due(self, step: int, now_secs: float) -> bool:
-        """Whether to watch a step; the steps are asked about in order."""
-        if step < self.next_step:
+        """Whether to watch a step; they are asked about in order, and a smaller number begins anew (an epoch's own)."""
+        if step < self._last_step:
+            self.next_step = 0
+        self._last_step = step
+        if step < max(self.next_step, self.every.start):
             return False
         self.next_step = step + self.every.steps - step % self.every.steps
         if self.every.end is not None and step >= self.every.end:

@@ -55,11 +55,12 @@ def choose(model: nn.Module, layers: Any = None) -> Chosen:
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
     """Every module under its name, each once; the model itself under that of its class, what wraps it left out."""
     inner = unwrapped(model)
-    named = {type(inner).__name__: model}
+    parts: dict[str, nn.Module] = {}
     for name, module in inner.named_modules():
         if module is not inner:
-            named.setdefault(plain_name(name), module)  # of a compiled part and what it wraps, the part
-    return named
+            parts.setdefault(plain_name(name), module)  # of a compiled part and what it wraps, the part
+    own = type(inner).__name__
+    return {f"({own})" if own in parts else own: model, **parts}
 
 
 def _compiled_away(model: nn.Module) -> set[int]:
@@ -71,7 +72,7 @@ def _compiled_away(model: nn.Module) -> set[int]:
         elif getattr(module, "_compiled_call_impl", None) is not None:
             found |= {id(part) for part in module.modules()}
         elif isinstance(module, torch.jit.ScriptModule):
-            found |= {id(part) for part in module.modules() if part is not module}
+            found |= {id(part) for part in module.modules()}
     return found
 
 

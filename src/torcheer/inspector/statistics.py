@@ -86,7 +86,7 @@ def plain(numbers: Array) -> Array:
     kind = numbers.dtype
     if kind.kind == "c":
         with np.errstate(all="ignore"):
-            return np.abs(numbers)
+            return np.abs(numbers.astype(np.complex128))  # two numbers that a float32 holds may make one it does not
     if kind == np.float32 or kind == np.float64:
         return numbers.astype(kind.newbyteorder("="), copy=False)
     wide = kind.kind in "iu" and kind.itemsize > 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -54,7 +54,8 @@ def settle(video: Any) -> dict[str, Any]:
 
 
 def _checked(found: dict[str, Any]) -> dict[str, Any]:
-    keys = [found["keys"]] if isinstance(found["keys"], str) else list(found["keys"])
+    keys = found["keys"]
+    keys = list(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
     for name, known in (("mode", MODES), ("format", ("mp4", "gif", "webp"))):
         if found[name] not in known:
             raise BadArgument(f"{name} of videos is {found[name]!r}; known are {', '.join(known)}")
@@ -66,9 +67,9 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
     for package, module in (("pillow", "PIL"), ("av", "av" if found["format"] == "mp4" else "PIL")):
         if importlib.util.find_spec(module) is None:
             raise missing("a video", package)
-    size, fps = list(checked_size(found["size"])), float(found["fps"])
-    frame_rate(fps)
-    return found | {"keys": keys, "size": size, "fps": fps, "lossless": bool(found["lossless"])}
+    size = list(checked_size(found["size"]))
+    frame_rate(found["fps"])
+    return found | {"keys": keys, "size": size, "fps": float(found["fps"]), "lossless": bool(found["lossless"])}
 
 
 def _matches(layer: str, variable: str, pattern: str) -> bool:

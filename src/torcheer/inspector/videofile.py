@@ -174,7 +174,7 @@ def _codec(known: Any, lossless: bool) -> tuple[str, str, dict[str, str]]:
 
 
 class AnimatedFile:
-    """An animated GIF or WebP. It is written when it is closed: killed before, there is none."""
+    """An animated GIF or WebP. It is written when it is closed: killed before, it is empty."""
 
     def __init__(
         self, path: str | Path, size: tuple[int, int] = SIZE, fps: float = 20.0, *, lossless: bool = False
@@ -229,7 +229,12 @@ class AnimatedFile:
 
 def checked_size(size: Any) -> tuple[int, int]:
     """Width and height, if a video can have them."""
-    wide, high = (int(length) for length in size)
+    try:
+        wide, high = (int(length) for length in size)
+    except (TypeError, ValueError, OverflowError):
+        raise BadArgument(
+            f"the size of a video is {size!r}; it must be its width and height in pixels, such as (640, 480)"
+        ) from None
     if not (16 <= wide <= 4096 and 16 <= high <= 4096):
         raise BadArgument(f"a video of {wide}×{high} pixels; from 16×16 to 4096×4096 are possible")
     return wide, high
@@ -237,10 +242,12 @@ def checked_size(size: Any) -> tuple[int, int]:
 
 def frame_rate(fps: Any) -> Fraction:
     """Frames a second, if a video can have so many."""
-    rate = Fraction(float(fps)).limit_denominator(1000) if 0.01 <= float(fps) <= 1000 else Fraction(0)
-    if not rate:
-        raise BadArgument(f"a video of {fps!r} frames a second; from 0.01 to 1000 are possible")
-    return rate
+    try:
+        if 0.01 <= float(fps) <= 1000:
+            return Fraction(float(fps)).limit_denominator(1000)
+    except (TypeError, ValueError):
+        pass  # no number at all
+    raise BadArgument(f"a video of {fps!r} frames a second; from 0.01 to 1000 are possible")
 
 
 def _check_frame(frame: Frame, size: tuple[int, int]) -> None:

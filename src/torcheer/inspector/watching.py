@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -27,6 +28,7 @@ from torcheer.inspector.tensors import rank_of
 __all__ = ["Every", "Transport", "Watch", "watch"]
 
 _MOST_WARNINGS = 10
+_PATIENCE_SECS = 2.0  # what may take longer is told
 _LEAST_BYTES = 64 << 10  # of each tensor, however many there are
 
 
@@ -130,7 +132,7 @@ class Watch:
     @property
     def step(self) -> int:
         """The step that began last, from 0 on."""
-        return max(self._probes.step, 0) if self._probes is not None else 0
+        return self._probes.now if self._probes is not None else 0
 
     @property
     def is_watching(self) -> bool:
@@ -185,11 +187,24 @@ class Watch:
                 + (" in training mode" if self._probes.only_training else "")
                 + ", or only from inside something compiled (then watch the compiled model)"
             )
+        self._wait_a_little(self._link)
         self._link.stop(self._settings.transport.drain_secs)
         self._hear()
         self._told(self._ending())
 
+    def _wait_a_little(self, link: Link) -> None:
+        """Give the child two seconds, and say so where it needs more."""
+        until = time.monotonic() + _PATIENCE_SECS
+        while (waiting := link.ring.published - link.ring.taken) and link.process.is_alive():
+            if time.monotonic() >= until:
+                secs = self._settings.transport.drain_secs
+                self._told(f"torcheer: {waiting:,} values wait for the watching process; it has {secs:g} s for them")
+                return
+            time.sleep(0.01)
+
     def __enter__(self) -> Watch:
+        if self._probes is not None and self.closed:
+            self._problem("it was closed before this block and looks at nothing in it; a new watch does")
         self._inside = True
         return self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,39 +35,62 @@ class Weights:
         parameters: dict[str, nn.Parameter],
         what: Collection[str],
         sender: Sender,
+        others: Iterable[nn.Parameter] = (),
     ) -> None:
-        self._parameters, self._what, self._sender = parameters, what, sender
+        """`others` are not looked at; an optimizer that moves them is the model's all the same."""
+        self._parameters, self._what, self._sender = dict(parameters), what, sender
         self._before: dict[int, _Before] = {}  # by the parameter's id
-        self._step, self._gradients_wanted = 0, False
+        self._step, self._gradients = 0, set[int]()  # of which parameters a gradient is still wanted, by their ids
         self._by_torch = False  # whether an optimizer of torch's was seen to move the weights
         self._owned: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._names = {id(parameter): name for name, parameter in parameters.items()}
+        self._others = tuple(others)
+        self._models = {*self._names, *map(id, self._others)}
 
     def begin(self, step: int) -> None:
         """A step begins that is watched."""
-        self._step, self._gradients_wanted = step, "weight_grad" in self._what
+        self._step = step
+        if "weight_grad" in self._what:
+            self._gradients = {id(parameter) for parameter in self._parameters.values() if parameter.requires_grad}
         for name, parameter in self._parameters.items():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 continue
             label = label_of(name, parameter)
             if "weight" in self._what:
                 self._sender.send(parameter, label, "weight", step)
-            if "update" in self._what and parameter.requires_grad and id(parameter) not in self._before:
-                value = self._sender.kept(parameter, label, "update")
-                self._before[id(parameter)] = _Before(step, value, _version(parameter))
+            if "update" in self._what and parameter.requires_grad:
+                self._keep(parameter, label)
+
+    def leave_out(self, those: Collection[int]) -> list[str]:
+        """Forget the parameters with these ids; the names of those that were looked at."""
+        gone = [name for name, parameter in self._parameters.items() if id(parameter) in those]
+        for name in gone:
+            self._before.pop(id(self._parameters.pop(name)), None)
+        return gone
+
+    def _keep(self, parameter: nn.Parameter, label: str) -> None:
+        """Remember a weight; one that waited in vain for its update (a skipped step) is this step's from now on."""
+        before, version = self._before.get(id(parameter)), _version(parameter)
+        if before is None:
+            value = self._sender.kept(parameter, label, "update")
+            self._before[id(parameter)] = _Before(self._step, value, version)
+        elif before.version == version:  # else an optimizer is in the middle of it, with a closure
+            before.step = self._step
 
     def stepping(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         """An optimizer is about to step."""
-        if self._gradients_wanted and self.concerns(optimizer) and not has_closure(arguments, keywords):
+        if not self._by_torch and self.concerns(optimizer):  # before a closure's passes, which are within its step
+            self._by_torch = any(id(one) in self._names for group in optimizer.param_groups for one in group["params"])
+        if self._gradients and self.concerns(optimizer) and not has_closure(arguments, keywords):
             self._send_gradients(optimizer)
 
     def stepped(self, optimizer: Optimizer) -> bool:
         """An optimizer has stepped; whether it moved any of our weights."""
         if not self.concerns(optimizer):
             return False
-        self._by_torch = True
-        if self._gradients_wanted:
+        if self._gradients:
             self._send_gradients(optimizer)  # of a closure
+            self._gradients -= {id(one) for group in optimizer.param_groups for one in group["params"]}
         if self._before:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
@@ -75,25 +98,25 @@ class Weights:
         return True
 
     def concerns(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer moves any of our weights."""
+        """Whether an optimizer moves any of the model's weights."""
         if optimizer in self._owned:
             return True
         groups = optimizer.param_groups
-        found = any(id(parameter) in self._names for group in groups for parameter in group["params"])
+        found = any(id(parameter) in self._models for group in groups for parameter in group["params"])
         if found:  # where it does not, it may still be given some
             self._owned.add(optimizer)
         return found
 
     def _send_gradients(self, optimizer: Optimizer) -> None:
-        self._gradients_wanted = False
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 self._send_gradient(parameter)
 
     def _send_gradient(self, parameter: Tensor) -> None:
-        name = self._names.get(id(parameter))
-        if name is not None and parameter.grad is not None:
-            self._sender.send(parameter.grad, label_of(name, parameter), "weight_grad", self._step)
+        if id(parameter) in self._gradients and parameter.grad is not None:
+            self._gradients.discard(id(parameter))  # another optimizer may still come to the others
+            label = label_of(self._names[id(parameter)], parameter)
+            self._sender.send(parameter.grad, label, "weight_grad", self._step)
 
     def _send_update(self, parameter: Tensor) -> None:
         before = self._before.pop(id(parameter), None)
@@ -106,12 +129,17 @@ class Weights:
         """Another step begins: send what changed without an optimizer of torch's."""
         if not self.waiting or not self._changed():
             return
+        if self._gradients and all(_is_cleared(p.grad) for p in self._parameters.values() if id(p) in self._gradients):
+            self._sender.report(
+                "the gradients of the weights are gone before they can be looked at: no optimizer of torch's steps, "
+                "and they are cleared before the next pass"
+            )
+            self._gradients.clear()
         for parameter in self._parameters.values():
-            if self._gradients_wanted:
-                self._send_gradient(parameter)
+            self._send_gradient(parameter)
             if id(parameter) in self._before:
                 self._send_update(parameter)
-        self._gradients_wanted = False
+        self._gradients.clear()
 
     def _changed(self) -> bool:
         """Whether any weight was written; by `.data` too, which leaves no trace but the numbers."""
@@ -134,12 +162,13 @@ class Weights:
 
     @property
     def unsent(self) -> bool:
-        """Whether there are updates that another optimizer may still make."""
-        return bool(self._before)
+        """Whether there is something that another optimizer may still do."""
+        return bool(self._before or self._gradients)
 
     def rest(self) -> None:
         """Keep no copies."""
         self._before.clear()
+        self._gradients.clear()
 
 
 def has_closure(arguments: Any, keywords: Any) -> bool:
@@ -157,6 +186,10 @@ def _version(parameter: Tensor) -> int:
         return parameter._version
     except (RuntimeError, NotImplementedError):  # made in inference mode: nobody counts
         return 0
+
+
+def _is_cleared(gradient: Tensor | None) -> bool:
+    return gradient is None or not (gradient.is_sparse or bool(local(gradient).any()))
 
 
 def _corner(tensor: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torcheer.training.events import Alert, EpochDone, Event, StepDone
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
+_EPOCHS = {"loss": "train loss"}  # the mean of an epoch, which is not the loss of its last step
 KNOWN = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on")
 
 
@@ -35,17 +36,20 @@ class Watching:
     """A watch for each model; their alerts are the session's."""
 
     def __init__(self, session: Session, settings: Mapping[str, Any]) -> None:
+        if not isinstance(settings, Mapping):
+            raise BadArgument(f"watch: a table of settings is needed, such as {{'every': 20}}, not {settings!r}")
         for key in settings:
             if key not in KNOWN:
                 raise BadArgument(f"watch: there is no {key!r}; there are {', '.join(KNOWN)}.{nearest(key, KNOWN)}")
         names = settings.get("models", list(session.models))
+        names = [names] if isinstance(names, str) else list(names)
         for name in names:
             if name not in session.models:
                 there = ", ".join(session.models)
                 raise BadArgument(
                     f"watch: there is no model {name!r}; there is {there}.{nearest(name, session.models)}"
                 )
-        self._session, self._names = session, list(names)
+        self._session, self._names = session, names
         self._settings = {key: value for key, value in settings.items() if key != "models"}
         self._watches: list[Watch] | None = None  # until the session stands where it goes on from
         self._news: list[str] = []
@@ -76,7 +80,7 @@ class Watching:
         elif type(event) is EpochDone:
             for one in self._watches:
                 one.message = f"epoch:{event.epoch}"
-                one.log(**event.values)
+                one.log(**{_EPOCHS.get(name, name): value for name, value in event.values.items()})
 
     def _alert(self, alert: Seen) -> None:
         self._news.append(str(alert))

@@ -66,7 +66,9 @@ class Overfitting(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._training: deque[float] = deque(maxlen=50)  # since the last held-out loss
+        self._training: deque[float] = deque(maxlen=50)
+        self._trained = 0  # training losses so far
+        self._known: dict[str, int] = {}  # how many of them there were at the last of each held-out loss
         self._best: dict[str, _HeldOut] = {}
         self._later: dict[str, deque[_HeldOut]] = {}  # the newest ones after the best
 
@@ -79,9 +81,10 @@ class Overfitting(Rule):
             return
         if is_training(seen, self.settings["metric"]):
             self._training.append(loss)
-        elif is_held_out(seen, self.settings["metric"]) and self._training:
-            found = _HeldOut(board.step, loss, median(self._training))
-            self._training.clear()
+            self._trained += 1
+        elif is_held_out(seen, self.settings["metric"]) and (new := self._trained - self._known.get(seen.layer, 0)):
+            self._known[seen.layer] = self._trained
+            found = _HeldOut(board.step, loss, median(list(self._training)[-new:]))
             yield seen.key, self._judge(found, seen.layer)
 
     def _judge(self, found: _HeldOut, name: str) -> Finding | None:
@@ -111,6 +114,7 @@ class StalledLoader(Rule):
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self._times: deque[tuple[int, float, float]] = deque(maxlen=self.settings["window"])
+        self._since: int | None = None  # while it is so
 
     def end(self, board: Board) -> Iterator[Verdict]:
         metrics = board.all("metric")
@@ -125,11 +129,26 @@ class StalledLoader(Rule):
 
     def _judge(self) -> Finding | None:
         wait, step = median(one[1] for one in self._times), median(one[2] for one in self._times)
-        if wait < self.settings["least_secs"] or wait <= self.settings["share"] * step:
+        if not self._waits(wait, step):
+            self._since = None
             return None
+        if self._since is None:
+            self._since = self._began()
         what = f"{wait:.3g} s pass before each step, {wait / step:.0%} of the {step:.3g} s it takes in all"
         advice = "more workers (num_workers=), cheaper transforms, pin_memory=True, or data on a faster disk"
-        return Finding(what, advice, {"wait_secs": wait, "step_secs": step - wait}, since=self._times[0][0])
+        return Finding(what, advice, {"wait_secs": wait, "step_secs": step - wait}, since=self._since)
+
+    def _waits(self, wait_secs: float, whole_secs: float) -> bool:
+        return bool(wait_secs >= self.settings["least_secs"] and wait_secs > self.settings["share"] * whole_secs)
+
+    def _began(self) -> int:
+        """The step from which on most had to wait; the first of a pass over the data often has."""
+        surplus, most, since = 0, 0, self._times[-1][0]
+        for step, wait, whole in reversed(self._times):
+            surplus += 1 if self._waits(wait, whole) else -1
+            if surplus > most:
+                most, since = surplus, step
+        return since
 
 
 def is_training(seen: Seen, metric: str) -> bool:

@@ -18,9 +18,11 @@ class NanInf(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._ill: dict[str, dict[Key, bool]] = {"nan": {}, "inf": {}}  # in the order in which they fell ill
-        self._began: dict[str, int] = {}
+        self._ill: dict[str, dict[Key, int]] = {"nan": {}, "inf": {}}  # since which step, in the order of falling ill
+        self._began: dict[str, int] = {}  # when one last fell ill that had it from no other
         self._follows: dict[str, bool] = {}
+        self._first: set[Key] = set()  # those that had it from no other
+        self._well: dict[Key, int] = {}  # the last step at which a key was
         self._steps: deque[int] = deque([-1], maxlen=3)  # NaN that follow infinities within them come from those
 
     def wants(self, variable: str) -> bool:
@@ -29,23 +31,45 @@ class NanInf(Rule):
     def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
         if self._steps[-1] != board.step:
             self._steps.append(board.step)
-        kind = "nan" if seen.summary.nans else "inf" if seen.summary.infs or sent.finite is False else ""
+        kind, key = self._kind(seen, sent), seen.key
         for name, ill in self._ill.items():
             if name != kind:
-                ill.pop(seen.key, None)
-        if not kind or not self.settings[kind]:
-            yield seen.key, None
+                ill.pop(key, None)
+        if not kind:
+            self._well[key] = board.step
+            self._first.discard(key)
+            yield key, None
             return
-        ill, other = self._ill[kind], "inf" if kind == "nan" else "nan"
-        if not ill:
+        ill = self._ill[kind]
+        if key not in ill and self._is_news(kind, key):
+            other = "inf" if kind == "nan" else "nan"
             self._began[kind] = board.step
             self._follows[kind] = bool(self._ill[other]) and self._began[other] in self._steps
-        ill[seen.key] = True
-        if next(iter(ill)) == seen.key and not self._follows[kind]:  # the others have it from the first one
-            yield seen.key, self._finding(seen, sent)
+            self._first |= set() if self._follows[kind] else {key}
+        since = ill.setdefault(key, board.step)
+        leads = next(iter(ill)) == key and not self._follows[kind]
+        if leads or key in self._first:  # the others have it from those
+            yield key, self._finding(seen, since)
+
+    def _is_news(self, kind: str, key: Key) -> bool:
+        """Whether a key has it from no other: it has been well for some time where others were ill.
+
+        A mask of infinities, or a metric that has no value, must not hide all that comes later.
+        """
+        if not self._ill[kind]:
+            return True
+        return self._began[kind] not in self._steps and self._well.get(key, -1) > self._began[kind]
+
+    def _kind(self, seen: Seen, sent: Sent) -> str:
+        """What is wrong with a value, of what is asked for; "" where nothing is."""
+        unknown = sent.finite is False and not seen.summary.nans and not seen.summary.infs  # it was not sent
+        found = {"nan": seen.summary.nans, "inf": seen.summary.infs or unknown}
+        if unknown and not self.settings["inf"]:
+            found["nan"] = 1
+        return next((name for name, there in found.items() if there and self.settings[name]), "")
 
     @staticmethod
-    def _finding(seen: Seen, sent: Sent) -> Finding:
+    def _finding(seen: Seen, since: int) -> Finding:
         nans, infs, count = seen.summary.nans, seen.summary.infs, seen.summary.count
         told = [f"{number:,} {name}" for number, name in ((nans, "NaN"), (infs, "infinite")) if number]
         what = f"of {count:,} numbers {' and '.join(told)}"
@@ -55,7 +79,7 @@ class NanInf(Rule):
             what = f"some of its numbers are NaN or infinite, though none of the {count:,} that were sent"
         before = "in the layers before it" if seen.variable == "output" else "in what it is computed from"
         advice = f"look {before} for a division by zero, a log of zero or an overflow; lower the learning rate; clip the gradients"  # noqa: E501
-        return Finding(what, advice, {"nans": nans, "infs": infs, "count": count})
+        return Finding(what, advice, {"nans": nans, "infs": infs, "count": count}, since)
 
 
 class AllZero(Rule):
@@ -72,7 +96,8 @@ class AllZero(Rule):
             return
         if seen.variable == "weight" and not seen.is_matrix:
             return  # biases begin at zero, and some stay there
-        if seen.summary.zeros < seen.summary.count or seen.layer in board.rectified:
+        dead = seen.variable == "output" and seen.layer in board.rectified  # another rule tells of those
+        if seen.summary.zeros < seen.summary.count or dead:
             yield seen.key, None
             return
         yield seen.key, Finding(f"all of its {seen.summary.count:,} numbers are 0", self._advice(seen.variable))
