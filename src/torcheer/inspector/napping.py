@@ -33,13 +33,14 @@ class Nap:
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         hook = self._hook
-        if hook.quiet and hook.nap is self and not is_dynamo_compiling() and in_backward() < 0:
+        if hook.nap is self and not is_dynamo_compiling() and in_backward() < 0:
             if self._model.training:
                 hook.in_any_mode = False
-            if self._model.training or hook.in_any_mode:
                 hook.quiet -= 1
-                if not hook.quiet:
-                    self._wake()
+            elif hook.in_any_mode:
+                hook.quiet -= 1
+            if not hook.quiet:
+                self._wake()
         return self.__wrapped__(*arguments, **keywords)
 
     def end(self) -> None:

@@ -307,7 +307,7 @@ class Probes:
     # -- the optimizer -----------------------------------------------------------------------------------------------
 
     def _optimizer_steps(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
-        if is_dynamo_compiling() or not self._ears:
+        if not self._ears or is_dynamo_compiling():
             return  # nearly always
         with self._sender.guard("the gradients of the weights"):
             if self._by_optimizer or self.step < 0:
@@ -344,7 +344,7 @@ class Probes:
         return any(map(self._weights.concerns, steps[1:]))
 
     def _optimizer_stepped(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
-        if is_dynamo_compiling() or not self._ears:
+        if not self._ears or is_dynamo_compiling():
             return
         with self._sender.guard("the updates of the weights"):
             if self._goes_on():

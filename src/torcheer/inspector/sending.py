@@ -19,6 +19,7 @@ from torcheer.inspector.cuda import Fetcher
 from torcheer.inspector.tensors import Report, Takes, local, offer, part, refusal
 
 _DEVICE_BYTES = 1 << 20  # of a weight that is copied on its device to be compared with itself
+_SUMMED_BYTES = 16 << 20  # of another value that is summed up on its device: a dozen passes over more would be felt
 _NUMBER = struct.Struct("<d")
 _TWINS = {"weight": "update", "update": "weight"}  # are compared with each other: of both the same numbers are sent
 
@@ -69,7 +70,7 @@ class Sender:
             value = tensor if minus is None else part(tensor.detach(), limit)[0] - minus
             self._fetcher.whole(value, limit_bytes=limit, **about)
         else:
-            self._fetcher.reduced(tensor, minus, limit_bytes=limit if key[1] in _TWINS else None, **about)
+            self._fetcher.reduced(tensor, minus, limit_bytes=limit if key[1] in _TWINS else _SUMMED_BYTES, **about)
 
     def _refused(self, key: tuple[str, str]) -> Report:
         def report(text: str) -> None:
