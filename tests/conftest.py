@@ -1,5 +1,7 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
+import sys
+
 import pytest
 from browser import browser, browser_page  # noqa: F401
 from hypothesis import settings
@@ -10,6 +12,13 @@ settings.load_profile("torcheer")
 
 def pytest_addoption(parser):
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew")
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_compiled_before():
+    """A history says so where something was compiled in its process; other tests' doings are none of its business."""
+    if "torch._dynamo.utils" in sys.modules:
+        sys.modules["torch._dynamo.utils"].counters.clear()
 
 
 @pytest.fixture

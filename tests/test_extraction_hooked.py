@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -129,3 +130,29 @@ def test_an_error_of_the_model_leaves_no_hooks(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="enough of this"):
         extracted(model, ["1"], tmp_path / "a")
     assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_another_thread_that_runs_the_model_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 3)).eval()
+    other, results, ended = torch.rand(5, 4), list[Any](), threading.Event()
+
+    def meanwhile() -> None:
+        try:
+            while not ended.is_set():
+                with torch.no_grad():
+                    results.append(model(other))
+        except BaseException as error:
+            results.append(error)
+
+    thread = threading.Thread(target=meanwhile)
+    thread.start()
+    try:
+        found = extracted(model, ["0"], tmp_path / "a")
+    finally:
+        ended.set()
+        thread.join()
+    with torch.no_grad():
+        expected = model(other)
+        assert all(isinstance(one, Tensor) and torch.equal(one, expected) for one in results) and results
+        assert np.allclose(found["0"], model[0](DATA).numpy(), atol=1e-6)

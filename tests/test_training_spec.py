@@ -250,9 +250,9 @@ MISTAKES = {
         lambda data: stage(data).update(eval_steps={"training": 3}),
         "eval_steps.training = 3: 'training' is none of the validation_pipelines.",
     ),
-    "watching": (
-        lambda data: data.update(watch={"layers": ["a"]}),
-        "watch: watching a session is not part of this version of torcheer yet.",
+    "a watch of what is none": (
+        lambda data: data.update(watch={"layer": ["a"]}),
+        "watch.layer: watch has no key 'layer'. Did you mean 'layers'?",
     ),
     "a capture of what is none": (
         lambda data: data.update(capture={"layer": ["a"]}),

@@ -1,6 +1,7 @@
 """A script without a guard, with a callback that uses a global and a module beside it; it forgets to stop."""
 
 import os
+import signal
 import sys
 import threading
 
@@ -11,6 +12,8 @@ from inspector_spine import QUIET, offer
 from torcheer.inspector.callbacks import packed
 from torcheer.inspector.link import Link
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background begins without
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 print("script runs in", "the child" if os.environ.get("INSIDE") else "the parent", flush=True)
 os.environ["INSIDE"] = "1"  # a child that ran this file again would say so
 PATH = sys.argv[1]

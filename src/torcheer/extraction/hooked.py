@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ class Hooks:
         self._model, self._modules = model, modules
         self._copied: set[str] = set()  # layers whose values are written over later on
         self._last = ""  # the layer behind which nothing is needed any more, once that is known
+        self._thread = 0  # the one that runs the model for us: others may run it, too, and meet our hooks
         self._order: list[str] = []
         self._values: dict[str, Tensor] = {}
         self._versions: dict[str, int] = {}
@@ -33,7 +35,7 @@ class Hooks:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor] | None:
         """The value of each layer; None where hooks cannot tell: ask a capture then."""
-        self._order, self._values, self._versions = [], {}, {}
+        self._thread, self._order, self._values, self._versions = get_ident(), [], {}, {}
         handles = [module.register_forward_hook(self._taker(name)) for name, module in self._modules.items()]
         try:
             self._model(*args, **kwargs)
@@ -53,6 +55,8 @@ class Hooks:
 
     def _taker(self, name: str) -> Any:
         def take(module: torch.nn.Module, args: Any, output: Any) -> None:
+            if get_ident() != self._thread:
+                return
             if not isinstance(output, Tensor) or output.is_inference():
                 return  # several values, or one that does not say when it is written over
             self._order.append(name)

@@ -9,7 +9,8 @@ brings the others there. What is ours and not TorchAssistant's:
 | top | `device` | also "auto", which is the default: a GPU where there is one |
 | top | `autocast`, `accumulate`, `ema`, `deterministic`, `compile` | how a step is computed |
 | top | `keep_last`, `keep_best`, `checkpoint_secs`, `checkpoint_steps`, `limit_secs` | what is saved, when it stops |
-| top | `steps_csv`, `writers`, `profile`, `capture` | what else is written |
+| top | `steps_csv`, `writers`, `profile`, `capture`, `watch` | what else is written |
+| `train` | `epochs` | of stages that do not say when they stop |
 | top | `batch_size` | how many inputs of inference make a batch |
 | top | `source` | in spec.json: the config, the overrides, what was filled in |
 | definition of splits | `seed`, `shuffle` | of this split alone |

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from torch.utils.data import DataLoader
 
-from torcheer.config import bind, describe, downloads, find
+from torcheer.config import bind, describe, downloads, find, nearest
 from torcheer.config.places import KeyPath
 from torcheer.errors import TorcheerError
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
@@ -135,7 +136,11 @@ def name_fault(code: Code, finder: Finder, *, imports: bool) -> Fault | None:
         said = finder.complaint(code.name)
         return Fault(code.path, said.removeprefix(f"{code.name}: ")) if said else None
     if short and code.slot is SLOTS["metrics"] and not imports and torchmetrics_decides(short, code.kwargs):
-        return None
+        known = torchmetrics_names()
+        if short in METRICS or not known or short in known:
+            return None
+        near = nearest(short, [*METRICS, *known])
+        return Fault(code.path, f"there is no metric {short!r}, neither here nor in torchmetrics.{near}")
     try:
         found = resolve(code, finder)
     except TorcheerError as error:
@@ -149,6 +154,25 @@ def torchmetrics_decides(name: str, kwargs: Mapping[str, Any]) -> bool:
     """Whether only torchmetrics, which is there, can tell if a metric exists."""
     ours = METRICS.get(name)
     return (ours is None or bool(bind(ours, kwargs))) and find_spec("torchmetrics") is not None
+
+
+@cache
+def torchmetrics_names() -> frozenset[str]:
+    """What torchmetrics has, read from its file and not imported; empty where that cannot be read."""
+    found = find_spec("torchmetrics")
+    try:
+        tree = ast.parse(Path(str(found and found.origin)).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return frozenset()
+    lists = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.List)
+        and any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
+    )
+    names = (item.value for one in lists for item in one.elts if isinstance(item, ast.Constant))
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def unfit(code: Code, found: Any) -> str:
