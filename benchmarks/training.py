@@ -286,7 +286,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few pairs: to see that it runs")
     parser.add_argument("--write", default="", help="put the table into this file")
     parser.add_argument("--pair", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--pairs", type=int, default=15, help=argparse.SUPPRESS)
+    parser.add_argument("--pairs", type=int, default=45, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.pair:
         print(json.dumps(pairs_of(*chosen.pair, chosen.pairs)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 NEVER = 1 << 62
-SHARE, LEAST_SECS = 40.0, 2.0  # saving epochs may take a fortieth of the time; tiny ones are not all saved
+SHARE, LEAST_SECS = 100.0, 2.0  # saving epochs may take a hundredth of the time; tiny ones are not all saved
 
 
 class Loop:
