@@ -599,7 +599,9 @@ def test_columns_without_names_are_numbered(project) -> None:
         put("accuracy", inputs=["y_hat", "input_2"])(data)
         spec_of(data, "processor")["neural_graph"][0]["inputs"] = ["input_1"]
 
-    list(built(project, unnamed).session.run())
+    session = built(project, unnamed).session
+    list(session.run())
+    assert session.rows[0] and all(row["loss"] > 0 for row in session.rows[0])
 
 
 def test_options_reach_the_session(project) -> None:

@@ -159,7 +159,9 @@ class Flat(Net):
         lambda data: spec_of(data, "points").update({"class": "toys.Pictures"}),
         lambda data: spec_of(data, "net").update({"class": "toys.Flat"}),
     )
-    list(assemble(understand(config)).session.run())
+    session = assemble(understand(config)).session
+    list(session.run())
+    assert session.rows[0] and session.rows[0][-1]["loss"] < session.rows[0][0]["loss"]  # they can be told apart
 
 
 def test_two_datasets_are_for_training_and_validation(project) -> None:
@@ -209,7 +211,12 @@ def test_a_processor_reads_the_first_of_the_named_columns(project) -> None:
             for term in (*one["losses"], *one["metrics"]):
                 del term["node_name"]
 
-    list(assemble(understand(project.config(WHOLE, without_graph))).session.run())
+    built = assemble(understand(project.config(WHOLE, without_graph)))
+    named = built.spec.data["initialize"]["pipelines"]["training"]["input_injector"][0]["variable_names"]
+    processor = spec_of(built.spec.data, "default_processor")
+    assert processor["neural_graph"][0]["inputs"] == named[:1]
+    list(built.session.run())
+    assert built.session.rows[0]
 
 
 def test_a_stage_without_a_stop_condition_has_twenty_epochs(project) -> None:
