@@ -255,23 +255,18 @@ def test_a_reader_finds_a_whole_checkpoint_at_any_time(nursery: Nursery, tmp_pat
 # Asked to stop
 
 
-def steps_told(directory: Path) -> int:
-    told = directory / "step"
-    return int(told.read_text() or 0) if told.exists() else 0
-
-
 def test_a_signal_to_the_whole_group_saves_and_ends_with_130(nursery: Nursery, tmp_path: Path) -> None:
     """Ctrl-C in a terminal reaches the workers, too; so does the SIGTERM of most schedulers."""
     nursery.finish("workers", tmp_path / "whole", checkpoint_steps=None)
     asked = tmp_path / "asked"
     for number, step in ((signal.SIGTERM, 7), (signal.SIGINT, 15)):
-        process = nursery.start("workers", asked, checkpoint_steps=None, in_a_group=True)
+        process = nursery.start("workers", asked, checkpoint_steps=None, waits_at=step)
         until = time.monotonic() + 60
-        while time.monotonic() < until and steps_told(asked) < step:
+        while time.monotonic() < until and not (asked / f"at-{step}").exists():
             time.sleep(0.001)
         os.killpg(process, number)
         assert nursery.wait() == 130
-    assert steps_of(asked)[-1] > 15
+        assert steps_of(asked)[-1] == step
     nursery.finish("workers", asked, checkpoint_steps=None)
     assert results(asked) == results(tmp_path / "whole")
 

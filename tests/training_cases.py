@@ -249,9 +249,9 @@ def child(case: str, directory: str, changes: dict[str, Any]) -> None:
     code = 1
     try:
         slow_down(changes.pop("slow_secs", 0))
-        if changes.pop("in_a_group", False):
+        if waits_at := changes.pop("waits_at", 0):
             os.setsid()
-            code = run_until_asked(session(case, Path(directory), **changes))
+            code = run_until_asked(session(case, Path(directory), **changes), waits_at)
         else:
             run(case, Path(directory), **changes)
             code = 0
@@ -261,15 +261,18 @@ def child(case: str, directory: str, changes: dict[str, Any]) -> None:
         os._exit(code)
 
 
-def run_until_asked(one: Session) -> int:
-    """As the command does it; steps are told in a file."""
+def run_until_asked(one: Session, step: int) -> int:
+    """As the command does it; at a step, leave a file and wait for the signal, however slow the machine is."""
     stopped = False
     assert one.directory is not None
     with stopping_on_signals(one):
         for event in one.run():
             stopped = stopped or isinstance(event, Stopped)
-            if isinstance(event, StepDone):
-                (one.directory / "step").write_text(str(event.step))
+            if isinstance(event, StepDone) and event.step == step:
+                (one.directory / f"at-{step}").touch()
+                until = time.monotonic() + 60
+                while not one.asked_to_stop and time.monotonic() < until:
+                    time.sleep(0.001)
     return 130 if stopped else 0
 
 
