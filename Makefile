@@ -11,11 +11,13 @@ bench_python = $(if $(wildcard .venv-peers/$(stamp)),.venv-peers/bin/python,$(py
 # Node and npm, wherever .ci/node finds them; asked when a recipe needs them.
 with_node = node=$$(.ci/node) && PATH="$${node%/*}:$$PATH"
 node_modules := web/node_modules/.package-lock.json
+page := src/torcheer/studio/page/studio.js
+page_sources := $(shell find web/src -type f) web/build.mjs web/bundle.mjs
 
 help: ## say what can be made
 	@grep -E '^[a-z-]+:.*## ' Makefile | sed 's/:.*## /\t/' | expand -t 16
 
-setup: .venv/$(stamp) ## make .venv; a second time does nothing
+setup: .venv/$(stamp) $(page) ## make .venv and the studio's page; a second time does nothing
 
 demo: setup ## capture an AlexNet, print it, write its table
 	@$(python) examples/demo.py
@@ -39,7 +41,7 @@ check: setup $(node_modules) ## formatting, lint, types, import map, the bundled
 	@$(with_node) node web/node_modules/typescript/bin/tsc --project web
 	@$(with_node) node web/build.mjs --check
 
-web: setup $(node_modules) ## bundle the pages' TypeScript into src/torcheer
+web: .venv/$(stamp) $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs
 
 bench: bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch ## every benchmark
@@ -83,7 +85,12 @@ clean: ## remove what tools and the demo left; the environments stay
 	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz pytorch-ignite
 	@rm -f .venv-peers/.stamp-* && touch $@
 
-$(node_modules): web/package-lock.json | setup
+$(page): $(page_sources) $(node_modules)
+	@echo "web: bundling the pages"
+	@$(with_node) node web/build.mjs
+	@touch $@
+
+$(node_modules): web/package-lock.json | .venv/$(stamp)
 	@echo "web: installing what bundles the pages"
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@

@@ -28,8 +28,9 @@ ROOMS = {
     "config": {"(computed)"},  # it imports what a config names, if it may
     "extraction": {"numpy", "torch", "capture", "history", "archive", "config"},
     "inspector": {"numpy", "torch", "archive", "history"},
-    "training": {"numpy", "torch", "capture", "history", "inspector", "archive", "config"},
-    "studio": {"numpy", "torch", "history", "drawing", "archive", "inspector"},
+    "host": {"numpy", "torch", "capture", "history", "inspector"},
+    "training": {"numpy", "torch", "capture", "history", "inspector", "archive", "config", "host"},
+    "studio": {"numpy", "torch", "capture", "history", "drawing", "archive", "inspector", "host"},
     "cli": {"api", "(computed)"},  # it looks its commands up in a table
 }
 ALL = {"numpy", "torch", "api", *ROOMS}
@@ -44,6 +45,7 @@ LATE = {
     "extraction": {"cloudpickle", "rich", "safetensors"},
     "inspector": {"PIL", "av", "cloudpickle"},
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
+    "studio": {"IPython", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
 # The map's only exception: one-line late imports of other rooms.
 DOORS = PACKAGE / "history" / "doors.py"

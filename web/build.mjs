@@ -1,14 +1,19 @@
-// Bundle the pages into src/torcheer. The bundles are committed: who installs torcheer needs no Node.
+// Bundle the pages into src/torcheer. The drawing's bundle is committed; the studio's is ten times as long, so git
+// ignores it: `make setup` builds it, wheels and sdists carry it, and who installs torcheer needs no Node.
 //
 //   node web/build.mjs            write what changed
-//   node web/build.mjs --check    write nothing; fail where a bundle is not what the source gives
+//   node web/build.mjs --check    write nothing; fail where a committed bundle is not what the source gives
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, relative, resolve } from "node:path";
 
 import { bundle, here } from "./bundle.mjs";
 
 const root = resolve(here, "..");
-const pages = [{ source: "src/graph/main.ts", bundled: "src/torcheer/drawing/page/graph.js" }];
+const pages = [
+  { source: "src/graph/main.ts", bundled: "src/torcheer/drawing/page/graph.js" },
+  { source: "src/studio/main.tsx", bundled: "src/torcheer/studio/page/studio.js", ignored: true },
+];
+const copies = ["index.html", "studio.css"]; // of the studio, as they are
 
 const unknown = process.argv.slice(2).filter((argument) => argument !== "--check");
 if (unknown.length) {
@@ -17,10 +22,19 @@ if (unknown.length) {
 }
 const check = process.argv.includes("--check");
 
-for (const { source, bundled } of pages) {
+for (const { source, bundled, ignored } of pages) {
+  if (check && ignored) continue;
+  await put(bundled, await make(source), source);
+}
+for (const name of check ? [] : copies) {
+  const source = `src/studio/${name}`;
+  await put(`src/torcheer/studio/page/${name}`, await readFile(resolve(here, source), "utf8"), source);
+}
+
+async function put(bundled, made, source) {
   const file = resolve(root, bundled);
-  const [made, found] = [await make(source), await read(file)];
-  if (made === found) continue;
+  const found = await read(file);
+  if (made === found) return;
   if (check) {
     const what = found === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
     console.error(`${bundled} ${what}: run \`make web\` and commit it`);

@@ -104,6 +104,7 @@ class Loop:
         """One batch: forward, losses, update, metrics."""
         update, capture = lane.update, self.session.capture
         assert update is not None
+        update.begin()
         with self._precision:
             if capture is not None and capture.is_due(self.place.step):
                 frames, samples = capture.forward(lane, batch, self.place.step)

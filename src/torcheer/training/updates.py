@@ -42,11 +42,15 @@ class Update:
         """Whether gradients wait for more batches."""
         return self._waiting > 0
 
-    def backward(self, loss: Tensor, items: float) -> bool:
-        """Take one batch's loss; whether the weights were updated."""
+    def begin(self) -> None:
+        """Before a forward pass: old gradients and new activations need not be held together."""
         if self._plain:
             for optimizer in self._optimizers:
                 _forget_gradients(optimizer)
+
+    def backward(self, loss: Tensor, items: float) -> bool:
+        """Take one batch's loss; whether the weights were updated."""
+        if self._plain:
             loss.backward(inputs=self._only)
             self._step()
             return True
