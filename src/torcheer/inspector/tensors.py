@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import time
@@ -15,7 +16,9 @@ from torcheer.encoding import refusal as encoding_refusal
 from torcheer.encoding import type_name
 
 Report = Callable[[str], None]
+_BYTE = ctypes.c_char
 _PLAIN = {Tensor, torch.nn.Parameter}
+_USUAL = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64}  # need no closer look
 
 
 class Takes(Protocol):
@@ -58,8 +61,10 @@ def offer(
 
 def describe(whole: Tensor, sent: Tensor, stride: int, *, time_secs: float = 0.0, **extras: Any) -> dict[str, Any]:
     """What a record says of a tensor of which `sent` travels."""
-    about = {"item": -1, "type": type_name(sent.dtype), "time_secs": time_secs or time.time(), **extras}
-    about["shape"] = list(sent.shape) if stride == 1 else [sent.numel()]
+    extras.setdefault("item", -1)
+    extras["type"], extras["time_secs"] = type_name(sent.dtype), time_secs or time.time()
+    extras["shape"] = list(sent.shape) if stride == 1 else [sent.numel()]
+    about = extras
     if not whole.is_cpu:
         about["device"] = str(whole.device)
     if stride > 1:
@@ -71,12 +76,12 @@ def _filling(sent: Tensor, minus: Tensor | None) -> Callable[[memoryview], None]
     def fill(view: memoryview) -> None:
         if not sent.numel():
             return  # torch refuses memory of no bytes
+        if minus is None and sent.is_cpu and sent.is_contiguous() and not (sent.is_conj() or sent.is_neg()):
+            ctypes.memmove(ctypes.addressof(_BYTE.from_buffer(view)), sent.data_ptr(), sent.nbytes)
+            return
         place = torch.frombuffer(view, dtype=sent.dtype)
         if minus is None:
-            if sent.is_contiguous():
-                place.copy_(sent.view(-1))
-            else:
-                place.view(sent.shape).copy_(sent)
+            place.view(sent.shape).copy_(sent)
         elif sent.element_size() == 1:  # eight bits are for keeping, not for arithmetic
             place.view(sent.shape).copy_(sent.float() - minus.float())
         else:
@@ -97,7 +102,8 @@ def refusal(tensor: Tensor) -> str:
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return "it lives inside a transformation (vmap, grad), where it has no values of its own"
     if type(tensor) in _PLAIN:
-        return encoding_refusal(tensor)
+        usual = tensor.dtype in _USUAL and tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_nested
+        return "" if usual else encoding_refusal(tensor)
     if isinstance(tensor, torch.nn.parameter.UninitializedParameter):
         return "it has no shape before the model has run once"
     if type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
