@@ -28,7 +28,7 @@ import torcheer as tl
 from torcheer.errors import BadArgument
 from torcheer.inspector import Alert, open_watch
 from torcheer.inspector.selection import choose
-from torcheer.inspector.watching import Transport, fair_bytes
+from torcheer.inspector.watching import Every, Transport, fair_bytes
 
 RING = Transport(bytes=8 << 20)
 pytestmark = pytest.mark.filterwarnings("error")
@@ -67,6 +67,18 @@ def test_a_loop_is_watched_by_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"{w.account.handled:,} values of 5 steps, in {tmp_path / 'run'}" in said
+
+
+def test_how_often_it_looks_can_be_changed_while_it_runs() -> None:
+    model = small()
+    with tl.watch(model, "5", what="output", every=10**9, transport=RING) as w:
+        train(model, 5)
+        assert not w.is_watching
+        w.every = 1
+        assert w.every == Every(steps=1)
+        until(lambda: train(model, 20) and w.is_watching)
+        with pytest.raises(BadArgument, match="every=0"):
+            w.every = 0
 
 
 def test_losses_weights_and_random_numbers_are_those_of_an_unwatched_run(tmp_path: Path) -> None:

@@ -63,6 +63,11 @@ class Schedule:
         self.next_step: float = every.start + -every.start % every.steps  # no step before this one needs to ask
         self._last_step, self._last_secs = -1, -math.inf
 
+    def change(self, every: Any) -> None:
+        """Go by another `every=` from now on."""
+        new = schedule_of(every)
+        self.every, self.next_step = new.every, new.next_step
+
     def due(self, step: int, now_secs: float) -> bool:
         """Whether to watch a step; they are asked about in order, and a smaller number begins anew (an epoch's own)."""
         if step < self._last_step:

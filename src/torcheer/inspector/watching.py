@@ -140,6 +140,15 @@ class Watch:
         return self._probes is not None and self._probes.is_watching
 
     @property
+    def every(self) -> Every:
+        """Which steps are looked at; set it (`w.every = 5`), and it holds within a moment."""
+        return self._settings.schedule.every
+
+    @every.setter
+    def every(self, every: Any) -> None:
+        self._settings.schedule.change(every)
+
+    @property
     def message(self) -> str:
         """What is to stand beside the values from now on: "epoch:3"."""
         return self._sender.message if self._link is not None else ""
