@@ -330,6 +330,21 @@ def test_sums_are_sent_together_with_the_shape_they_are_of(way: Way) -> None:
         assert sent.sample.array.size == 0
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_many_values_are_summed_up_together_as_each_alone(way: Way, case: str) -> None:
+    fetcher = Fetcher(way.ring)
+    for step in range(70):  # more than a sheet has rows
+        fetcher.reduced(CASES[case] if step % 7 == 0 else torch.ones(3), layer="a", variable="grad", step=step)
+    fetcher.harvest()
+    found = {sent.sample.step: sent.summary for sent in iter(way.reader.take, None)}
+    assert set(found) == set(range(70)) and found[69] is not None
+    assert found[69].norm == pytest.approx(3**0.5) and found[69].nans == found[69].zeros == 0
+    for step in (0, 63):
+        summary = found[step]
+        assert summary is not None
+        check_summary(summary, CASES[case])
+
+
 # -- on a GPU
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

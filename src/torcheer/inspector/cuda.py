@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -17,9 +16,15 @@ from torcheer.inspector.tensors import Takes, describe, offer, part
 _Waiting = tuple[dict[str, Any], int, Tensor]  # what a record says, of how many numbers, and what is to be fetched
 _WIDE = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _SUMS = 8  # numbers that `reduce` returns
+WIDTH, _ROWS = 1 << 16, 64  # of a sheet: numbers of each value, values
 
 
-def reduce(tensor: Tensor, of: Tensor | None = None) -> Tensor:
+def looked_at_bytes(tensor: Tensor) -> int:
+    """How many bytes of a tensor fit a row of a sheet."""
+    return WIDTH * tensor.element_size()
+
+
+def reduce(tensor: Tensor, of: Tensor | None = None, by_row: bool = False) -> Tensor:
     """The sums that a `Summary` is made of, as one small tensor where the numbers are; nothing is waited for.
 
     As few operations as there can be: on a GPU each costs its start, whatever the size. Where `tensor` is a sample,
@@ -28,19 +33,25 @@ def reduce(tensor: Tensor, of: Tensor | None = None) -> Tensor:
     numbers = _plain(tensor)
     if not numbers.numel():
         return torch.zeros(_SUMS, dtype=torch.float64, device=numbers.device)
-    norm, greatest = torch.linalg.vector_norm, torch.finfo(numbers.dtype).max
+    along, greatest = (1,) if by_row else tuple(range(numbers.dim())), torch.finfo(numbers.dtype).max
     finite = torch.nan_to_num(numbers, 0.0, 0.0, 0.0)
-    strange = norm(numbers - numbers, 0, dtype=torch.float64)  # infinity less itself is no number, and that is not zero
+    # Infinity less itself is no number, and that is not zero.
+    strange = _norm(numbers - numbers, 0, along)
     return torch.stack([
-        finite.sum(dtype=torch.float64),
-        norm(finite, dtype=torch.float64),
-        norm(finite, 0, dtype=torch.float64),
-        (numbers != numbers).sum(dtype=torch.float64),
-        torch.nan_to_num(numbers, greatest, greatest, greatest).amin().double(),
-        torch.nan_to_num(numbers, -greatest, -greatest, -greatest).amax().double(),
+        finite.sum(along, dtype=torch.float64),
+        _norm(finite, 2, along),
+        _norm(finite, 0, along),
+        (numbers != numbers).sum(along, dtype=torch.float64),
+        torch.nan_to_num(numbers, greatest, greatest, greatest).amin(along).double(),
+        torch.nan_to_num(numbers, -greatest, -greatest, -greatest).amax(along).double(),
         strange,
         strange if of is None else _largest(of),
-    ])  # fmt: skip
+    ], -1)  # fmt: skip
+
+
+def _norm(numbers: Tensor, order: int, along: tuple[int, ...]) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(numbers, order, along or None, dtype=torch.float64)
+    return found
 
 
 def _largest(tensor: Tensor) -> Tensor:
@@ -79,11 +90,52 @@ def summary_of(sums: list[float], count: int, stride: int = 1) -> Summary:
     )  # fmt: skip
 
 
+class Sheet:
+    """Numbers of many values of one device, a row for each, summed up together: an operation costs its start there,
+    and to sum up one value takes fourteen of them."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._numbers = torch.full((_ROWS, WIDTH), math.nan, dtype=torch.float32, device=device)
+        self._largest = torch.zeros(_ROWS, dtype=torch.float32, device=device)
+        self.told: list[tuple[dict[str, Any], int]] = []  # what a record says, and of how many numbers
+
+    @staticmethod
+    def takes(value: Tensor) -> bool:
+        """Whether a value fits, none of its numbers changed."""
+        return value.numel() <= WIDTH and value.dtype not in (*_WIDE, torch.float64, torch.complex128)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another value needs another sheet."""
+        return len(self.told) == _ROWS
+
+    def add(self, value: Tensor, of: Tensor | None, about: dict[str, Any]) -> None:
+        """Copy a value; where it is a sample, ask all it is `of` whether it is finite."""
+        row, count = len(self.told), value.numel()
+        value = value.abs() if value.is_complex() else value
+        self._numbers[row, :count].view(value.shape).copy_(value)
+        if of is not None and (of.is_floating_point() or of.is_complex()):
+            numbers = of.detach().float() if of.element_size() == 1 else of.detach()
+            torch.linalg.vector_norm(numbers, math.inf, dtype=_norm_type(numbers), out=self._largest[row])
+        self.told.append((about, count))
+
+    def sums(self) -> Tensor:
+        """What `reduce` gives, a row for each value; the empty rest of a row counts as NaN."""
+        used = self._numbers[: len(self.told)]
+        return torch.cat([reduce(used, by_row=True)[:, :-1], self._largest[: len(self.told), None].double()], 1)
+
+
+def _norm_type(tensor: Tensor) -> torch.dtype:
+    return torch.complex64 if tensor.is_complex() else torch.float32
+
+
 class Fetcher:
     """What is on its way from the devices; sent to the ring once it is here."""
 
     def __init__(self, link: Takes) -> None:
         self._link = link
+        self._sheets: list[Sheet] = []  # this step's, the last one not yet full
         self._reduced: list[_Waiting] = []  # this step's, still on their device
         self._numbers: list[_Waiting] = []
         self._coming: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to do then
@@ -96,9 +148,19 @@ class Fetcher:
         value, stride = part(tensor.detach(), limit_bytes) if limit_bytes else (tensor.detach(), 1)
         told = describe(tensor, tensor.new_empty(0, device="cpu"), 1, **about)
         told |= {"whole": list(tensor.shape), "stride": stride}
-        sampled = stride > 1 and minus is None
-        sums = reduce(value if minus is None else value - minus, tensor if sampled else None)
-        self._reduced.append((told, value.numel(), sums))
+        of = tensor if stride > 1 and minus is None else None
+        value = value if minus is None else value - minus
+        if Sheet.takes(value):
+            self._sheet(value.device).add(value, of, told)
+        else:
+            self._reduced.append((told, value.numel(), reduce(value, of)))
+
+    def _sheet(self, device: torch.device) -> Sheet:
+        for sheet in self._sheets:
+            if sheet.device == device and not sheet.is_full:
+                return sheet
+        self._sheets.append(Sheet(device))
+        return self._sheets[-1]
 
     def number(self, tensor: Tensor, **about: Any) -> None:
         """Fetch a metric, together with others."""
@@ -133,6 +195,9 @@ class Fetcher:
 
     def dispatch(self) -> None:
         """Begin to fetch what was summed up, all of a device at once."""
+        for sheet in self._sheets:
+            self._fetch(sheet.sums(), partial(self._send_sheet, sheet.told))
+        self._sheets.clear()
         for waiting, send in ((self._numbers, self._send_numbers), (self._reduced, self._send_sums)):
             for device in {value.device for *_, value in waiting}:
                 there = [one for one in waiting if one[-1].device == device]
@@ -141,10 +206,18 @@ class Fetcher:
 
     def _send_sums(self, there: list[_Waiting], here: Tensor) -> None:
         for (about, count, _), sums in zip(there, here.tolist()):
-            about["summary"] = asdict(summary_of(sums, count, about["stride"]))
-            if about["stride"] > 1:
-                about["finite"] = math.isfinite(sums[-1])
-            self._link.offer(about, 0, lambda view: None)
+            self._send_summary(about, count, sums)
+
+    def _send_summary(self, about: dict[str, Any], count: int, sums: list[float]) -> None:
+        about["summary"] = summary_of(sums, count, about["stride"])
+        if about["stride"] > 1:
+            about["finite"] = math.isfinite(sums[-1])
+        self._link.offer(about, 0, lambda view: None)
+
+    def _send_sheet(self, told: list[tuple[dict[str, Any], int]], here: Tensor) -> None:
+        for (about, count), sums in zip(told, here.tolist()):
+            empty = WIDTH - count
+            self._send_summary(about, count, [*sums[:3], sums[3] - empty, *sums[4:6], sums[6] - empty, sums[7]])
 
     def _send_numbers(self, there: list[_Waiting], here: Tensor) -> None:
         for (about, *_), number in zip(there, here):
@@ -152,7 +225,7 @@ class Fetcher:
 
     def harvest(self, wait: bool = False) -> None:
         """Send what has arrived; with `wait`, all that was begun."""
-        if self._reduced or self._numbers:
+        if self._sheets or self._reduced or self._numbers:
             self.dispatch()
         while self._coming and (wait or self._coming[0][0].query()):
             arrived, then = self._coming.pop(0)
@@ -162,4 +235,4 @@ class Fetcher:
     @property
     def busy(self) -> bool:
         """Whether anything is on its way."""
-        return bool(self._coming or self._reduced or self._numbers)
+        return bool(self._coming or self._sheets or self._reduced or self._numbers)

@@ -15,11 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.inspector.cuda import Fetcher
+from torcheer.inspector.cuda import Fetcher, looked_at_bytes
 from torcheer.inspector.tensors import Report, Takes, local, offer, part, refusal
 
-_DEVICE_BYTES = 1 << 20  # of a weight that is copied on its device to be compared with itself
-_SUMMED_BYTES = 16 << 20  # of another value that is summed up on its device: a dozen passes over more would be felt
 _NUMBER = struct.Struct("<d")
 _TWINS = {"weight": "update", "update": "weight"}  # are compared with each other: of both the same numbers are sent
 
@@ -70,7 +68,7 @@ class Sender:
             value = tensor if minus is None else part(tensor.detach(), limit)[0] - minus
             self._fetcher.whole(value, limit_bytes=limit, **about)
         else:
-            self._fetcher.reduced(tensor, minus, limit_bytes=limit if key[1] in _TWINS else _SUMMED_BYTES, **about)
+            self._fetcher.reduced(tensor, minus, limit_bytes=limit, **about)
 
     def _refused(self, key: tuple[str, str]) -> Report:
         def report(text: str) -> None:
@@ -108,7 +106,7 @@ class Sender:
         """How many bytes of a key are looked at, or travel."""
         if self._is_whole(layer, variable):
             return self._share_bytes
-        return max(self.limit_bytes, _DEVICE_BYTES) if tensor.is_cuda else self.limit_bytes
+        return looked_at_bytes(tensor) if tensor.is_cuda else self.limit_bytes
 
     def _is_whole(self, layer: str, variable: str) -> bool:
         """Whether somebody wants the array itself."""
