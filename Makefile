@@ -19,8 +19,8 @@ help: ## say what can be made
 
 setup: .venv/$(stamp) $(page) ## make .venv and the studio's page; a second time does nothing
 
-demo: setup ## capture an AlexNet, print it, write its table
-	@$(python) examples/demo.py
+demo: setup ## train a small conv net on handwritten digits, with the studio, a watch, captures and a video
+	@$(python) examples/demo.py demo-output
 
 test: setup $(node_modules) ## the fast tests
 	@$(with_node) node web/test.mjs
@@ -44,7 +44,7 @@ check: setup $(node_modules) ## formatting, lint, types, import map, the bundled
 web: .venv/$(stamp) $(node_modules) ## bundle the pages' TypeScript into src/torcheer
 	@$(with_node) node web/build.mjs
 
-bench: bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch ## every benchmark
+bench: bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio ## every benchmark
 
 bench-capture: setup ## what capture costs; with the peers beside it after `make setup-peers`
 	@$(bench_python) benchmarks/capture.py
@@ -64,6 +64,9 @@ bench-training: setup ## what a training step costs, beside a hand-written loop;
 
 bench-watch: setup ## what watching costs the process that trains, beside W&B and TensorBoard after `make setup-peers`
 	@$(bench_python) benchmarks/watch.py
+
+bench-studio: setup ## what the studio costs the process that trains, with no page, one, ten and a hundred slow ones
+	@$(bench_python) benchmarks/studio.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 
@@ -95,4 +98,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch setup-peers zoo zoo-autograd clean
+.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd clean

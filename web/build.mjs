@@ -13,7 +13,11 @@ const pages = [
   { source: "src/graph/main.ts", bundled: "src/torcheer/drawing/page/graph.js" },
   { source: "src/studio/main.tsx", bundled: "src/torcheer/studio/page/studio.js", ignored: true },
 ];
-const copies = ["index.html", "studio.css"]; // of the studio, as they are
+const files = {
+  "index.html": ["src/studio/index.html"],
+  "icon.svg": ["src/studio/icon.svg"],
+  "studio.css": ["node_modules/uplot/dist/uPlot.min.css", "src/studio/studio.css", "src/studio/network/network.css"],
+}; // of the studio: each of these, one after the other
 
 const unknown = process.argv.slice(2).filter((argument) => argument !== "--check");
 if (unknown.length) {
@@ -26,9 +30,9 @@ for (const { source, bundled, ignored } of pages) {
   if (check && ignored) continue;
   await put(bundled, await make(source), source);
 }
-for (const name of check ? [] : copies) {
-  const source = `src/studio/${name}`;
-  await put(`src/torcheer/studio/page/${name}`, await readFile(resolve(here, source), "utf8"), source);
+for (const [name, sources] of check ? [] : Object.entries(files)) {
+  const texts = await Promise.all(sources.map((source) => readFile(resolve(here, source), "utf8")));
+  await put(`src/torcheer/studio/page/${name}`, texts.join("\n"), sources[0]);
 }
 
 async function put(bundled, made, source) {

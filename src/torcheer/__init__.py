@@ -17,6 +17,8 @@ _HOMES = {
     "load": "torcheer.archive",
     "extract": "torcheer.api",
     "watch": "torcheer.api",
+    "show": "torcheer.api",
+    "live": "torcheer.api",
 }
 
 __all__ = [*_HOMES, "__version__"]
@@ -29,9 +31,11 @@ if TYPE_CHECKING:
         draw,
         edits,
         extract,
+        live,
         load,
         log_forward_pass,
         recording,
+        show,
         validate,
         watch,
     )

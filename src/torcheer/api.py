@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torcheer.extraction.reading import Extraction
     from torcheer.extraction.run import Estimate
     from torcheer.inspector.watching import Watch
+    from torcheer.studio.live import Live
+    from torcheer.studio.starting import Viewer
 
 __all__ = [
     "ModelHistory",
@@ -32,9 +34,11 @@ __all__ = [
     "draw",
     "edits",
     "extract",
+    "live",
     "load",
     "log_forward_pass",
     "recording",
+    "show",
     "validate",
     "watch",
 ]
@@ -173,6 +177,26 @@ def watch(
     from torcheer.inspector.watching import watch as _watch  # capturing should not wait for it
 
     return _watch(model, layers, what=what, every=every, to=to, **options)
+
+
+def show(what: Any, inputs: Any = None, **options: Any) -> Viewer:
+    """Look at a history, a model with inputs, a run directory or a recording in the browser, in 3D.
+
+    Takes `port`, `browser`, `block` and `title`: see `torcheer.studio.show`.
+    """
+    from torcheer.studio.showing import show as _show  # capturing should not wait for it
+
+    return _show(what, inputs, **options)
+
+
+def live(model: torch.nn.Module, **options: Any) -> Live:
+    """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
+
+    Takes `inputs`, `optimizer`, `to`, `port`, `browser`, `title` and `step_of`: see `torcheer.studio.live`.
+    """
+    from torcheer.studio.live import live as _live
+
+    return _live(model, **options)
 
 
 def __getattr__(name: str) -> Any:  # looked up when asked for: capturing should not wait for it

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from torcheer.config import Config, override, read
 from torcheer.errors import BadArgument, BadConfig
 
 if TYPE_CHECKING:
+    from torcheer.training.control import Control
     from torcheer.training.events import Event
     from torcheer.training.session import Session
     from torcheer.training.spec import Built
@@ -24,8 +26,8 @@ RESULTS = ("metrics", "captures", "profile", "tensorboard", "wandb")
 STOPPED = 130  # the status of a run that stopped before its end, with all of it saved
 
 
-def main(command: str, arguments: Sequence[str]) -> int:
-    """Run one of the commands and return its exit status."""
+def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] | None = None) -> int:
+    """Run one of the commands and return its exit status; `then` is called when all is trained."""
     run, summary, epilog, options = COMMANDS[command]
     if sys.stdout is None:  # closed by whoever started this: nobody reads, and that is meant
         sys.stdout = open(os.devnull, "w")
@@ -37,6 +39,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     )
     for option, settings in options.items():
         parser.add_argument(*option.split(), **settings)
+    parser.set_defaults(then=then)
     return run(parser.parse_intermixed_args(arguments))
 
 
@@ -80,34 +83,73 @@ def _changes(chosen: argparse.Namespace) -> list[str]:
 
 def train(chosen: argparse.Namespace) -> int:
     """Begin or go on, until all is trained or somebody asks to stop."""
-    from torcheer.training.screen import show, view_of
-    from torcheer.training.signals import stopping_on_signals
-    from torcheer.training.spec.static import write_static
+    from torcheer.training.control.opening import control_of, viewer_of
 
     built, notes = _session_to_train(chosen)
+    home = built.session.directory
+    assert built.session.keeper is not None and home is not None
+    with built.session.keeper.locked():
+        notes += built.session.resume()
+        control, problem = control_of(built, is_wanted=not chosen.no_control, is_paused=chosen.paused)
+        with control or nullcontext(), viewer_of(chosen, control, home) as viewer:
+            status = _train_on(built, chosen, [*notes, *problem], control)
+            if viewer and chosen.then is None:
+                print(f"Look at it again with: torcheer studio {home}")
+    return status
+
+
+def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
+    """Train, and as often as somebody asks for it from the beginning; the status to exit with."""
+    from torcheer.training.control.opening import begun_anew
+    from torcheer.training.spec.static import write_static
+
+    assert built.session.directory is not None
+    if _changes(chosen):  # only now: a change that does not fit the checkpoint is not kept
+        write_static(built.session.directory, built.static)
+        built.spec.save(built.session.directory)
+    while True:
+        status = _train_once(built, chosen, notes, control)
+        if control is None or control.anew is None:
+            return status
+        built, notes = begun_anew(control, built, chosen.trust)
+
+
+def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
+    """One run of a session, shown and saved."""
+    from torcheer.training.screen import show, view_of
+    from torcheer.training.signals import stopping_on_signals
+
     session = built.session
-    assert session.keeper is not None and session.directory is not None
     if chosen.limit_secs:
         session.options = replace(session.options, limit_secs=chosen.limit_secs)
-    with session.keeper.locked():
-        notes += session.resume()
-        if _changes(chosen):  # only now: a change that does not fit the checkpoint is not kept
-            write_static(session.directory, built.static)
-            built.spec.save(session.directory)
-        view = view_of(session, plain=chosen.plain)
-        with stopping_on_signals(session):
-            try:
-                stopped = show(session, _attended(session, notes), view)
-            except KeyboardInterrupt:
-                return _say_stopped(session, "ended at once")
-            except Exception as error:  # the user's own code, most often
-                error.add_note(_how_to_go_on(session))
-                raise
-    if stopped is not None:
+    if control is not None:
+        control.take(session, built)
+    with stopping_on_signals(session):
+        try:
+            stopped = show(session, _attended(session, notes), view_of(session, plain=chosen.plain))
+            if stopped is None:
+                _say_done(session, chosen, control)
+        except KeyboardInterrupt:
+            return _say_stopped(session, "ended at once")
+        except Exception as error:  # the user's own code, most often
+            error.add_note(_how_to_go_on(session))
+            raise
+    if stopped is not None and (control is None or control.anew is None):
         return _say_stopped(session, stopped.reason)
+    return 0
+
+
+def _say_done(session: Session, chosen: argparse.Namespace, control: Control | None) -> None:
+    """Say where the results are; stay for the studio where that is asked for."""
+    assert session.directory is not None
     kept = [name for name in RESULTS if (session.directory / name).is_dir()]
     print(f"Results are under {session.directory}: {', '.join([*kept, f'checkpoints/{_newest(session).name}'])}")
-    return 0
+    if chosen.then is not None:
+        chosen.then()
+    if control is not None:
+        if chosen.stay:
+            print("The studio stays open; Ctrl-C ends it", flush=True)
+        control.finish(stays=chosen.stay)
 
 
 def _session_to_train(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
@@ -304,6 +346,14 @@ _TRUST = {
 }
 _DEVICE = {"--device": {"metavar": "NAME", "default": "", "help": "auto, cpu, cuda or cuda:1"}}
 _BEST = {"--best": {"action": "store_true", "help": "the checkpoint that keep_best kept, instead of the newest"}}
+_STUDIO: dict[str, dict[str, Any]] = {
+    "--studio": {"action": "store_true", "help": "look on and take control in a browser; its address is printed first"},
+    "--port": {"type": int, "default": 0, "metavar": "N", "help": "of the studio; any free one where it is not given"},
+    "--no-browser": {"action": "store_true", "help": "print the studio's address and open nothing"},
+    "--paused": {"action": "store_true", "help": "wait before the first step until the studio says Train"},
+    "--stay": {"action": "store_true", "help": "when all is trained, stay for the studio until Ctrl-C"},
+    "--no-control": {"action": "store_true", "help": "let no studio look on"},
+}
 _BUILT: dict[str, dict[str, Any]] = {**_TRUST, **_DEVICE}
 _OVER = "CONFIG says what is different from the session: session_dir, {}."
 
@@ -318,6 +368,7 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
             "path": _EITHER, **_CHANGES, **_BUILT,
             "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
             "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},
+            **_STUDIO,
         },
     ),
     "evaluate": (

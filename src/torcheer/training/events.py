@@ -49,10 +49,23 @@ class Alert(NamedTuple):
     message: str
 
 
+class Paused(NamedTuple):
+    """Somebody who looks on has it wait here."""
+
+    step: int
+
+
+class Continued(NamedTuple):
+    """It goes on."""
+
+    secs: float  # that it has waited
+    reason: str = ""  # where nobody asked for it
+
+
 class Stopped(NamedTuple):
     """The run ends before its last stage: asked to, or out of time. It goes on from here."""
 
     reason: str
 
 
-Event = StageBegan | StepDone | EpochDone | CheckpointSaved | StageDone | Alert | Stopped
+Event = StageBegan | StepDone | EpochDone | CheckpointSaved | StageDone | Alert | Paused | Continued | Stopped

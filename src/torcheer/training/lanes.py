@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any
 
 import torch
@@ -44,6 +44,14 @@ class Lane:
             found(dict.fromkeys(graph.processors), term.node, f"processors of pipeline {name!r}")
         self.update: Update | None = None  # only while it trains
         self._is_one = len(graph.ports) == 1  # port, so that all frames have the same samples
+
+    def fresh(self) -> Lane:
+        """The same pipeline with empty meters of its own, not trained."""
+        other = copy(self)
+        other.losses = [(term, measure, Mean()) for term, measure, _ in self.losses]
+        other.metrics = [(term, measure, _meter(measure)) for term, measure, _ in self.metrics]
+        other.update = None
+        return other
 
     def __len__(self) -> int:
         """Batches in an epoch."""

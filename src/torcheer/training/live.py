@@ -11,7 +11,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from torcheer.training.events import CheckpointSaved, EpochDone, Event, StageBegan, StepDone
+from torcheer.training.events import CheckpointSaved, Continued, EpochDone, Event, StageBegan, StepDone
 from torcheer.training.screen import SHARE, told
 
 if TYPE_CHECKING:
@@ -101,6 +101,9 @@ class Pace:
             self.epoch_secs = event.secs
         elif isinstance(event, StageBegan):
             self.epoch_secs, self.rates = 0.0, {}  # other pipelines, another pace
+        elif isinstance(event, Continued):
+            self._epoch_began += event.secs
+            self._recent.clear()  # it was no slower for having paused
 
     def mark(self, now: float) -> None:
         """Remember how far it is now, and how fast it was of late."""

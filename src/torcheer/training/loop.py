@@ -24,7 +24,7 @@ class Loop:
 
     def __init__(self, session: Session) -> None:
         self.session, self.place = session, session.place
-        self._started = time.monotonic()
+        self._started = self._epoch_began = self._due = time.monotonic()
         self._set_due(self._started)
         self._saved_at, self._save_secs = self._started, 0.0
         self._precision, self._notes_steps = session.precision(), session.options.steps_csv > 0
@@ -46,7 +46,14 @@ class Loop:
 
     def _epoch(self, stage: Stage, lanes: list[Lane]) -> Iterator[Event]:
         """The rest of an epoch, its evaluation and its row."""
-        session, place, began = self.session, self.place, time.monotonic()
+        session, place = self.session, self.place
+        self._epoch_began = time.monotonic()
+        if session.control is not None:
+            yield from self._controlled()
+            if session.asked_to_stop:
+                yield from self._saved()
+                yield Stopped(session.asked_to_stop)
+                return
         if not place.round:
             for lane in lanes:
                 lane.reset()
@@ -54,10 +61,12 @@ class Loop:
             yield event
             if isinstance(event, Stopped):
                 return
+        if session.control is not None:
+            session.control.evaluates()
         values = session.finish_epoch(stage, lanes)
         place.epoch, place.round, place.ended = place.epoch + 1, 0, []
         session.add_row(place.epoch, values)
-        yield EpochDone(place.epoch, values, time.monotonic() - began)
+        yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began)
         session.look_at_debug(stage)
         is_done = session.is_done(stage)
         place.stage += is_done
@@ -92,6 +101,8 @@ class Loop:
             yield from told  # here, where whoever listens may save or leave
             for look in session.each_round:
                 look(place)
+            if session.control is not None and session.control.is_due(told) and not session.is_half_done():
+                yield from self._controlled()
             if session.asked_to_stop or time.monotonic() >= self._due or place.step >= self._due_step:
                 if session.is_half_done():
                     continue
@@ -114,6 +125,16 @@ class Loop:
         self.place.step += update.backward(loss, items)
         lane.measure(frames, samples)
         return loss.detach()
+
+    def _controlled(self) -> Iterator[Event]:
+        """Do what somebody who looks on asks for; the time that it pauses counts for nothing here."""
+        control = self.session.control
+        assert control is not None
+        before = control.idle_secs
+        yield from control.attend()
+        passed = control.idle_secs - before
+        self._started, self._epoch_began = self._started + passed, self._epoch_began + passed
+        self._due, self._saved_at = self._due + passed, self._saved_at + passed
 
     def _attend(self) -> Iterator[Event]:
         """Save; see whether time is up."""

@@ -155,3 +155,4 @@ class Options:
     writers: Sequence[str] = ()  # "tensorboard", "wandb"
     watch: Mapping[str, Any] | None = None  # {"every": 20, "stop_on": ["nan_inf"]}: look at the models from outside
     capture: Mapping[str, Any] | None = None  # {"layers": [...], "every": 100}: keep values of layers in captures/
+    studio: bool = True  # let a studio look on and take control, where `torcheer train` runs the session

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from torcheer.training.events import Alert, EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
+from torcheer.training.events import (
+    Alert,
+    Continued,
+    EpochDone,
+    Event,
+    Paused,
+    StageBegan,
+    StageDone,
+    StepDone,
+    Stopped,
+)
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -122,6 +132,10 @@ def told(event: Event) -> str:
         return f"Epoch {event.epoch:5} {values_text(event.values)}"
     if isinstance(event, StageDone):
         return f"Training stage {event.stage} is completed"
+    if isinstance(event, Paused):
+        return f"Paused after step {event.step:,} by the studio; Ctrl-C saves and ends"
+    if isinstance(event, Continued):
+        return f"Going on{f': {event.reason}' if event.reason else ''}"
     return event.message if isinstance(event, Alert) else ""
 
 

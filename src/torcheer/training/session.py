@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,7 @@ from torcheer.archive.progress import Told, tell_nobody
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.training.checkpoints import Keeper
+from torcheer.training.devices import deterministic, device_of
 from torcheer.training.evaluating import evaluate_lane, look
 from torcheer.training.events import Alert, CheckpointSaved, Event
 from torcheer.training.feeding import Feed, mixed, seed_everything
@@ -37,6 +38,10 @@ from torcheer.training.simple import as_loader, as_measure, completed, found, on
 from torcheer.training.snapshots import restore, restore_weights, state_of
 from torcheer.training.stopping import EpochsCompleted
 from torcheer.training.updates import Update, averages_of
+
+if TYPE_CHECKING:
+    from torcheer.training.control import Control
+    from torcheer.training.watching import Watching
 
 
 @dataclass
@@ -76,7 +81,7 @@ class Session:
         directory: str | Path | None = None,
     ) -> None:
         self.options = options or Options()
-        self.device = _device(self.options.device)
+        self.device = device_of(self.options.device)
         self.models, self.optimizers, self.schedules = dict(models), dict(optimizers), dict(schedules or {})
         self.stages, self.clips = list(stages or one_stage(list(loaders))), list(clips)
         self.directory = None if directory is None else Path(directory)
@@ -87,6 +92,8 @@ class Session:
         self.asked_to_stop = ""  # why, once somebody asks; the loop stops where nothing is half done
         self.each_round: list[Callable[[Place], object]] = []
         self.capture: Any = None
+        self.control: Control | None = None  # of whoever looks on from a studio
+        self.watching: Watching | None = None  # while it runs
         self.keeper: Keeper | None = None
         if self.directory is not None:
             kept, every = (self.options.keep_last, self.options.keep_best), self.options.steps_csv
@@ -375,24 +382,5 @@ def attended(session: Session, events: Iterator[Event]) -> Iterator[Event]:
         from torcheer.training.watching import watched
 
         events = watched(session, events)
-    return noting(session, profiled(session, captured(session, events)))
-
-
-@contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    """Let torch refuse operations that may give other numbers a second time."""
-    if not wanted:
-        yield
-        return
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device(name)
+    events = noting(session, profiled(session, captured(session, events)))
+    return events if session.control is None else session.control.noting(events)

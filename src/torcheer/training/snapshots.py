@@ -36,7 +36,7 @@ def state_of(session: Session) -> dict[str, Any]:
         "averages": {name: one.state() for name, one in session.averages.items()},
         "lanes": {lane.name: lane.state() for lane in _lanes_at_work(session)},
         "feeds": {name: feed.state() for name, feed in session.feeds.items()} if session.place.round else {},
-        "others": {name: one.state_dict() for name, one in _others(session).items()},
+        "others": {name: one.state_dict() for name, one in stateful_parts(session).items()},
         "rng": rng_state(),
     }
 
@@ -56,7 +56,7 @@ def restore(session: Session, state: Mapping[str, Any]) -> None:
     for name, scaler in session.scalers.items():
         if name in state["scalers"]:  # one that came later begins as it is
             scaler.load_state_dict(copy.deepcopy(state["scalers"][name]))
-    for name, one in _others(session).items():
+    for name, one in stateful_parts(session).items():
         if name in state["others"]:
             one.load_state_dict(copy.deepcopy(state["others"][name]))
     for name, feed in session.feeds.items():
@@ -158,7 +158,7 @@ def _lanes_at_work(session: Session) -> list[Any]:
     return [session.lanes[name] for name in session.stages[session.place.stage].training]
 
 
-def _others(session: Session) -> dict[str, Any]:
+def stateful_parts(session: Session) -> dict[str, Any]:
     """Losses, metrics and stop conditions with a state of their own."""
     found = {f"{kind}.{name}": one.function for kind, table in session.measures.items() for name, one in table.items()}
     found |= {f"stages.{number}": stage.stop for number, stage in enumerate(session.stages)}

@@ -21,13 +21,14 @@ KNOWN = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on
 def watched(session: Session, events: Iterator[Event]) -> Iterator[Event]:
     """The same events; on the way, the models that the options name are watched."""
     assert session.options.watch is not None
-    watching = Watching(session, session.options.watch)
+    watching = session.watching = Watching(session, session.options.watch)
     try:
         for event in events:
             watching.note(event)
             yield event
             yield from watching.news()
     finally:
+        session.watching = None
         watching.close()
     yield from watching.news()
 
@@ -82,8 +83,16 @@ class Watching:
                 one.message = f"epoch:{event.epoch}"
                 one.log(**{_EPOCHS.get(name, name): value for name, value in event.values.items()})
 
+    def look_every(self, steps: int) -> None:
+        """Look at every n-th step from now on."""
+        self._settings["every"] = steps
+        for one in self._watches or ():
+            one.every = steps
+
     def _alert(self, alert: Seen) -> None:
         self._news.append(str(alert))
+        if self._session.control is not None:
+            self._session.control.seen(alert)
         asked = self._settings.get("stop_on", ())
         asked = (asked,) if isinstance(asked, str) else asked
         if alert.rule in asked or (alert.severity == "error" and "error" in asked):

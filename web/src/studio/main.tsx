@@ -1,3 +1,15 @@
+// The studio's page: connect, then draw whatever is known.
 import { render } from "preact";
 
-render(<p>loading…</p>, document.getElementById("app")!);
+import { listen } from "./keys";
+import { App } from "./shell/app";
+import { Store } from "./store";
+import { followSystem } from "./theme";
+
+const scheme = location.protocol === "https:" ? "wss:" : "ws:";
+const store = new Store(`${scheme}//${location.host}/ws`);
+
+followSystem();
+listen(store);
+render(<App store={store} />, document.getElementById("app")!);
+store.start();

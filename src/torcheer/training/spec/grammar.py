@@ -10,6 +10,7 @@ brings the others there. What is ours and not TorchAssistant's:
 | top | `autocast`, `accumulate`, `ema`, `deterministic`, `compile` | how a step is computed |
 | top | `keep_last`, `keep_best`, `checkpoint_secs`, `checkpoint_steps`, `limit_secs` | what is saved, when it stops |
 | top | `steps_csv`, `writers`, `profile`, `capture`, `watch` | what else is written |
+| top | `studio` | whether `torcheer train` lets a studio look on, true unless given |
 | `train` | `epochs` | of stages that do not say when they stop |
 | top | `batch_size` | how many inputs of inference make a batch |
 | top | `source` | in spec.json: the config, the overrides, what was filled in |

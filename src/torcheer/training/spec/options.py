@@ -63,5 +63,6 @@ OPTIONS: dict[str, Kind] = {
     "profile": Either(Value("a mapping, or null", lambda value: value is None), of_map=PROFILE),
     "capture": Either(Value("a mapping, or null", lambda value: value is None), of_map=CAPTURE),
     "watch": Either(Value("a mapping, or null", lambda value: value is None), of_map=WATCH),
+    "studio": FLAG,
     "writers": ListOf(one_of("tensorboard", "wandb"), is_set=True),
 }

@@ -1,0 +1,52 @@
+"""The weights between layers: the parameters they are, and, of large ones, what leads into or out of one unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+
+from torch import Tensor, nn
+
+from torcheer.host.records import Network, Projection
+from torcheer.inspector.selection import plain_name, unwrapped
+
+
+def weights_of(model: nn.Module, network: Network) -> list[tuple[Projection, Tensor]]:
+    """The projections whose weights can be shown, with these, smallest first; of spread ones what is here."""
+    found = {
+        plain_name(name): getattr(parameter, "_local_tensor", parameter).detach()
+        for name, parameter in unwrapped(model).named_parameters()
+        if not isinstance(parameter, nn.parameter.UninitializedParameter)
+    }
+    pairs = [(one, found[one.name]) for one in network.projections if one.kind and one.name in found]
+    return sorted(pairs, key=lambda pair: pair[1].nbytes)
+
+
+def unit_weights(
+    network: Network, projection: Projection, weight: Tensor, units: Collection[tuple[str, int]]
+) -> Iterator[tuple[str, Tensor]]:
+    """The variables ("Wt[in:5]", "Wt[out:5]") and weights of the units that are looked at."""
+    sizes = {layer.name: math.prod(layer.shape) for layer in network.layers}
+    for layer, unit in units:
+        if not 0 <= unit < sizes.get(layer, 0):
+            continue
+        if layer == projection.receiver:
+            yield f"Wt[in:{unit}]", _into(projection, weight, unit, sizes[layer])
+        if layer == projection.sender:
+            yield f"Wt[out:{unit}]", _out_of(projection, weight, unit, sizes[layer])
+
+
+def _into(projection: Projection, weight: Tensor, unit: int, units: int) -> Tensor:
+    if projection.kind == "linear":
+        return weight[unit % weight.shape[0]]
+    return weight[min(unit // max(units // weight.shape[0], 1), weight.shape[0] - 1)]
+
+
+def _out_of(projection: Projection, weight: Tensor, unit: int, units: int) -> Tensor:
+    """A column; of a convolution the kernels that read the unit's map, those of its group."""
+    if projection.kind == "linear":
+        return weight[:, unit % weight.shape[1]]
+    channels = weight.shape[1] * projection.groups
+    channel = min(unit // max(units // channels, 1), channels - 1)
+    outer, group = weight.shape[0] // projection.groups, channel // weight.shape[1]
+    return weight[group * outer : (group + 1) * outer, channel % weight.shape[1]]

@@ -1,0 +1,227 @@
+"""The socket between host and viewer: JSON lines, now and then with a descriptor. Both ends; neither ever waits."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import threading
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+
+HOST_LINE_BYTES: Final = 64 << 20  # the longest line that a viewer takes from a host
+VIEWER_LINE_BYTES: Final = 1 << 20  # the longest that a host takes from a viewer
+_OUTBOX_BYTES: Final = 64 << 20
+_CHUNK_BYTES: Final = 1 << 18
+_ROUNDS: Final = 64  # chunks that one `receive` reads: a flood must not keep it for ever
+_MOST_DESCRIPTORS: Final = 16
+_CONNECT_SECS: Final = 0.5
+_LONGEST_PATH: Final = 100  # bytes that fit into a socket's address everywhere
+
+Message = tuple[dict[str, Any], int | None]
+
+
+class Wire:
+    """One end of a connection. Safe from any thread; what goes wrong closes it and never raises."""
+
+    def __init__(
+        self, sock: socket.socket, *, line_bytes: int = HOST_LINE_BYTES, outbox_bytes: int = _OUTBOX_BYTES
+    ) -> None:
+        """`line_bytes` is the longest line that is taken, `outbox_bytes` what may wait for a reader who does not."""
+        sock.setblocking(False)
+        self._socket, self._line_bytes, self._outbox_bytes = sock, line_bytes, outbox_bytes
+        self._outbox: deque[tuple[memoryview, int | None]] = deque()
+        self._sending, self._receiving = threading.RLock(), threading.RLock()
+        self._inbox = bytearray()
+        self._searched = 0  # bytes of the inbox that hold no end of a line
+        self._descriptors: deque[int] = deque()  # that came, and whose line has not
+        self.pending_bytes = 0  # that wait to be sent
+        self.closed, self.why = False, ""
+
+    def fileno(self) -> int:
+        """For `select`; -1 once closed."""
+        return -1 if self.closed else self._socket.fileno()
+
+    # -- sending -----------------------------------------------------------------------------------------------------
+
+    def send(self, message: dict[str, Any], fd: int | None = None) -> bool:
+        """Send, or put aside for `flush`; False where the connection is, or gets, closed. The descriptor is copied."""
+        if self.closed:
+            return False
+        if fd is not None:
+            message = {**message, "descriptor": True}
+        data = memoryview(json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n")
+        with self._sending:
+            if self.closed:
+                return False
+            if self.pending_bytes and self.pending_bytes + len(data) > self._outbox_bytes:
+                self.close("the other side does not read")
+                return False
+            try:
+                self._outbox.append((data, None if fd is None else os.dup(fd)))
+            except OSError as error:
+                self.close(f"a descriptor cannot be sent: {error}")
+                return False
+            self.pending_bytes += len(data)
+            return self.flush()
+
+    def flush(self) -> bool:
+        """Send what waits, as far as the other side takes it; False once closed."""
+        with self._sending:
+            while self._outbox and not self.closed:
+                data, fd = self._outbox[0]
+                try:
+                    count = self._send_some(data, fd)
+                except BlockingIOError:
+                    break
+                except OSError as error:
+                    self.close(str(error))
+                    break
+                if fd is not None:
+                    os.close(fd)
+                self.pending_bytes -= count
+                self._outbox[0] = (data[count:], None)
+                if count == len(data):
+                    self._outbox.popleft()
+        return not self.closed
+
+    def _send_some(self, data: memoryview, fd: int | None) -> int:
+        some = data[:_CHUNK_BYTES]
+        if fd is None:
+            return self._socket.send(some, _NO_SIGNAL)
+        rights = array.array("i", [fd])
+        return self._socket.sendmsg([some], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+
+    # -- receiving ---------------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[Message]:
+        """The messages that have come, each with its descriptor, which is then the caller's to close.
+
+        What came before the connection was closed is still returned; look at `closed` afterwards.
+        """
+        found: list[Message] = []
+        with self._receiving:
+            for _ in range(_ROUNDS):
+                if self.closed or not self._read():
+                    break
+                self._split(found)
+        return found
+
+    def _read(self) -> bool:
+        """Whether more came."""
+        try:
+            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK_BYTES, _ROOM)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self.close(str(error))
+            return False
+        for level, kind, rights in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                numbers = array.array("i")
+                numbers.frombytes(rights[: len(rights) - len(rights) % numbers.itemsize])
+                self._descriptors.extend(numbers)
+        if flags & socket.MSG_CTRUNC or len(self._descriptors) > _MOST_DESCRIPTORS:
+            self.close("more descriptors came than there is room for")
+        elif not data:
+            self.close("the other side has closed it")
+        self._inbox += data
+        return not self.closed
+
+    def _split(self, found: list[Message]) -> None:
+        """Take whole lines out of the inbox."""
+        begin = 0
+        while (end := self._inbox.find(b"\n", max(begin, self._searched))) >= 0:
+            if end - begin > self._line_bytes:
+                break
+            if not self._parse(self._inbox[begin:end], found):
+                return
+            begin = end + 1
+        del self._inbox[:begin]
+        self._searched = len(self._inbox)
+        if self._searched > self._line_bytes:
+            self.close(f"a line is longer than {self._line_bytes:,} bytes")
+
+    def _parse(self, line: bytearray, found: list[Message]) -> bool:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
+            self.close("a line is no message")
+            return False
+        fd = None
+        if message.pop("descriptor", False):
+            if not self._descriptors:
+                self.close("a descriptor was announced and did not come")
+                return False
+            fd = self._descriptors.popleft()
+        found.append((message, fd))
+        return True
+
+    def close(self, why: str = "closed here") -> None:
+        """End the connection; again does nothing."""
+        with self._sending:
+            if self.closed:
+                return
+            self.closed, self.why = True, why
+            self._socket.close()
+            for _, fd in self._outbox:
+                if fd is not None:
+                    os.close(fd)
+            for fd in self._descriptors:
+                os.close(fd)
+            self._outbox.clear()
+            self._descriptors.clear()
+            self._inbox.clear()
+            self.pending_bytes = 0
+
+    def abandon(self) -> None:
+        """In a forked process: close the descriptors, touch no lock."""
+        self.closed = True
+        self._socket.close()
+
+
+def connect(path: str | os.PathLike[str], *, line_bytes: int = HOST_LINE_BYTES) -> Wire:
+    """The viewer's end of a host's socket; OSError (FileNotFoundError, ConnectionRefusedError) where none listens."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(_CONNECT_SECS)  # a host whose thread hangs has a full backlog
+        with Address(Path(path)) as address:
+            sock.connect(address)
+    except BaseException:
+        sock.close()
+        raise
+    return Wire(sock, line_bytes=line_bytes)
+
+
+class Address:
+    """A path as a socket takes it: longer ones through a descriptor of their folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._fd = path, -1
+
+    def __enter__(self) -> str:
+        path = self._path
+        if path.is_symlink():
+            path = path.resolve()
+        if len(os.fsencode(path)) <= _LONGEST_PATH:
+            return str(path)
+        self._fd = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return f"/proc/self/fd/{self._fd}/{path.name}"
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+_NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
+_ROOM: Final = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # numpy's
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot travel as JSON; text, numbers and lists can")

@@ -1,0 +1,165 @@
+"""What a source answers about its moments, wherever their values are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite, prod
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.host.records import Layer, Projection
+from torcheer.studio.frames import numbers_of
+from torcheer.studio.messages import Moment, Net
+from torcheer.studio.weights import Part, into, out_of
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+Unit = tuple[str, int]
+
+OF_WEIGHTS: Final = ("r.Wt", "s.Wt", "r.DWt", "s.DWt")
+_RASTER_CELLS: Final = 16 << 20  # a raster of a large layer has fewer moments
+
+
+class Value(NamedTuple):
+    """A value as it came: the first axis is the batch, beginning with item `first`; of weights there is no batch."""
+
+    first: int
+    array: Array
+
+
+class Store(Protocol):
+    """Where values are kept."""
+
+    @property
+    def moments(self) -> list[Moment]:
+        """What there is, oldest first."""
+
+    def value(self, moment: int, name: str, variable: str) -> Value | None:
+        """The value of a layer or projection, None where there is none."""
+
+
+class Answers:
+    """The questions about a network's values that all sources answer alike."""
+
+    def __init__(self, store: Store, net: Callable[[], Net | None]) -> None:
+        self._store, self._net = store, net
+        self._known: tuple[Net | None, dict[str, Layer], list[Projection]] = (None, {}, [])
+
+    def _layers(self) -> dict[str, Layer]:
+        net = self._net()
+        if net is not self._known[0]:
+            layers = {} if net is None else {one.layer.name: one.layer for one in net.layers}
+            self._known = (net, layers, [] if net is None else [one for one in net.projections if one.kind])
+        return self._known[1]
+
+    def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
+        """A value for each unit of a layer, None where there is none."""
+        known = self._layers().get(layer)
+        if known is None:
+            return None
+        if variable in OF_WEIGHTS:
+            return None if of is None else self._weights(moment, layer, variable, of)
+        found = self._item(moment, known, variable, item)
+        return None if found is None else _fitted(found, tuple(known.shape))
+
+    def _item(self, moment: int, layer: Layer, variable: str, item: int) -> Array | None:
+        """One batch item, as it came."""
+        value = self._store.value(moment, layer.name, variable)
+        if value is None:
+            return None
+        first, array = value
+        if array.shape == tuple(layer.shape) or array.ndim == 0:  # there is no batch
+            return array
+        place = item - max(first, 0)
+        return array[place] if 0 <= place < len(array) else None
+
+    def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None) -> Floats | None:
+        """A row per unit, a column for each of the last moments; None where none of them has a value."""
+        known = self._layers().get(layer)
+        if known is None or not prod(known.shape) or count < 1:
+            return None
+        units = prod(known.shape)
+        moments = self._store.moments[-min(count, max(_RASTER_CELLS // units, 1)) :]
+        columns = [self.units(moment.id, layer, variable, item, of) for moment in moments]
+        if all(column is None for column in columns):
+            return None
+        found = np.full((units, len(columns)), np.nan, np.float32)
+        for number, column in enumerate(columns):
+            if column is not None:
+                found[:, number] = column
+        return found
+
+    def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
+        """A unit over all moments."""
+        moments, known = self._store.moments, self._layers().get(layer)
+        values: dict[str, list[float | None]] = {
+            variable: [
+                None if known is None else self._one(moment.id, known, variable, item, unit) for moment in moments
+            ]
+            for variable in variables
+        }
+        return {
+            "moments": [moment.id for moment in moments], "steps": [moment.step for moment in moments],
+            "values": values,
+        }  # fmt: skip
+
+    def _one(self, moment: int, layer: Layer, variable: str, item: int, unit: int) -> float | None:
+        found = None if variable in OF_WEIGHTS else self._item(moment, layer, variable, item)
+        if found is None or not 0 <= unit < found.size or found.size != prod(layer.shape):
+            return None
+        number = float(numbers_of(found.reshape(-1)[unit : unit + 1])[0])
+        return number if isfinite(number) else None
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    def _weights(self, moment: int, layer: str, variable: str, of: Unit) -> Floats | None:
+        """Of all projections between the layer and the clicked unit, the first that leads there."""
+        found: Floats | None = None
+        ways, change = variable[0], variable.endswith("DWt")
+        for projection in self._known[2]:
+            ends = (projection.receiver, projection.sender)
+            if ends != ((of[0], layer) if ways == "r" else (layer, of[0])):
+                continue
+            part = self._change(moment, projection, ways, of) if change else self._part(moment, projection, ways, of)
+            values = None if part is None else self._spread(projection, part, ways, of[1])
+            if values is not None:
+                found = values if found is None else np.where(np.isnan(found), values, found)
+        return found
+
+    def _spread(self, projection: Projection, part: Part, ways: str, unit: int) -> Floats | None:
+        receiver, sender = self._known[1][projection.receiver], self._known[1][projection.sender]
+        return (into if ways == "r" else out_of)(projection, part, receiver, sender, unit)
+
+    def _part(self, moment: int, projection: Projection, ways: str, of: Unit) -> Part | None:
+        """Whole weights, or the row or column of the unit where only that was sent."""
+        value = self._store.value(moment, projection.name, "Wt")
+        if value is not None:
+            return Part(numbers_of(value.array), True)
+        value = self._store.value(moment, projection.name, f"Wt[{'in' if ways == 'r' else 'out'}:{of[1]}]")
+        return None if value is None else Part(numbers_of(value.array), False)
+
+    def _change(self, moment: int, projection: Projection, ways: str, of: Unit) -> Part | None:
+        """The difference to the moment before that has the same weights."""
+        now = self._part(moment, projection, ways, of)
+        if now is None:
+            return None
+        for earlier in reversed(self._store.moments):
+            if earlier.id < moment:
+                then = self._part(earlier.id, projection, ways, of)
+                if then is not None and then.whole == now.whole and then.array.shape == now.array.shape:
+                    return Part(now.array - then.array, now.whole)
+        return None
+
+
+def _fitted(values: Array, shape: tuple[int, ...]) -> Floats | None:
+    """One float32 for each unit; of fewer tokens, or a smaller picture, than the layer has, the rest is empty."""
+    if values.size == prod(shape):
+        return numbers_of(values).reshape(-1).astype(np.float32)
+    if values.ndim != len(shape):
+        return None
+    found = np.full(shape, np.nan, np.float32)
+    common = tuple(slice(min(pair)) for pair in zip(values.shape, shape))
+    found[common] = numbers_of(values[common])
+    return found.reshape(-1)

@@ -1,0 +1,231 @@
+"""Where pages' messages are answered, and where the sources are asked for news; all of it in one thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+
+from torcheer.errors import BadArgument, TorcheerError
+from torcheer.host.records import Order
+from torcheer.studio import messages
+from torcheer.studio.looks import Looking
+from torcheer.studio.messages import Answer, PlacedLayer, Problem
+from torcheer.studio.pages import Page
+from torcheer.studio.parsing import Unreadable, meant, parse
+from torcheer.studio.reporting import report, report_error
+from torcheer.studio.shows import Place, Show
+
+TICK_SECS: Final = 0.1
+MOST_PAGES: Final = 256
+_MOST_CALLS: Final = 200  # of a descriptor between two ticks
+_FIRST = ("first", -1)
+
+
+class Desk:
+    """All that is shown, and all pages."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.shows: dict[tuple[str, int], Show] = {_FIRST: Show(place.first(), place)}
+        self._readers: dict[int, Show] = {}  # descriptors that the loop watches
+        self._ticks = self._called = 0
+
+    # -- pages ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def pages(self) -> list[Page]:
+        """Everyone who looks at anything."""
+        return [page for show in self.shows.values() for page in show.pages]
+
+    def join(self, page: Page) -> None:
+        """A page has connected."""
+        self.shows[_FIRST].add(page)
+
+    def leave(self, page: Page) -> None:
+        """A page is gone; what nobody looks at any more is closed, but for what was shown first."""
+        show = page.show
+        if show is None:
+            return
+        show.remove(page)
+        for key, one in list(self.shows.items()):
+            if one is show and not show.pages and key != _FIRST:
+                del self.shows[key]
+                self._unwatch(show)
+                show.source.close()
+
+    def hear(self, page: Page, text: str | bytes) -> None:
+        """Answer one message; whatever is wrong with it is told to its page."""
+        question = -1
+        try:
+            message = parse(text)
+            question = getattr(message, "question", -1)
+            _ANSWERS[type(message)](self, page, message)
+        except Unreadable as error:
+            page.tell(Problem(str(error), error.question))
+        except (TorcheerError, OSError) as error:
+            page.tell(Problem(str(error), question))
+        except Exception as error:  # a mistake of ours must not end what others look at
+            report_error(error)
+            page.tell(Problem("the server could not do this; what went wrong stands where it was started", question))
+
+    # -- news ----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Ask the sources for news until cancelled."""
+        try:
+            while True:
+                self._tick()
+                await asyncio.sleep(TICK_SECS)
+        finally:
+            self.close()
+
+    def _tick(self) -> None:
+        self._ticks, self._called = self._ticks + 1, 0
+        for show in list(self.shows.values()):
+            self._poll(show)
+            for page in show.pages:  # one that waited long for a `seen` is sent what it looks at now
+                page.owe(*["look"] * (self._ticks % 5 == 0))
+
+    def _poll(self, show: Show) -> None:
+        try:
+            show.poll()
+            self._watch(show)
+        except Exception as error:  # the pages keep what they have
+            report_error(error)
+        if busy := str(getattr(show.source, "busy", "")):
+            report(f"another viewer shows this run: {busy}")
+
+    def _watch(self, show: Show) -> None:
+        """Let the loop call when the source's descriptor, which may become another one, has something."""
+        number = show.source.fileno()
+        if number >= 0 and self._readers.get(number) is show:
+            return
+        self._unwatch(show)
+        if number >= 0:
+            asyncio.get_running_loop().add_reader(number, self._readable, show)
+            self._readers[number] = show
+
+    def _readable(self, show: Show) -> None:
+        self._called += 1
+        if self._called > _MOST_CALLS:  # one that is always readable must not take all the time
+            self._unwatch(show)
+        else:
+            self._poll(show)
+
+    def _unwatch(self, show: Show) -> None:
+        for number in [number for number, one in self._readers.items() if one is show]:
+            del self._readers[number]
+            with suppress(OSError, ValueError):  # closed already
+                asyncio.get_running_loop().remove_reader(number)
+
+    def close(self) -> None:
+        """Close everything that was opened."""
+        for show in self.shows.values():
+            self._unwatch(show)
+            show.source.close()
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _look(self, page: Page, look: messages.Look) -> None:
+        show = _show(page)
+        page.looking.begin(look)
+        show.ask()
+        page.owe("look")
+
+    def _seen(self, page: Page, seen: messages.Seen) -> None:
+        page.looking.seen(seen)
+        page.owe("look")
+
+    def _act(self, page: Page, act: messages.Act) -> None:
+        _show(page).order(page, Order("act", act.action, act.count, act.item))
+
+    def _change(self, page: Page, change: messages.Change) -> None:
+        _show(page).order(page, Order("change", name=change.name, value=change.value))
+
+    def _control(self, page: Page, control: messages.Control) -> None:
+        _show(page).control(page, control.take)
+
+    def _value(self, page: Page, asked: messages.AskValue) -> None:
+        source, layer = _show(page).source, _layer(page, asked.layer)
+        _check_unit(layer, asked.unit)
+        of = (asked.of_layer, asked.of_unit) if asked.of_unit >= 0 else None
+        moment = source.moments[-1].id if asked.moment < 0 and source.moments else asked.moment
+        values = source.units(moment, asked.layer, asked.variable, asked.item, of)
+        index = [int(one) for one in np.unravel_index(asked.unit, layer.layer.shape or (1,))]
+        page.tell(Answer(asked.question, {**_said(values, asked.unit), "index": index}))
+
+    def _trace(self, page: Page, asked: messages.AskTrace) -> None:
+        _check_unit(_layer(page, asked.layer), asked.unit)
+        found = _show(page).source.trace(asked.layer, asked.unit, asked.variables, asked.item)
+        page.tell(Answer(asked.question, found))
+
+    def _save(self, page: Page, save: messages.SaveRecording) -> None:
+        source = _show(page).source
+        saved = source.save(save.name)
+        text = f"{saved.name}: {saved.states} states" + (f", in {source.home}" if source.home else "")
+        for one in self.pages:
+            one.owe_recordings(text if one is page else "")
+
+    def _open_recording(self, page: Page, wanted: messages.OpenRecording) -> None:
+        key = _FIRST if wanted.id < 0 else ("recording", wanted.id)
+        self._move(page, key, lambda: Show(self.place.open_recording(wanted.id), self.place, -1))
+
+    def _open_run(self, page: Page, wanted: messages.OpenRun) -> None:
+        key = _FIRST if wanted.id in (-1, self.place.run) else ("run", wanted.id)
+        self._move(page, key, lambda: Show(self.place.open_run(wanted.id), self.place, wanted.id))
+
+    def _move(self, page: Page, key: tuple[str, int], make: Callable[[], Show]) -> None:
+        """Show a page something else; a `hello` follows."""
+        show = self.shows.get(key) or make()
+        if page.show is not show:
+            self.shows[key] = show
+            self.leave(page)
+            page.looking = Looking()
+            show.add(page)
+        page.owe("hello")
+
+
+def _show(page: Page) -> Show:
+    if page.show is None:
+        raise BadArgument("nothing is shown")
+    return page.show
+
+
+def _layer(page: Page, name: str) -> PlacedLayer:
+    net = _show(page).source.net
+    found = {placed.layer.name: placed for placed in net.layers} if net else {}
+    if name not in found:
+        raise BadArgument(f"no layer named {name[:200]!r} among {len(found)}.{meant(name, found)}")
+    return found[name]
+
+
+def _check_unit(placed: PlacedLayer, unit: int) -> None:
+    if not 0 <= unit < placed.units:
+        raise BadArgument(f"{placed.layer.name} has units 0 to {placed.units - 1}; there is no {unit}")
+
+
+def _said(values: Any, unit: int) -> dict[str, Any]:
+    """An exact value, for a machine and for people; None where there is none."""
+    if values is None or unit >= len(values):
+        return {"value": None, "text": ""}
+    value = values[unit]
+    names = {"nan": "NaN", "inf": "∞", "-inf": "−∞"}
+    return {"value": float(value) if np.isfinite(value) else None, "text": names.get(str(value), str(value))}
+
+
+_ANSWERS: dict[type, Callable[[Desk, Page, Any], None]] = {
+    messages.Look: Desk._look,
+    messages.Seen: Desk._seen,
+    messages.Act: Desk._act,
+    messages.Change: Desk._change,
+    messages.Control: Desk._control,
+    messages.AskValue: Desk._value,
+    messages.AskTrace: Desk._trace,
+    messages.SaveRecording: Desk._save,
+    messages.OpenRecording: Desk._open_recording,
+    messages.OpenRun: Desk._open_run,
+}

@@ -1,0 +1,83 @@
+"""The form of a loop that is not ours: the settings of its optimizer, and what the model is."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from torcheer.host.host import Host
+from torcheer.host.records import Parameter
+
+_EDITABLE: Final = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
+_TELL_SECS: Final = 0.5  # a schedule may change them at every step
+
+
+class Form:
+    """Reads and writes the settings of an optimizer's groups."""
+
+    def __init__(self, host: Host, model: nn.Module, optimizer: Optimizer | None) -> None:
+        self._host, self._optimizer, self._told_at = host, optimizer, 0.0
+        count = sum(p.numel() for p in model.parameters() if not isinstance(p, nn.parameter.UninitializedParameter))
+        self._facts = [
+            Parameter("model", type(model).__name__, "text", group="Model"),
+            Parameter("parameters", count, "integer", group="Model", doc="how many numbers are learned"),
+        ]
+        self.tell()
+
+    def tell(self) -> None:
+        """Show the values as they are."""
+        now = time.monotonic()
+        if now - self._told_at >= _TELL_SECS and not self._host.closed:
+            self._told_at = now
+            self._host.parameters = [*self._settings(), *self._facts]
+
+    def _settings(self) -> list[Parameter]:
+        if self._optimizer is None:
+            return []
+        group = type(self._optimizer).__name__
+        return [
+            Parameter(name, _number(values[key]), "number", editable=True, doc=_EDITABLE[key], group=group, minimum=0.0)
+            for name, values, key in self._places()
+        ]
+
+    def _places(self) -> list[tuple[str, dict[str, Any], str]]:
+        """Each setting's name, and where it stands."""
+        groups = self._optimizer.param_groups if self._optimizer is not None else []
+        many = len(groups) > 1
+        return [
+            (f"group {number}: {key}" if many else key, group, key)
+            for number, group in enumerate(groups, 1)
+            for key in _EDITABLE
+            if key in group and _number(group[key]) is not None
+        ]
+
+    def change(self, name: str, value: Any) -> None:
+        """Set one, from the next step on; what cannot be is said on the page."""
+        number = _number(value)
+        places = [(group, key) for known, group, key in self._places() if known == name]
+        if not places:
+            self._host.alert(f"{name!r} cannot be changed while this loop runs", "info", rule="studio")
+        elif number is None or number < 0:
+            self._host.alert(f"{name}: {value!r} is no number from 0 on", "info", rule="studio")
+        else:
+            group, key = places[0]
+            if isinstance(group[key], torch.Tensor):
+                group[key].fill_(number)
+            else:
+                group[key] = number
+        self._told_at = 0.0
+        self.tell()
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | torch.Tensor):
+        return None
+    if isinstance(value, torch.Tensor) and value.numel() != 1:
+        return None
+    number = float(value)
+    return number if math.isfinite(number) else None

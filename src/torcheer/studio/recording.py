@@ -1,0 +1,197 @@
+"""Recordings: the moments of a source on disk, in an archive; opened again, they are read when they are looked at."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from torcheer.archive import Archive, Entry, Writer
+from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
+from torcheer.host.plain import read
+from torcheer.host.records import Parameter, State, TableHead
+from torcheer.records import Sample
+from torcheer.studio.answers import Value
+from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
+from torcheer.studio.resting import Names, Resting, ValuesOf
+from torcheer.studio.source import Rowed, Source
+from torcheer.studio.timeline import Values
+
+KIND: Final = "studio recording"
+_VERSION: Final = 1
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def save_recording(
+    source: Source, moments: Sequence[Moment], values: ValuesOf, home: Path, name: str = ""
+) -> Recording:
+    """Write what a source shows to a new folder in `home`; it is there whole or not at all."""
+    if not moments or source.net is None:
+        raise ValueUnavailable("there is no state to save yet: look at the network while it runs, then save")
+    if name and not _NAME.fullmatch(name):
+        raise BadArgument(f"a recording cannot be called {name[:80]!r}: use up to 64 letters, digits, - and _")
+    target = _new(home, name or time.strftime("recording-%Y%m%d-%H%M%S"))
+    part = target.with_name(f".{target.name}.part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        home.mkdir(parents=True, exist_ok=True)
+        _write(source, moments, values, part, target.name)
+        part.rename(target)
+    except OSError as error:
+        shutil.rmtree(part, ignore_errors=True)
+        if isinstance(error, TorcheerError):
+            raise
+        raise CannotWrite(f"no recording can be written to {home}: {error.strerror or error}") from error
+    return _listed(target, next((one.id for one in recordings_in(home) if one.name == target.name), 0))
+
+
+def _new(home: Path, name: str) -> Path:
+    """A folder that is not there yet."""
+    number, found = 1, home / name
+    while found.exists():
+        number += 1
+        found = home / f"{name}-{number}"
+    return found
+
+
+def _write(source: Source, moments: Sequence[Moment], values: ValuesOf, part: Path, name: str) -> None:
+    about = {"kind": KIND, "recording": _VERSION, "name": name, "title": source.title, "states": len(moments)}
+    with Writer(part, about=about, fsync="interval") as writer:
+        writer.step(
+            [], net=_plain(asdict(source.net)) if source.net else None, state=_plain(asdict(source.state)),
+            parameters=[_plain(asdict(one)) for one in source.parameters],
+            alerts=[_plain(asdict(one)) for one in source.alerts],
+            tables=[_plain([asdict(one.head), one.columns, one.count]) for one in source.tables.values()],
+        )  # fmt: skip
+        for moment in moments:
+            writer.step(_samples(moment, values(moment.id)), moment=_plain(asdict(moment)))
+
+
+def _samples(moment: Moment, values: Values) -> Iterator[Sample]:
+    for (name, variable), value in values.items():
+        yield Sample(moment.id, name, variable, value.first, value.array)
+
+
+def _plain(value: Any) -> Any:
+    """As JSON holds it; a number that is none as {"float": "nan"}, which no record of ours looks like."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, dict):
+        if len(value) == 1 and value.get("float") in ("nan", "inf", "-inf"):
+            return float(value["float"])
+        return {key: _restored(one) for key, one in value.items()}
+    return [_restored(one) for one in value] if isinstance(value, list) else value
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def recordings_in(home: Path | None) -> list[Recording]:
+    """The recordings of a folder, by name; `id` is the place in this list."""
+    return [_listed(path, number) for number, path in enumerate(recording_paths(home))]
+
+
+def recording_paths(home: Path | None) -> list[Path]:
+    """Their folders, in the same order."""
+    if home is None or not home.is_dir():
+        return []
+    try:
+        return sorted(path for path in home.iterdir() if not path.name.startswith(".") and is_recording(path))
+    except OSError:
+        return []
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a folder says that it is one; nothing else of it is read."""
+    from torcheer.archive.folder import read_about
+
+    try:
+        return read_about(path).get("kind") == KIND
+    except (TorcheerError, OSError):
+        return False
+
+
+def _listed(path: Path, number: int) -> Recording:
+    from torcheer.archive.folder import read_about
+
+    states = read_about(path).get("states")
+    size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+    return Recording(number, path.name, states if isinstance(states, int) else 0, size)
+
+
+# -- opened again ------------------------------------------------------------------------------------------------------
+
+
+class RecordingSource(Resting):
+    """A recording as a source; values come from the file's memory when they are looked at."""
+
+    kind = "recording"
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._archive = Archive(self.path)
+        about = self._archive.about
+        if about.get("kind") != KIND:
+            raise NotAnArchive(f"{self.path} is an archive, but not a recording of the studio")
+        if about.get("recording") != _VERSION:
+            raise NotAnArchive(f"{self.path} is a recording of another version: update torcheer")
+        super().__init__(str(about.get("title") or self.path.name), self.path.parent)
+        try:
+            self._read(_restored(self._archive.frames[0]["about"]))
+        except (BadArgument, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ArchiveDamaged(f"{self.path} is not a whole recording: {str(error)[:200] or error!r}") from None
+        if about.get("states") != len(self._moments):
+            text = f"{self.path.name} has {len(self._moments)} of {about.get('states')} states; the rest is not there"
+            self._changes.problems.append(text)
+
+    def _read(self, first: dict[str, Any]) -> None:
+        self.net = read(Net, first["net"])
+        state = read(State, first["state"])
+        self.state = State("idle", state.counters, batch=state.batch, message=f"a recording: {self.path.name}")
+        self.parameters = tuple(read(Parameter, one) for one in first["parameters"])
+        self.alerts = [read(AlertSeen, one) for one in first["alerts"]]
+        self.tables = {head["name"]: _rowed(head, columns, count) for head, columns, count in first["tables"]}
+        frames = self._archive.frames[1:]
+        self._moments = [read(Moment, _restored(frame["about"])["moment"]) for frame in frames]
+        self._places: dict[int, dict[tuple[str, str], Entry]] = {
+            moment.id: {(entry.layer, entry.variable): entry for entry in frame["entries"]}
+            for moment, frame in zip(self._moments, frames)
+        }
+
+    def value(self, moment: int, name: str, variable: str) -> Value | None:
+        """A value, checked when it is first read; None, and a problem said, where it is damaged."""
+        entry = self._places.get(moment, {}).get((name, variable))
+        if entry is None:
+            return None
+        try:
+            return Value(entry.item, self._archive.array(entry))
+        except (TorcheerError, OSError, ValueError) as error:
+            del self._places[moment][name, variable]
+            self._changes.problems.append(str(error))
+            return None
+
+    def names(self, moment: int) -> Names:
+        """Layers, or projections, and variables that a moment has."""
+        return list(self._places.get(moment, {}))
+
+
+def _rowed(head: Any, columns: Any, count: Any) -> Rowed:
+    if type(count) is not int or any(len(cells) != count for cells in columns.values()):
+        raise BadArgument(f"a table has columns of other lengths than {count}")
+    return Rowed(read(TableHead, head), {str(name): list(cells) for name, cells in columns.items()}, count)

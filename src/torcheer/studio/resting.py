@@ -1,0 +1,82 @@
+"""What all sources have in common that nobody can be asked about anything: recordings, histories, runs at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torcheer.errors import ValueUnavailable
+from torcheer.host.records import Order, Parameter, State, Wants
+from torcheer.studio.answers import Answers, Value
+from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
+from torcheer.studio.source import Changes, Rowed
+from torcheer.studio.timeline import Values
+
+Names = list[tuple[str, str]]
+
+
+class Resting(Answers):
+    """A source whose values lie on disk; a kind of it says where: `value` and `names`."""
+
+    kind = "run"
+
+    def __init__(self, title: str, home: Path | None) -> None:
+        self.title, self.home = title, home
+        self.net: Net | None = None
+        self.state = State()
+        self.parameters: tuple[Parameter, ...] = ()
+        self.alerts: list[AlertSeen] = []
+        self.tables: dict[str, Rowed] = {}
+        self._moments: list[Moment] = []
+        self._changes = Changes()
+        super().__init__(self, lambda: self.net)
+
+    @property
+    def moments(self) -> list[Moment]:
+        """The states there are, oldest first."""
+        return self._moments
+
+    def value(self, moment: int, name: str, variable: str) -> Value | None:
+        """A value of a moment."""
+        return None
+
+    def names(self, moment: int) -> Names:
+        """Layers, or projections, and variables that a moment has."""
+        return []
+
+    def values(self, moment: int) -> Values:
+        """All that a moment has."""
+        found = {key: self.value(moment, *key) for key in self.names(moment)}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def save(self, name: str = "") -> Recording:
+        """Keep the moments as a recording."""
+        from torcheer.studio.recording import save_recording
+
+        if self.home is None:
+            raise ValueUnavailable("what is shown has no place on disk where a recording could lie")
+        return save_recording(self, self._moments, self.values, self.home, name)
+
+    def poll(self) -> Changes:
+        """What turned out since: values that are damaged, for example."""
+        changes, self._changes = self._changes, Changes()
+        return changes
+
+    def pin(self, moments: set[int]) -> None:
+        """All of them stay."""
+
+    def wants(self, wants: Wants) -> None:
+        """Nobody is asked."""
+
+    def order(self, order: Order) -> None:
+        """Nobody is asked."""
+
+    def fileno(self) -> int:
+        """There is nothing to wait for."""
+        return -1
+
+    def close(self) -> None:
+        """The files' memory goes when nobody holds a value."""
+
+
+ValuesOf = Callable[[int], Values]

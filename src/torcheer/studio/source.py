@@ -1,0 +1,115 @@
+"""What the server shows: a live host, a recording, or a run directory at rest, all asked in the same way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.host.records import Order, Parameter, State, TableHead, Wants
+from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+Unit = tuple[str, int]  # a layer, and which of its units
+
+
+@dataclass(slots=True)
+class Rowed:
+    """A table and its rows, by column; columns are equally long."""
+
+    head: TableHead
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    count: int = 0  # rows
+    anew: int = 0  # grows whenever the rows start anew: then those sent before are void
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is new since the last time somebody asked."""
+
+    net: bool = False
+    state: bool = False
+    parameters: bool = False
+    tables: set[str] = field(default_factory=set)  # names of those with other rows or columns
+    moments_came: list[Moment] = field(default_factory=list)
+    moments_gone: list[int] = field(default_factory=list)  # their ids
+    alerts: list[AlertSeen] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)  # sentences for people
+
+    def __bool__(self) -> bool:
+        came = self.tables or self.moments_came or self.moments_gone or self.alerts or self.problems
+        return bool(self.net or self.state or self.parameters or came)
+
+
+class Source(Protocol):
+    """What is shown. Nothing here waits, and nothing raises for what a page may ask: there is None, or nothing."""
+
+    @property
+    def title(self) -> str:
+        """What the page is called."""
+
+    @property
+    def kind(self) -> str:
+        """ "live", "recording", "run" or "nothing"."""
+
+    @property
+    def net(self) -> Net | None:
+        """The network, None as long as nobody has described one."""
+
+    @property
+    def state(self) -> State:
+        """Where the run is."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The lines of the form."""
+
+    @property
+    def alerts(self) -> list[AlertSeen]:
+        """What looked wrong, oldest first."""
+
+    @property
+    def tables(self) -> dict[str, Rowed]:
+        """The tables, by name."""
+
+    @property
+    def home(self) -> Path | None:
+        """Where recordings of it lie; None where it has no place."""
+
+    @property
+    def moments(self) -> list[Moment]:
+        """The states there are, oldest first."""
+
+    def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
+        """A value for each unit of a layer; `of` is the clicked unit for "r.Wt" and its like, NaN where none goes."""
+
+    def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None) -> Floats | None:
+        """The same for the last `count` moments: a row per unit, a column per moment; NaN where a moment has none."""
+
+    def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
+        """A unit over all moments, as the answer to `AskTrace`."""
+
+    def pin(self, moments: set[int]) -> None:
+        """Moments that somebody looks at; they stay when older ones are thinned out."""
+
+    def wants(self, wants: Wants) -> None:
+        """Tell the host what is looked at."""
+
+    def order(self, order: Order) -> None:
+        """Ask something of the host."""
+
+    def poll(self) -> Changes:
+        """What is new."""
+
+    def fileno(self) -> int:
+        """Readable when `poll` may have something; -1 where there is no such thing: poll every 100 ms."""
+
+    def save(self, name: str = "") -> Recording:
+        """Keep the moments there are on disk; raises `TorcheerError` where that cannot be."""
+
+    def close(self) -> None:
+        """Give back what was opened."""

@@ -1,0 +1,217 @@
+"""The form of a session that is looked at: its config to read, and what may be changed while it runs.
+
+An optimizer's `lr`, `momentum` and `weight_decay` change in its groups, and a schedule is scaled with the rate; they
+are part of the checkpoint that is saved at once. `watch.every` goes to spec.json, as if the command line had said it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torcheer.config import nearest
+from torcheer.errors import BadArgument
+from torcheer.host.records import Parameter
+from torcheer.training.run_directory import replace_file
+from torcheer.training.spec.description import definitions
+
+if TYPE_CHECKING:
+    from torcheer.training.session import Session
+
+EDITABLE = {  # key of an optimizer's group -> (what it is, its least value)
+    "lr": ("the learning rate; a schedule goes on from it", 0.0),
+    "momentum": ("how much of the last update goes into the next", 0.0),
+    "weight_decay": ("how strongly weights are drawn to zero", 0.0),
+}
+COLUMNS = ("step", "epoch", "name", "before", "after")
+LONGEST = 200  # characters of a value
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A parameter that has another value from here on."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+def parameters(session: Session, data: Mapping[str, Any] | None = None) -> list[Parameter]:
+    """The lines of the form: what can be changed first, then the config, section by section."""
+    return [*_live(session), *_read_only(session, data or {})]
+
+
+def _live(session: Session) -> Iterator[Parameter]:
+    for name, group, key in _places(session):
+        doc, least = EDITABLE[key]
+        value = group[key]
+        value = value.item() if hasattr(value, "item") else value  # a capturable optimizer's rate
+        yield Parameter(name, value, "number", True, doc, name.rpartition(".")[0], minimum=least)
+    if session.options.watch is not None:
+        every = session.options.watch.get("every", 20)
+        doc = "look at every n-th step"
+        if isinstance(every, int):
+            yield Parameter("watch.every", every, "integer", True, doc, "watch", minimum=1)
+
+
+def _places(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """What an optimizer's settings are called, and where they are; several groups are numbered."""
+    for name, optimizer in session.optimizers.items():
+        groups = optimizer.param_groups
+        for number, group in enumerate(groups):
+            owner = f"optimizers.{name}" if len(groups) == 1 else f"optimizers.{name}.{number}"
+            for key in EDITABLE:
+                if isinstance(group.get(key), float | int) or hasattr(group.get(key), "item"):
+                    yield f"{owner}.{key}", group, key
+
+
+def _read_only(session: Session, data: Mapping[str, Any]) -> Iterator[Parameter]:
+    taken = {one.name for one in _live(session)}
+    if not data:
+        for key, value in vars(session.options).items():
+            yield from (one for one in _flat(key, value, "session") if one.name not in taken)
+    top = {key: value for key, value in data.items() if key not in ("initialize", "train", "source")}
+    parts: list[tuple[str, str, Any]] = [("session", key, value) for key, value in top.items()]
+    parts += [(one.group, f"{one.group}.{one.name}", one.spec) for one in definitions(data)]
+    parts += [("pipelines", f"pipelines.{key}", value) for key, value in _inside(data, "initialize", "pipelines")]
+    parts += [("train", f"train.{key}", value) for key, value in _inside(data, "train")]
+    for group, name, value in parts:
+        yield from (one for one in _flat(name, value, group) if one.name not in taken)
+
+
+def _inside(data: Mapping[str, Any], *path: str) -> list[tuple[str, Any]]:
+    found: Any = data
+    for key in path:
+        found = found.get(key, {}) if isinstance(found, Mapping) else {}
+    return list(found.items()) if isinstance(found, Mapping) else []
+
+
+def _flat(name: str, value: Any, group: str) -> Iterator[Parameter]:
+    """A value as lines of text, numbers and flags, each under its path."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(f"{name}.{key}", part, group)
+    elif isinstance(value, list | tuple) and not all(_is_plain(one) for one in value):
+        for number, part in enumerate(value):
+            yield from _flat(f"{name}.{number}", part, group)
+    else:
+        yield Parameter(name, *_shown(value), group=group)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | bool | int | float)
+
+
+def _shown(value: Any) -> tuple[Any, str]:
+    """A value for the form, and its kind."""
+    if isinstance(value, bool):
+        return value, "flag"
+    if isinstance(value, int):
+        return value, "integer"
+    if isinstance(value, float):
+        return (value, "number") if math.isfinite(value) else (str(value), "text")
+    if isinstance(value, list | tuple):
+        return ", ".join(str(one) for one in value)[:LONGEST], "text"
+    return "" if value is None else str(value)[:LONGEST], "text"
+
+
+# -- changing ----------------------------------------------------------------------------------------------------------
+
+
+def change(session: Session, name: str, value: Any) -> Changed | None:
+    """Change a parameter; None where it has that value already. Raises where it cannot be."""
+    if name == "watch.every" and session.options.watch is not None:
+        return _change_watch(session, value)
+    found = {known: (group, key) for known, group, key in _places(session)}
+    if name not in found:
+        known = [one.name for one in _live(session)]
+        there = f"there are {', '.join(known)}" if known else "there is none"
+        raise BadArgument(f"{name!r} cannot be changed while it trains; {there}.{nearest(name, known)}")
+    group, key = found[name]
+    number = _number(name, value, EDITABLE[key][1])
+    before = float(group[key])
+    if number == before:
+        return None
+    if key == "lr":
+        _scale_schedules(session, group, number, before)
+    if hasattr(group[key], "fill_"):
+        group[key].fill_(number)
+    else:
+        group[key] = number
+    return Changed(name, before, number)
+
+
+def _number(name: str, value: Any, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < least:
+        raise BadArgument(f"{name}={value!r}: a finite number is needed, {least:g} or more")
+    return float(value)
+
+
+def _change_watch(session: Session, value: Any) -> Changed | None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadArgument(f"watch.every={value!r}: a whole number of steps is needed, 1 or more")
+    assert session.options.watch is not None
+    before = session.options.watch.get("every", 20)
+    if before == value:
+        return None
+    session.options = replace(session.options, watch={**session.options.watch, "every": value})
+    if session.watching is not None:
+        session.watching.look_every(value)
+    return Changed("watch.every", before, value)
+
+
+def _scale_schedules(session: Session, group: dict[str, Any], rate: float, before: float) -> None:
+    """Have schedules go on as if they had always brought it to this rate: what they compute it from is scaled, too."""
+    factor = rate / before if before else 1.0
+    for key in ("initial_lr", "max_lr", "min_lr"):
+        if isinstance(group.get(key), float | int):
+            group[key] = group[key] * factor if before else rate
+    for schedule in session.schedules.values():
+        for scheduler in _schedulers(schedule.scheduler):
+            groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())
+            number = next((at for at, one in enumerate(groups) if one is group), None)
+            for key in ("base_lrs", "max_lrs", "_last_lr"):
+                rates = getattr(scheduler, key, None)
+                if number is not None and isinstance(rates, list) and number < len(rates):
+                    is_rate = key == "_last_lr" or not before
+                    rates[number] = rate if is_rate else rates[number] * factor
+
+
+def _schedulers(scheduler: Any) -> Iterator[Any]:
+    """A scheduler, and those that it is made of."""
+    yield scheduler
+    for part in getattr(scheduler, "_schedulers", ()):
+        yield from _schedulers(part)
+
+
+# -- what was changed --------------------------------------------------------------------------------------------------
+
+
+class Journal:
+    """`metrics/changes.csv`: what was changed by hand, and after which step."""
+
+    def __init__(self, directory: Path | None, step: int) -> None:
+        self._path = None if directory is None else directory / "metrics" / "changes.csv"
+        self._rows: list[list[Any]] = []
+        if self._path is not None and self._path.exists():
+            with open(self._path, newline="") as file:
+                found = [row for row in csv.reader(file) if len(row) == len(COLUMNS) and row[0].isdecimal()]
+            self._rows = [list(row) for row in found if int(row[0]) <= step]  # what came later is to come again
+            if len(self._rows) != len(found):
+                self._write()
+
+    def note(self, changed: Changed, step: int, epoch: int) -> None:
+        """Write a change down."""
+        self._rows.append([step, epoch, changed.name, changed.before, changed.after])
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is not None:
+            text = io.StringIO(newline="")
+            csv.writer(text).writerows([COLUMNS, *self._rows])
+            replace_file(self._path, text.getvalue().encode())

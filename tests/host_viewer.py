@@ -1,0 +1,98 @@
+"""A viewer for tests of the host: real socket, real ring, nothing of the studio."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from torcheer.host.host import Host
+from torcheer.host.plain import plain
+from torcheer.host.records import EACH_TRIAL, Wants
+from torcheer.host.wire import connect
+from torcheer.inspector.ring import RingReader
+
+PATIENCE_SECS = 20.0
+ALL = Wants(("Act", "Net", "Grad"), weights=True, train=EACH_TRIAL)
+
+
+def until(condition: Callable[[], Any], what: str = "") -> Any:
+    """Wait for something to be true."""
+    deadline = time.monotonic() + PATIENCE_SECS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.005)
+    return found
+
+
+class Viewer:
+    """Connects, says what it wants, keeps all that comes."""
+
+    def __init__(self, host: Host, wants: Wants | None = None, url: str = "http://viewer") -> None:
+        self.host, self.messages, self.values = host, list[dict[str, Any]](), dict[tuple[int, str, str], Any]()
+        self.reader: RingReader | None = None
+        self.rings = 0
+        self.wire = connect(host.path or "")
+        self.wire.send({"kind": "hello", "version": 1, "url": url})
+        until(lambda: self.of("welcome") or self.of("busy") or self.wire.closed, "an answer")
+        if wants is not None:
+            self.want(wants)
+
+    def want(self, wants: Wants) -> None:
+        """Look at something, and wait until the host knows."""
+        self.wire.send({"kind": "wants", "wants": plain(wants)})
+        until(lambda: self.host.wants == wants, "the host to know what is wanted")
+
+    def hear(self) -> None:
+        """Take what has come."""
+        for message, fd in self.wire.receive():
+            if fd is not None:
+                self.drain()
+                self.reader = RingReader(fd)
+                self.rings += 1
+            self.messages.append(message)
+        self.drain()
+
+    def drain(self) -> None:
+        while self.reader is not None and (sent := self.reader.take()) is not None:
+            self.values[sent.sample.step, sent.sample.layer, sent.sample.variable] = sent.sample
+            self.reader.done()
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        """The messages of a kind so far."""
+        self.hear()
+        return [message for message in self.messages if message["kind"] == kind]
+
+    def moments(self, count: int = 1) -> list[dict[str, Any]]:
+        """At least so many states, waited for."""
+        found: list[dict[str, Any]] = until(lambda: len(self.of("moment")) >= count and self.of("moment"), "states")
+        return found
+
+    def last(self, kind: str, fits: Callable[[dict[str, Any]], Any] = lambda message: True) -> dict[str, Any]:
+        """The newest message of a kind, waited for."""
+        found: list[dict[str, Any]] = until(lambda: [one for one in self.of(kind) if fits(one)], kind)
+        return found[-1]
+
+    def rows(self, table: str) -> dict[str, list[Any]]:
+        """A table, as its rows so far make it."""
+        found: dict[str, list[Any]] = {}
+        for message in self.of("rows"):
+            if message["table"] == table:
+                if message["first"] == 0:
+                    found = {}
+                for name, cells in message["columns"].items():
+                    found.setdefault(name, []).extend(cells)
+        return found
+
+    def press(self, action: str, **about: Any) -> None:
+        self.wire.send({"kind": "act", "action": action, **about})
+
+    def close(self) -> None:
+        self.wire.close()
+        until(lambda: self.host.viewer == "" or self.host.closed, "the host to notice")
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

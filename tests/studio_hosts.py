@@ -1,0 +1,134 @@
+"""Hosts for tests of the viewer: one that is killed (`python studio_hosts.py FOLDER FIRST COUNT`), one that lies."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torcheer.host.host import Host
+from torcheer.host.records import Layer, Network, Parameter, Projection, State, Variable
+from torcheer.host.wire import Wire
+
+NETWORK = Network(
+    "pair",
+    (Layer("in", (4,), "Input"), Layer("out", (2, 3), "Linear")),
+    (Projection("w", "in", "out", "linear", (6, 4)),),
+    (Variable("Act"), Variable("Grad"), Variable("Wt", "weight")),
+)
+DEADLINE_SECS = 30.0
+
+
+def until(condition: Callable[[], Any], *sources: Any, secs: float = DEADLINE_SECS) -> None:
+    """Wait for a condition, and keep polling; fail after a long while."""
+    end = time.monotonic() + secs
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        for source in sources:
+            source.poll()
+        time.sleep(0.005)
+
+
+def tell(host: Host, step: int) -> bool:
+    """Offer a state."""
+    number = host.begin(step, {"Epoch": step // 10, "Trial": step})
+    good = host.offer(number, np.full((3, 4), step, np.float32) + np.arange(3)[:, None], "in", "Act")
+    good &= host.offer(number, np.arange(18.0).reshape(3, 2, 3) + step, "out", "Act")
+    if host.wants.weights:
+        good &= host.offer(number, np.arange(24.0).reshape(6, 4) * step, "w", "Wt")
+    host.end(number)
+    return good
+
+
+def main(folder: str, first: int, count: int) -> None:
+    """Host a run from an epoch on: a row for each, then states for as long as it lives."""
+    with Host(folder, title="victim") as host:
+        host.network, host.state = NETWORK, State("running", {"Epoch": first}, ("train", "stop"))
+        host.parameters = [Parameter("lr", 0.1, editable=True)]
+        for epoch in range(first, first + count):
+            host.row("train_epoch", {"Epoch": epoch, "loss": 1 / (epoch + 1)})
+        print("up", flush=True)
+        for step in range(1_000_000):
+            tell(host, step)
+            time.sleep(0.01)
+
+
+def flood(folder: str) -> None:
+    """Offer states as fast as they are taken."""
+    with Host(folder) as host:
+        host.network = NETWORK
+        print("up", flush=True)
+        for step in range(1_000_000):
+            while (number := host.begin(step, {"Trial": step})) < 0:
+                time.sleep(0.002)
+            host.offer(number, np.full((16, 1024), step, np.float32), "in", "Act")
+            host.end(number)
+            time.sleep(0.0005)  # a busy loop would starve the thread that announces them
+
+
+def started(folder: Path, first: int = 0, count: int = 5) -> subprocess.Popen[str]:
+    """That host in a process of its own, listening."""
+    return _process(folder, str(first), str(count))
+
+
+def flooding(folder: Path) -> subprocess.Popen[str]:
+    """The one that does not stop to think."""
+    return _process(folder)
+
+
+def _process(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, str(folder), *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "up\n"
+    return process
+
+
+class Liar:
+    """A host that says whatever it is told to; it speaks to the one viewer that comes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen(4)
+        self.wire: Wire | None = None
+        self.heard: list[dict[str, Any]] = []
+        self._raw: socket.socket | None = None
+
+    def meet(self, source: Any, *, welcome: bool = True) -> None:
+        """Let the viewer in."""
+        source.poll()
+        self._raw, _ = self._listener.accept()
+        self.wire = Wire(self._raw)
+        until(self.hear, source)
+        if welcome:
+            self.say({"kind": "welcome", "version": 1, "title": "liar", "pid": 1})
+
+    def hear(self) -> list[dict[str, Any]]:
+        assert self.wire is not None
+        self.heard += [message for message, _ in self.wire.receive()]
+        return self.heard
+
+    def say(self, message: dict[str, Any], fd: int | None = None) -> None:
+        assert self.wire is not None
+        self.wire.send(message, fd)
+
+    def raw(self, data: bytes) -> None:
+        assert self._raw is not None
+        self._raw.send(data)
+
+    def close(self) -> None:
+        if self.wire is not None:
+            self.wire.close()
+        self._listener.close()
+        self.path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 2 else flood(sys.argv[1])

@@ -1,0 +1,114 @@
+"""Pages of the studio in a real browser, for tests: they must not complain, and ask nobody but their server."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from browser import _awake
+from studio_stage import Stage, stage
+
+OPEN = ".connection.open"
+FILLED = {"plots": ".readout b", "tables": ".grid"}  # what a tab has when its first rows are drawn
+
+
+class Pages:
+    """Opens pages, each in a context of its own; `forgiven` are parts of complaints that are meant to be."""
+
+    def __init__(self, chromium: Any) -> None:
+        self._chromium, self._contexts, self._stages = chromium, list[Any](), ExitStack()
+        self.complaints: list[str] = []
+        self.forgiven: list[str] = []
+
+    def __call__(self, url: str, *, tab: str = "", empty: bool = False, **options: Any) -> Any:
+        """A connected page at `url`, on a tab that has been filled, but for one that is to stay empty."""
+        options = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
+        context = self._chromium.new_context(**options)
+        self._contexts.append(context)
+        self._watch(context, urlsplit(url).netloc)
+        page = context.new_page()
+        page.goto(f"{url}#{tab}" if tab else url)
+        page.wait_for_selector(OPEN)
+        if tab in FILLED and not empty:
+            page.wait_for_selector(FILLED[tab])
+        return settled(page)
+
+    def stage(self, source: Stage | None = None, **options: Any) -> tuple[str, Stage]:
+        """A stage that stands until all pages are closed: they would complain of its going."""
+        return self._stages.enter_context(stage(source, **options))
+
+    def close(self) -> None:
+        """Close them, and fail where one complained."""
+        for context in self._contexts:
+            context.close()
+        self._stages.close()
+        meant = [one for one in self.complaints if any(part in one for part in self.forgiven)]
+        unmeant = [one for one in self.complaints if one not in meant]
+        assert unmeant == [], unmeant
+
+    def _watch(self, context: Any, ours: str) -> None:
+        def logged(message: Any) -> None:
+            if message.type == "error":
+                self.complaints.append(f"console: {message.text} {message.location.get('url', '')}")
+
+        def asked(request: Any) -> None:
+            parts = urlsplit(request.url)
+            if parts.netloc != ours and parts.scheme not in ("data", "blob"):
+                self.complaints.append(f"request: {request.url}")
+
+        context.on("console", logged)
+        context.on("weberror", lambda error: self.complaints.append(f"uncaught: {error.error}"))
+        context.on("request", asked)
+
+
+@pytest.fixture(name="open_page")
+def opened(browser: tuple[Any, Any]) -> Iterator[Pages]:
+    """`open_page(url)` gives a page; they are closed, and their complaints counted, after the test."""
+    loop, chromium = browser
+    with _awake(loop):
+        pages = Pages(chromium)
+        yield pages
+        pages.close()
+
+
+def until(condition: Callable[[], Any], what: str = "", secs: float = 20.0, page: Any = None) -> Any:
+    """Wait for something that happens outside the page (with `page`: while its events are heard); the answer is it."""
+    deadline = time.monotonic() + secs
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {secs} s for {what or condition}"
+        page.wait_for_timeout(20) if page else time.sleep(0.02)
+    return found
+
+
+def settled(page: Any) -> Any:
+    """The page, after all it wanted to draw has been drawn."""
+    page.evaluate("""async () => {
+        for (let frame = 0; frame < 3; frame++) {
+            await new Promise((done) => requestAnimationFrame(done));
+            await new Promise((done) => setTimeout(done));
+        }
+    }""")
+    return page
+
+
+def pixels(page: Any, png: bytes) -> Any:
+    """The colours of a PNG's pixels, row by row (pixels, 3); the browser itself reads it."""
+    script = """async (data) => {
+        const bytes = Uint8Array.from(atob(data), (sign) => sign.charCodeAt(0));
+        const bitmap = await createImageBitmap(new Blob([bytes]));
+        const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
+        context.drawImage(bitmap, 0, 0);
+        const numbers = context.getImageData(0, 0, bitmap.width, bitmap.height).data;
+        let text = "";
+        for (let at = 0; at < numbers.length; at += 32768)
+            text += String.fromCharCode(...numbers.subarray(at, at + 32768));
+        return btoa(text);
+    }"""
+    flat = base64.b64decode(page.evaluate(script, base64.b64encode(png).decode()))
+    return np.frombuffer(flat, np.uint8).reshape(-1, 4)[:, :3].astype(int)

@@ -1,0 +1,164 @@
+"""`torcheer demo`: from an installed package alone, somewhere else, to the end, with all that it promises."""
+
+from __future__ import annotations
+
+import csv
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from control_cases import page_at
+
+from torcheer.archive import Archive
+from torcheer.demo.commands import fresh
+from torcheer.demo.project.digits import Digits, Net
+
+PACKAGE = Path(__file__).parents[1] / "src" / "torcheer"
+EPOCHS = "train.epochs=2"
+
+
+def command(package: Path, *arguments: str) -> list[str]:
+    """The demo of a package that lies in a folder of its own."""
+    begin = f"import sys; sys.path.insert(0, {str(package)!r}); from torcheer.cli import main; sys.exit(main())"
+    return [sys.executable, "-P", "-c", begin, "demo", *arguments]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package as a wheel has it, without the checkout."""
+    home = tmp_path_factory.mktemp("installed")
+    shutil.copytree(PACKAGE, home / "torcheer", ignore=shutil.ignore_patterns("__pycache__"))
+    return home
+
+
+def test_the_digits_are_those_of_uci_and_say_so() -> None:
+    digits = Digits()
+    assert len(digits) == 1797
+    assert [int((digits.labels == digit).sum()) for digit in range(10)] == [
+        178, 182, 177, 183, 181, 182, 181, 179, 174, 180,
+    ]  # fmt: skip
+    image, label = digits[0]
+    assert (tuple(image.shape), int(label), float(image.max())) == ((1, 8, 8), 0, 15 / 16)
+    about = (PACKAGE / "demo" / "project" / "ABOUT-THE-DIGITS.txt").read_text()
+    assert "E. Alpaydin, C. Kaynak" in about and "CC BY 4.0" in about
+    assert sum(parameter.numel() for parameter in Net().parameters()) < 20_000
+
+
+def test_the_help_says_whose_digits_they_are(package: Path, tmp_path: Path) -> None:
+    done = subprocess.run(command(package, "--help"), cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "E. Alpaydin, C. Kaynak (1998)" in done.stdout
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def made(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A short demo from start to end without a terminal: where it ran, and what it printed."""
+    where = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        command(package, "out", EPOCHS), cwd=where, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return where, done.stdout
+
+
+def test_the_demo_ends_by_itself_and_prints_the_address_first(made: tuple[Path, str]) -> None:
+    lines = made[1].splitlines()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{20,}", lines[0])
+    assert "This is what there is now:" in lines
+    assert "  torcheer studio out/run" in lines
+
+
+def test_everything_that_the_demo_says_it_made_is_there(made: tuple[Path, str]) -> None:
+    where, printed = made
+    named = re.search(r"This is what there is now:\n(.*?)\n\n", printed, re.DOTALL)
+    assert named is not None
+    paths = [where / line.split()[0] for line in named[1].splitlines()]
+    assert len(paths) == 7 and all(path.exists() for path in paths)
+    run = where / "out" / "run"
+    assert [path.suffix for path in (run / "watch" / "videos").iterdir()] == [".mp4"]
+    assert (where / "out" / "network.png").read_bytes()[:4] == b"\x89PNG"
+    assert b"<svg" in (where / "out" / "network.svg").read_bytes()[:400]
+    assert [frame["step"] for frame in Archive(run / "captures").frames] == [0, 90]
+    assert (run / "watch" / "alerts.jsonl").read_text().count("dead_relu") >= 1
+
+
+def test_a_demo_that_was_made_goes_on_from_the_command_line(
+    made: tuple[Path, str], package: Path, tmp_path: Path
+) -> None:
+    again = command(package)[:-1]
+    done = subprocess.run(
+        [*again, "evaluate", str(made[0] / "out" / "run"), "--best"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "val acc 0." in done.stdout
+
+
+def test_a_second_demo_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = tmp_path / "demo"
+    assert fresh(home) == home
+    home.mkdir()
+    assert fresh(home) == home
+    (home / "mine").touch()
+    assert fresh(home) == tmp_path / "demo-2"
+    assert capsys.readouterr().err == f"{home} is there already; this demo goes to {home}-2\n"
+
+
+class Terminal:
+    """A demo at a terminal."""
+
+    def __init__(self, arguments: list[str], where: Path) -> None:
+        self._ours, theirs = pty.openpty()
+        env = {**os.environ, "TERM": "xterm", "TORCHEER_NO_BROWSER": "1"}
+        self.process = subprocess.Popen(arguments, cwd=where, stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        self.shown = ""
+
+    def until(self, text: str, secs: float = 90.0) -> None:
+        end = time.monotonic() + secs
+        while text not in self.shown:
+            assert time.monotonic() < end, self.shown[-2000:]
+            if select.select([self._ours], [], [], 0.1)[0]:
+                self.shown += os.read(self._ours, 65536).decode(errors="replace")
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+@pytest.fixture
+def terminal(package: Path, tmp_path: Path) -> Iterator[Terminal]:
+    made = Terminal(command(package, "out", EPOCHS), tmp_path)
+    yield made
+    made.close()
+
+
+def test_at_a_terminal_the_demo_stays_open_until_ctrl_c(terminal: Terminal) -> None:
+    terminal.until("The studio stays open; Ctrl-C ends it")
+    url = re.search(r"http://127\.0\.0\.1:\d+/\?token=[\w-]+", terminal.shown)
+    assert url is not None
+    assert page_at(url[0]) == 200
+    terminal.process.send_signal(signal.SIGINT)
+    assert terminal.process.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_the_whole_demo_reads_digits_in_time(package: Path, tmp_path: Path) -> None:
+    began = time.monotonic()
+    done = subprocess.run(command(package, "out"), cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 90
+    with open(tmp_path / "out" / "run" / "metrics" / "0.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 20 and float(rows[-1]["val acc"]) > 0.95

@@ -1,0 +1,232 @@
+"""JSON lines and descriptors over a socket: whatever comes, at most the connection ends."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from host_viewer import Viewer, until
+
+from torcheer.errors import BadArgument
+from torcheer.host import Host
+from torcheer.host.plain import plain, read
+from torcheer.host.records import Every, Layer, Network, Order, Projection, Variable, Wants
+from torcheer.host.wire import Wire, connect
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Wire, Wire]]:
+    here, there = socket.socketpair()
+    one, other = Wire(here), Wire(there, line_bytes=1 << 20)
+    yield one, other
+    one.close()
+    other.close()
+
+
+def test_messages_arrive_in_their_order_and_a_descriptor_with_its_own(ends: tuple[Wire, Wire]) -> None:
+    one, other = ends
+    read_end, write_end = os.pipe()
+    assert one.send({"kind": "first"}) and one.send({"kind": "second", "n": 2}, write_end) and one.send({"kind": "é"})
+    os.close(write_end)  # the wire has its own
+    found = until(lambda: other.receive(), "messages")
+    assert [message for message, _ in found] == [{"kind": "first"}, {"kind": "second", "n": 2}, {"kind": "é"}]
+    descriptor = found[1][1]
+    assert found[0][1] is None and found[2][1] is None and descriptor is not None
+    os.write(descriptor, b"hello")
+    assert os.read(read_end, 9) == b"hello"
+    for fd in (read_end, descriptor):
+        os.close(fd)
+
+
+def test_a_message_larger_than_the_sockets_buffers_arrives_when_it_is_read(ends: tuple[Wire, Wire]) -> None:
+    other, one = ends
+    assert one.send({"kind": "large", "text": "x" * 5_000_000}) and one.pending_bytes
+    found = []
+    while not found:
+        one.flush()
+        found = other.receive()
+    assert len(found[0][0]["text"]) == 5_000_000 and not one.pending_bytes
+
+
+def test_who_does_not_read_is_left_without_ever_being_waited_for() -> None:
+    here, there = socket.socketpair()
+    wire = Wire(here, outbox_bytes=1 << 20)
+    count = 0
+    while wire.send({"kind": "x", "text": "y" * 100_000}):
+        count += 1
+        assert count < 1000
+    assert wire.closed and wire.why == "the other side does not read" and not wire.send({"kind": "x"})
+    there.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"{not json\n", "a line is no message"),
+        (b"[1, 2]\n", "a line is no message"),
+        (b'{"kind": 3}\n', "a line is no message"),
+        (b"[" * 100_000 + b"\n", "a line is no message"),
+        (b'{"kind": "ring", "descriptor": true}\n', "a descriptor was announced and did not come"),
+        (b"x" * (2 << 20), "a line is longer than 1,048,576 bytes"),
+        (b'{"kind": "' + b"x" * (2 << 20) + b'"}\n', "a line is longer than 1,048,576 bytes"),
+        (b"\xff\xfe\x00\n", "a line is no message"),
+    ],
+)
+def test_a_line_that_is_no_message_closes_the_connection(line: bytes, why: str) -> None:
+    here, there = socket.socketpair()
+    wire = Wire(there, line_bytes=1 << 20)
+    sender = threading.Thread(target=_send_all, args=(here, line))
+    sender.start()
+    until(lambda: (wire.receive(), wire.closed)[1], "the end")
+    sender.join()
+    assert wire.why == why
+    here.close()
+
+
+def _send_all(sock: socket.socket, data: bytes) -> None:
+    try:
+        sock.sendall(data)
+    except OSError:
+        return
+
+
+def test_what_came_before_a_bad_line_still_counts(ends: tuple[Wire, Wire]) -> None:
+    here, there = socket.socketpair()
+    here.sendall(b'{"kind": "good"}\n{bad\n')
+    wire = Wire(there)
+    assert wire.receive() == [({"kind": "good"}, None)] and wire.closed
+    here.close()
+
+
+def test_descriptors_that_nobody_asked_for_are_closed_and_too_many_end_the_connection() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    here, there = socket.socketpair()
+    wire = Wire(there)
+    for _ in range(20):
+        rights = array.array("i", [here.fileno()])
+        here.sendmsg([b'{"kind": "x"}\n'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    until(lambda: (wire.receive(), wire.closed)[1], "the end")
+    here.close()
+    wire.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_ten_thousand_corrupted_messages_close_connections_and_crash_nothing() -> None:
+    draw = random.Random(8)
+    good = [
+        json.dumps(one).encode() + b"\n"
+        for one in (
+            {"kind": "hello", "version": 1, "url": "http://x"},
+            {"kind": "wants", "wants": plain(Wants(("Act",), True, (("fc", 3),)))},
+            {"kind": "act", "action": "step_n", "count": 3, "item": 0},
+            {"kind": "change", "name": "lr", "value": [1, {"a": None}]},
+        )
+    ]
+    with Host(title="target") as host:
+        heard = 0
+        for _ in range(2_000):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                sock.settimeout(20)
+                sock.connect(str(host.path))
+                if draw.random() < 0.8:
+                    _send_all(sock, good[0])
+                    heard += len(sock.recv(1 << 16))
+                for _ in range(5):
+                    _send_all(sock, _damaged(draw, draw.choice(good)))
+                sock.shutdown(socket.SHUT_WR)
+                heard += _heard(sock)  # until the host has read all of it, or left
+        assert heard > 100_000  # bytes: many were welcome
+        until(lambda: host.viewer == "", "the last one to be gone")
+        assert not host.problems  # nothing was the host's own fault
+        host.orders()
+        with Viewer(host, Wants(("Act",))) as viewer:
+            assert viewer.of("welcome")[0]["title"] == "target"
+            viewer.press("stop")
+            assert host.wait(20) and host.orders()[-1] == Order("act", "stop")
+
+
+def _heard(sock: socket.socket) -> int:
+    count = 0
+    try:
+        while data := sock.recv(1 << 16):
+            count += len(data)
+    except ConnectionResetError:
+        pass
+    return count
+
+
+def _damaged(draw: random.Random, line: bytes) -> bytes:
+    found = bytearray(line)
+    for _ in range(draw.choice([0, 1, 1, 2, 8])):
+        place = draw.randrange(len(found))
+        match draw.randrange(4):
+            case 0:
+                found[place] ^= 1 << draw.randrange(8)
+            case 1:
+                del found[place : place + draw.randrange(1, 9)]
+            case 2:
+                found[place:place] = draw.randbytes(draw.randrange(1, 9))
+            case _:
+                found[place:place] = draw.choice([b"null", b"1e999", b"-1", b'""', b"[]", b"{}", b"\n", b"9" * 30])
+        if not found:
+            return b"\n"
+    return bytes(found)
+
+
+def test_a_path_longer_than_an_address_works(tmp_path: Path) -> None:
+    folder = tmp_path / ("a" * 90) / ("b" * 90)
+    with Host(folder) as host:
+        assert host.path == folder / "control.sock" and host.path.is_socket()
+        with Viewer(host) as viewer:
+            assert viewer.of("welcome")
+    assert not (folder / "control.sock").exists()
+
+
+def test_nobody_listening_is_an_ordinary_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        connect(tmp_path / "control.sock")
+
+
+# -- records as JSON -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Network(
+            "n",
+            (Layer("a", (2, 3), place=(1.0, 2.0, 3.0)), Layer("b", (4,))),
+            (Projection("w", "a", "b", "conv", (1, 2), stride=(2, 2)),),
+            (Variable("Act", range=(0.0, 1.0)),),
+        ),
+        Wants(("Act", "Grad"), True, (("fc", 3),), 2, Every("epoch", 5)),
+        Order("change", name="lr", value=[1, 2.5, "x", None, True]),
+    ],
+)
+def test_a_record_survives_its_way_through_json(record: object) -> None:
+    assert read(type(record), json.loads(json.dumps(plain(record)))) == record
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (Wants, {"variables": "Act"}, "Wants.variables is a str, not a list"),
+        (Wants, {"variables": [3]}, "Wants.variables is a int, not a str"),
+        (Wants, {"weights": 1}, "Wants.weights is a int, not a bool"),
+        (Wants, {"item": True}, "Wants.item is a bool, not a int"),
+        (Wants, {"units": [["a"]]}, "Wants.units has 1 parts, not 2"),
+        (Wants, None, "Wants is a NoneType, not a record"),
+        (Order, {}, "Order has no 'kind'"),
+        (Every, {"unit": "trial", "count": 1e9}, "Every.count is a float, not a int"),
+    ],
+)
+def test_what_is_no_record_is_refused_with_its_place(kind: type, value: object, text: str) -> None:
+    with pytest.raises(BadArgument, match=text.replace("'", ".")):
+        read(kind, value)

@@ -1,0 +1,370 @@
+"""The viewer as a process: how it starts, what it prints, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import gc
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from studio_socket import Page, cookie_of
+
+from torcheer.errors import BadArgument, CannotWrite
+from torcheer.studio import starting
+from torcheer.studio.server import listen, serve_path
+from torcheer.studio.starting import Viewer, start
+
+URL = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run that has trained for two epochs and ended."""
+    folder = tmp_path / "runs" / "first"
+    (folder / "metrics").mkdir(parents=True)
+    (folder / "run.json").write_text('{"format": 1}')
+    (folder / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n2,0.25\n")
+    return folder
+
+
+@pytest.fixture
+def viewer(run: Path) -> Iterator[Viewer]:
+    with start(run, browser=False, quiet=True) as viewer:
+        yield viewer
+
+
+def eventually(condition: Callable[[], Any], secs: float = 20) -> Any:
+    """Wait until something is so."""
+    deadline = time.monotonic() + secs
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, its parent having taken note of it or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+# -- from Python -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_line_printed_is_the_address_with_its_token(run: Path, capfd: Any) -> None:
+    with start(run, browser=False) as viewer:
+        assert capfd.readouterr().out == f"{viewer.url}\n"
+        assert URL.fullmatch(viewer.url)
+        assert viewer.alive and viewer.pid != os.getpid()
+
+
+def test_a_run_is_shown_with_what_its_directory_holds(viewer: Viewer) -> None:
+    with Page(viewer.url) as page:
+        assert (page.hello["source"], page.hello["controller"]) == ("run", "nobody")
+        assert page.until("rows", lambda rows: rows["table"] == "train_epoch")["columns"]["loss"] == [0.5, 0.25]
+        assert page.problem("act", action="train").startswith("nothing runs here")
+
+
+def test_the_server_has_no_torch(viewer: Viewer) -> None:
+    with Page(viewer.url) as page:
+        assert page.hello["version"] == 1  # all that it needs has been imported
+    assert "libtorch" not in Path(f"/proc/{viewer.pid}/maps").read_text()
+
+
+def test_all_that_the_server_imports_does_without_torch() -> None:
+    names = "server, opening, app, auth, desk, shows, pages, looks, parsing, kinds, starting, commands"
+    code = f"import sys; from torcheer.studio import {names}; print('torch' in sys.modules, 'IPython' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "False False\n", done.stderr
+
+
+def test_closing_it_ends_the_process(run: Path) -> None:
+    viewer = start(run, browser=False, quiet=True)
+    with Page(viewer.url):
+        viewer.close()
+    assert not viewer.alive
+    assert is_gone(viewer.pid)
+    assert repr(viewer) == "Viewer(ended)"
+    viewer.close()  # again does nothing
+
+
+def test_it_stays_when_nobody_keeps_it(run: Path) -> None:
+    pid = start(run, browser=False, quiet=True).pid
+    gc.collect()
+    (kept,) = [viewer for viewer in starting._STARTED if viewer.pid == pid]
+    with Page(kept.url) as page:
+        assert page.hello["version"] == 1
+    kept.close()
+    assert kept not in starting._STARTED
+
+
+def test_two_servers_may_show_the_same_run_and_have_different_keys(run: Path) -> None:
+    with start(run, browser=False, quiet=True) as one, start(run, browser=False, quiet=True) as other:
+        cookies = [cookie_of(viewer.url) for viewer in (one, other)]
+        assert cookies[0].partition("=")[0] != cookies[1].partition("=")[0]
+        connection = http.client.HTTPConnection(urlsplit(other.url).netloc, timeout=20)
+        connection.request("GET", "/", headers={"Cookie": cookies[0]})
+        assert connection.getresponse().status == 401
+
+
+def test_a_cookie_from_before_a_restart_is_refused(run: Path) -> None:
+    with start(run, browser=False, quiet=True) as before:
+        cookie, port = cookie_of(before.url), urlsplit(before.url).port
+    assert port is not None
+    with start(run, port=port, browser=False, quiet=True) as after:
+        connection = http.client.HTTPConnection(urlsplit(after.url).netloc, timeout=20)
+        connection.request("GET", "/", headers={"Cookie": cookie})
+        assert connection.getresponse().status == 401
+
+
+def test_what_the_server_printed_stands_in_the_error(tmp_path: Path) -> None:
+    with pytest.raises(CannotWrite, match=r"the studio could not be started: it has ended\. .*nothing-here"):
+        start(tmp_path / "nothing-here", browser=False, quiet=True)
+
+
+def test_a_port_that_is_in_use_is_named(run: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotWrite, match=rf"127\.0\.0\.1:{port} cannot be listened on: .*--port 0"):
+            start(run, port=port, browser=False, quiet=True)
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_is_none_is_refused(port: int) -> None:
+    with pytest.raises(BadArgument, match=f"there is no port {port}"):
+        listen(port=port)
+
+
+def test_an_address_that_is_not_ours_is_named() -> None:
+    with pytest.raises(BadArgument, match=r"203\.0\.113\.1:0 cannot be listened on"):
+        listen("203.0.113.1")
+
+
+def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(BadArgument, match=r"the studio needs uvicorn: pip install 'torcheer\[all\]'"):
+        listen()
+
+
+def test_the_server_opens_a_browser_where_it_is_told_to(run: Path, tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\ncat "${{1#file://}}" > {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    server = [sys.executable, "-P", "-m", "torcheer.studio.server", str(run), "--browser"]
+    environment = {**os.environ, "BROWSER": f"{browser} %s"}
+    with subprocess.Popen(server, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        eventually(lambda: (tmp_path / "opened").exists() and url in (tmp_path / "opened").read_text())
+        process.terminate()
+
+
+# -- no orphans --------------------------------------------------------------------------------------------------------
+
+PARENT = """\
+import os, sys, time
+from torcheer.studio.starting import start
+viewer = start(sys.argv[1], browser=False)
+print(viewer.pid, flush=True)
+if sys.argv[2] == "fork" and os.fork() == 0:
+    time.sleep(20)
+    os._exit(0)
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [("time.sleep(60)", "killed"), ("time.sleep(60)", "fork"), ("", "ends"), ("raise SystemExit(3)", "fails")],
+)
+def test_it_ends_with_the_process_that_started_it(run: Path, end: str, how: str) -> None:
+    code = PARENT.format(end=end)
+    parent = subprocess.Popen([sys.executable, "-c", code, str(run), how], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert URL.fullmatch(parent.stdout.readline().strip())
+    pid = int(parent.stdout.readline())
+    if how in ("killed", "fork"):
+        assert not is_gone(pid)
+        parent.send_signal(signal.SIGKILL)
+    parent.wait(20)
+    eventually(lambda: is_gone(pid), 5 + 5)  # 5 s, and some for a busy machine
+    parent.stdout.close()
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def torcheer(*arguments: str) -> subprocess.Popen[str]:
+    """`torcheer studio …` in a group of its own, as a shell starts it."""
+    begin = "import sys; from torcheer.cli import main; sys.exit(main(sys.argv[1:]))"
+    return subprocess.Popen(
+        [sys.executable, "-c", begin, "studio", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, process_group=0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("with_a_page", [False, True])
+def test_ctrl_c_ends_the_command_with_130_and_without_a_traceback(run: Path, with_a_page: bool) -> None:
+    command = torcheer(str(run))
+    assert command.stdout is not None
+    url = command.stdout.readline().strip()
+    assert URL.fullmatch(url)
+    page = Page(url) if with_a_page else None
+    command.send_signal(signal.SIGINT)
+    out, error = command.communicate(timeout=20)
+    assert (command.returncode, out, error) == (130, "", "")
+    if page is not None:
+        page.close()
+
+
+def test_a_second_ctrl_c_ends_it_at_once_while_pages_hang(run: Path) -> None:
+    command = torcheer(str(run))
+    assert command.stdout is not None
+    url = command.stdout.readline().strip()
+    hanging = socket.create_connection(("127.0.0.1", urlsplit(url).port or 0))
+    hanging.sendall(b"GET / HTTP/1.1\r\n")  # and no end of it
+    command.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    command.send_signal(signal.SIGINT)
+    assert command.wait(10) == 130
+    command.communicate()
+    hanging.close()
+
+
+def test_the_command_serves_a_folder_of_runs(run: Path) -> None:
+    command = torcheer(str(run.parent), "--no-browser")
+    try:
+        assert command.stdout is not None
+        with Page(command.stdout.readline().strip()) as page:
+            assert [one["name"] for one in page.hello["runs"]] == ["first"]
+            assert page.hello["run"] == 0
+    finally:
+        command.terminate()
+        command.communicate(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nothing-here"], "there is nothing at nothing-here; name a run, a folder of runs or a recording"),
+        (["{run}", "--port", "99999"], "there is no port 99999"),
+        (["{run}", "--port", "{taken}"], "cannot be listened on"),
+    ],
+)
+def test_the_command_says_what_is_wrong_and_ends_with_1(run: Path, arguments: list[str], text: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = torcheer(*(one.format(run=run, taken=port) for one in arguments))
+        out, error = command.communicate(timeout=60)
+    assert (command.returncode, out) == (1, "")
+    assert error.startswith("torcheer studio: ") and text in error
+    assert "Traceback" not in error
+
+
+def test_another_address_is_listened_on_with_a_warning_and_its_name_is_a_host(run: Path) -> None:
+    command = torcheer(str(run), "--host", "127.0.0.2")
+    assert command.stdout is not None and command.stderr is not None
+    url = command.stdout.readline().strip()
+    warning = command.stderr.readline()
+    assert "others in the network can reach 127.0.0.2" in warning
+    with Page(url) as page:
+        assert url.startswith("http://127.0.0.2:") and page.hello["version"] == 1
+    command.terminate()
+    command.communicate(timeout=20)
+
+
+def test_on_every_address_only_the_one_that_was_asked_is_a_host(run: Path) -> None:
+    command = torcheer(str(run), "--host", "0.0.0.0")
+    assert command.stdout is not None and command.stderr is not None
+    url = command.stdout.readline().strip()
+    assert URL.fullmatch(url)
+    assert "others in the network can reach" in command.stderr.readline()
+    port = urlsplit(url).port
+    for address, host, status in (
+        ("127.0.0.3", f"127.0.0.3:{port}", 401),
+        ("127.0.0.3", f"127.0.0.4:{port}", 421),
+        ("127.0.0.3", f"evil.example:{port}", 421),
+    ):
+        connection = http.client.HTTPConnection(address, port, timeout=20)
+        connection.request("GET", "/", headers={"Host": host})
+        assert (connection.getresponse().status, host) == (status, host)
+        connection.close()
+    command.terminate()
+    command.communicate(timeout=20)
+
+
+def test_a_path_that_cannot_be_shown_leaves_the_port_free(tmp_path: Path) -> None:
+    with pytest.raises(BadArgument):
+        serve_path(tmp_path / "nothing", port=0)
+
+
+# -- where it is seen --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "opens"),
+    [
+        ({"DISPLAY": ":0"}, True, True),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, True, True),
+        ({}, True, False),
+        ({"DISPLAY": ":0"}, False, False),
+        ({"DISPLAY": ":0", "TORCHEER_NO_BROWSER": "1"}, True, False),
+        ({"DISPLAY": ":0", "CI": "true"}, True, False),
+    ],
+)
+def test_a_browser_opens_only_where_somebody_sits(
+    monkeypatch: Any, environment: dict[str, str], terminal: bool, opens: bool
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "TORCHEER_NO_BROWSER", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
+    assert starting.can_browse() is opens
+
+
+def test_the_token_is_handed_to_the_browser_in_a_private_file(monkeypatch: Any) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    starting.browse("http://127.0.0.1:1/?token=secret&x=1")
+    file = Path(urlsplit(opened[0]).path)
+    assert "secret" not in opened[0]
+    assert "url=http://127.0.0.1:1/?token=secret&amp;x=1" in file.read_text()
+    assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_in_a_notebook_it_stands_below_the_cell_and_its_address_above(run: Path) -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    code = f"from torcheer.studio.starting import start\nviewer = start({str(run)!r})"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(notebook, timeout=120).execute()
+    printed, shown = notebook.cells[0].outputs
+    assert URL.fullmatch(printed["text"].strip())
+    page = shown["data"]["text/html"]
+    assert "<iframe" not in page and 'createElement("iframe")' in page  # its address is that of the notebook's host
+    assert printed["text"].strip() in page
+
+
+def test_outside_a_notebook_nothing_is_shown_inline() -> None:
+    assert not starting.in_notebook()
+
+
+def test_no_test_ever_opens_a_browser_by_itself(run: Path, monkeypatch: Any) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(starting, "browse", opened.append)
+    with start(run, quiet=True):
+        pass
+    assert opened == []

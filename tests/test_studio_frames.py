@@ -1,0 +1,173 @@
+"""A layer's values as bytes."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from torcheer.host.records import Layer
+from torcheer.studio.frames import MOST_CELLS, frame, head_of, raster_frame
+from torcheer.studio.grids import Grid, grid_of
+from torcheer.studio.messages import FrameHead
+
+NAMES = {"look": 3, "moment": 7, "layer": "conv", "variable": "Act"}
+
+
+def sent(values: np.ndarray, grid: Grid | None = None) -> tuple[FrameHead, np.ndarray]:
+    return head_of(frame(values, grid=grid or grid_of(Layer("a", values.shape)), **NAMES))
+
+
+def shown(head: FrameHead, payload: np.ndarray) -> np.ndarray:
+    """The values, as the page makes them again."""
+    found = head.lo + (payload.astype(np.float64) - 1) / 254 * (head.hi - head.lo)
+    return np.where(payload == 0, np.nan, found)
+
+
+def test_a_message_has_magic_a_header_and_an_aligned_payload() -> None:
+    message = frame(np.arange(6.0), grid=(1, 1, 2, 3), item=2, **NAMES)
+    assert message[:4] == b"TCHF"
+    length = int.from_bytes(message[4:8], "little")
+    header = json.loads(message[8 : 8 + length])
+    assert (header["layer"], header["item"], header["count"], header["raster"]) == ("conv", 2, 6, False)
+    start = -(-(8 + length) // 8) * 8
+    assert message[8 + length : start] == bytes(start - 8 - length)
+    assert len(message) == start + 6
+    assert list(message[start:]) == [1, 52, 103, 153, 204, 255]
+
+
+def test_a_name_of_any_letters_keeps_the_payload_in_place() -> None:
+    for name in ("", "ж", "🦊" * 5, '"<img onerror=x>', "a\ud800"):
+        head, payload = head_of(frame(np.arange(3.0), grid=(1, 1, 1, 3), look=1, moment=1, layer=name, variable=name))
+        assert head.layer == name and list(payload) == [1, 128, 255]
+
+
+@settings(max_examples=200, deadline=None)
+@given(arrays.arrays(np.float64, st.integers(1, 60), elements=st.floats(width=64)))
+def test_whatever_the_numbers_ends_are_exact_and_the_rest_is_near(values: np.ndarray) -> None:
+    head, payload = sent(values)
+    payload = payload[: len(values)]
+    finite = np.isfinite(values)
+    assert (payload == 0).tolist() == np.isnan(values).tolist()
+    assert head.nans == np.isnan(values).sum() and head.infs == np.isinf(values).sum()
+    if not finite.any():
+        assert (head.lo, head.hi) == (0, 0)
+        return
+    assert (head.lo, head.hi) == (values[finite].min(), values[finite].max())
+    if head.lo == head.hi:
+        return
+    assert set(payload[values == head.lo]) == {1} and set(payload[values == head.hi]) == {255}
+    step = (head.hi / 2 - head.lo / 2) / 127
+    found = head.lo / 2 + (payload[finite].astype(np.float64) - 1) / 254 * (head.hi / 2 - head.lo / 2)
+    assert np.all(np.abs(found - values[finite] / 2) <= step * 0.26 + 5e-324)
+    assert set(payload[values == np.inf]) <= {255} and set(payload[values == -np.inf]) <= {1}
+
+
+@pytest.mark.parametrize("scale", [1e-45, 1e-38, 1e-20, 1.0, 1e20, 3e38])
+def test_float32_of_any_size_reaches_both_ends(scale: float) -> None:
+    values = (np.linspace(-1, 1, 255) * scale).astype(np.float32)
+    head, payload = sent(values)
+    assert (head.lo, head.hi) == (float(values.min()), float(values.max()))
+    assert payload[0] == 1 and payload[254] == 255
+    assert np.all(np.diff(payload[:255].astype(int)) >= 0)
+
+
+def test_a_small_range_far_from_zero_is_still_told_apart() -> None:
+    values = np.array([1e6, 1e6 + 1, 1e6 + 2], np.float32)
+    assert list(sent(values)[1][:3]) == [1, 128, 255]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.array([True, False, True]), [1.0, 0.0, 1.0]),
+        (np.array([0, 5, -5], np.int8), [0, 5, -5]),
+        (np.array([0, 2**40, 2**41]), [0, 2**40, 2**41]),
+        (np.array([3 + 4j, 0, 0]), [5, 0, 0]),
+        (np.array([0, 1, 2], np.float16), [0, 1, 2]),
+        (np.array([0, 1, 2], ml_dtypes.bfloat16), [0, 1, 2]),
+        (np.array([0, 1, 2], ml_dtypes.float8_e4m3fn), [0, 1, 2]),
+    ],
+)
+def test_numbers_of_any_type_can_be_shown(values: np.ndarray, expected: list[float]) -> None:
+    head, payload = sent(values)
+    assert np.allclose(shown(head, payload)[:3], expected, rtol=0.01)
+
+
+def test_constant_empty_and_missing_values() -> None:
+    head, payload = sent(np.full(12, 3.5, np.float32))
+    assert head.lo == head.hi == 3.5 and 0 not in payload
+    head, payload = sent(np.full(12, np.nan, np.float32))
+    assert (head.lo, head.hi, head.nans) == (0, 0, 12) and not payload.any()
+    head, payload = sent(np.array([np.inf, -np.inf, np.nan]))
+    assert (head.infs, head.nans, list(payload[:3])) == (2, 1, [255, 1, 0])
+    head, payload = sent(np.zeros(0, np.float32))
+    assert (head.count, len(payload)) == (0, 0)
+
+
+def test_cells_without_a_unit_are_empty() -> None:
+    head, payload = sent(np.ones(13, np.float32))
+    assert head.grid == (1, 1, 4, 4) and list(payload[13:]) == [0, 0, 0] and payload[12] == 1
+
+
+def test_gaps_are_not_counted_as_bad_numbers() -> None:
+    values = np.array([np.nan, 1.0, 2.0])
+    head, payload = head_of(frame(values, grid=(1, 1, 1, 3), gaps=True, **NAMES))
+    assert head.nans == 0 and payload[0] == 0
+
+
+def test_of_a_large_layer_the_extreme_of_each_block_is_sent() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(2, 1500, 1301)).astype(np.float32)
+    values[0, 700, 700], values[1, 1499, 1300], values[0, 3, 3] = -99, 98, np.nan
+    head, payload = sent(values.reshape(-1), (1, 2, 1500, 1301))
+    down, across = head.block
+    assert head.count <= MOST_CELLS and head.nans == 1
+    assert head.grid == (1, 2, -(-1500 // down), -(-1301 // across))
+    cells = shown(head, payload).reshape(2, *head.grid[2:])
+    step = (head.hi - head.lo) / 254
+    for tile, row, column in [(0, 0, 0), (0, 700 // down, 700 // across), (1, -1, -1), (1, 5, 9)]:
+        row, column = row % head.grid[2], column % head.grid[3]
+        block = values[tile, row * down : (row + 1) * down, column * across : (column + 1) * across].reshape(-1)
+        block = block[~np.isnan(block)]
+        assert abs(cells[tile, row, column] - block[np.abs(block).argmax()]) <= step * 0.51
+    assert (head.lo, head.hi) == (-99, 98)
+
+
+def test_more_tiles_than_cells_can_be_sent_become_one_plane() -> None:
+    values = np.zeros((600_000, 2, 2), np.float32)
+    values[599_999, 1, 1] = -5
+    grid = grid_of(Layer("a", values.shape))
+    head, payload = sent(values.reshape(-1), grid)
+    assert head.grid[:2] == (1, 1) and head.count <= MOST_CELLS and head.lo == -5
+    assert (payload == 1).sum() == 1
+
+
+@pytest.mark.parametrize("shape", [(5_000_000,), (1024, 70, 70), (5000, 1000), (3, 1300, 1300), (1, 5_000_000)])
+def test_five_million_units_make_a_bounded_message_in_a_moment(shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    grid = grid_of(Layer("a", shape))
+    began = time.process_time()
+    message = frame(values, grid=grid, **NAMES)
+    assert time.process_time() - began < 0.3
+    assert len(message) < 1_100_000
+    head, _ = head_of(message)
+    assert (head.lo, head.hi) == (float(values.min()), float(values.max()))
+
+
+def test_a_raster_has_a_row_per_unit_and_a_column_per_moment() -> None:
+    values = np.arange(12.0).reshape(4, 3)
+    values[2, 1] = np.nan
+    head, payload = head_of(raster_frame(values, **NAMES))
+    assert head.raster and head.grid == (1, 1, 4, 3) and head.nans == 0
+    assert payload.reshape(4, 3)[2, 1] == 0 and payload[0] == 1 and payload[-1] == 255
+    long = np.zeros((20_000, 200), np.float32)
+    long[19_999, 199] = 7
+    head, payload = head_of(raster_frame(long, **NAMES))
+    assert head.count <= MOST_CELLS and payload[-1] == 255 and head.block != (1, 1)

@@ -1,0 +1,302 @@
+"""`tl.live` around any loop, with its real server: seen, held, stepped, changed, and never in the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from host_viewer import Viewer, until
+from studio_socket import Page
+from torch import nn
+
+import torcheer as tl
+from torcheer.errors import BadArgument, NotAModel
+from torcheer.host.records import EACH_TRIAL, Wants
+from torcheer.studio.live import Live, live
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Loop:
+    """A training loop in a thread of its own."""
+
+    def __init__(self, **settings: Any) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10), nn.Linear(10, 3))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01, momentum=0.9)
+        self.x, self.losses = torch.rand(8, 1, 8, 8), list[float]()
+        self.going, self.secs = True, 0.0
+        self.view = live(self.model, optimizer=self.optimizer, browser=False, **settings)
+        self._thread = threading.Thread(target=self._run)
+
+    def step(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        loss = self.model(self.x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.losses.append(loss.item())
+        return loss
+
+    def _run(self) -> None:
+        torch.set_num_threads(1)  # each thread has its own number, and sums differ with it
+        while self.going:
+            self.view.log(loss=self.step())
+            time.sleep(0.002)
+
+    def start(self) -> Loop:
+        self._thread.start()
+        return self
+
+    def goes_on(self) -> bool:
+        """Whether it makes steps, waited for."""
+        before = len(self.losses)
+        return bool(until(lambda: len(self.losses) > before + 3, "the loop to go on"))
+
+    def end(self) -> None:
+        self.going = False
+        if self._thread.ident is not None:
+            self._thread.join(20)
+        self.view.close()
+
+
+@pytest.fixture
+def loops() -> Iterator[list[Loop]]:
+    made: list[Loop] = []
+    yield made
+    for loop in made:
+        loop.end()
+
+
+def made(loops: list[Loop], **settings: Any) -> Loop:
+    loops.append(Loop(**settings))
+    return loops[-1]
+
+
+# -- with its page ---------------------------------------------------------------------------------------------------
+
+
+def test_a_page_sees_the_network_its_values_and_its_plots_live(
+    loops: list[Loop], capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = made(loops).start()
+    assert capsys.readouterr().out.splitlines()[0] == loop.view.url and "?token=" in loop.view.url
+    until(lambda: loop.view.host.network is not None, "the first pass")
+    with Page(loop.view.url) as page:
+        net = page.hello["net"] or page.until("net_came")["net"]
+        assert [one["layer"]["name"] for one in net["layers"]] == ["Input", "0", "3", "4"]
+        page.say("look", look=1, variable="Act")
+        shown = page.until("shown", lambda message: message["moment"] >= 0)
+        page.say("seen", look=1, moment=shown["moment"])
+        later = page.until("shown", lambda message: message["moment"] > shown["moment"])
+        assert later["missing"] == []
+        page.until("rows", lambda message: message["table"] == "train_step" and message["columns"].get("loss"))
+
+
+def test_buttons_hold_the_loop_at_a_step_and_let_it_go_so_many_steps(loops: list[Loop]) -> None:
+    loop = made(loops).start()
+    assert loop.goes_on()
+    with Page(loop.view.url) as page:
+        page.say("act", action="stop")
+        page.until("state_came", lambda message: message["state"]["status"] == "paused")
+        held = len(loop.losses)
+        page.say("act", action="step_n", count=7)
+        until(lambda: len(loop.losses) == held + 7 and loop.view.host.state.status == "paused", "seven steps")
+        page.say("act", action="step_trial")
+        until(lambda: len(loop.losses) == held + 8 and loop.view.host.state.status == "paused", "one more")
+        page.say("change", name="lr", value=0.5)
+        until(lambda: loop.optimizer.param_groups[0]["lr"] == 0.5, "another learning rate")
+        assert len(loop.losses) == held + 8
+        page.say("act", action="train")
+        assert loop.goes_on()
+    assert loop.goes_on()  # the page is closed, the loop goes on
+
+
+def test_closing_the_page_leaves_a_paused_loop_paused_and_killing_the_server_lets_it_go(
+    loops: list[Loop], capfd: pytest.CaptureFixture[str]
+) -> None:
+    loop = made(loops).start()
+    assert loop.goes_on()
+    with Page(loop.view.url) as page:
+        page.say("act", action="stop")
+        page.until("state_came", lambda message: message["state"]["status"] == "paused")
+    held = len(loop.losses)
+    with Page(loop.view.url) as page:  # whoever comes back finds it as it was
+        assert page.hello["state"]["status"] == "paused" and len(loop.losses) == held
+    assert loop.view.viewer is not None
+    os.kill(loop.view.viewer.pid, signal.SIGKILL)
+    assert loop.goes_on()
+    assert "whoever paused this run is gone: it goes on" in capfd.readouterr().err
+
+
+def test_killing_the_server_in_the_midst_of_a_look_harms_no_step_and_no_number(loops: list[Loop]) -> None:
+    loop = made(loops).start()
+    with Page(loop.view.url) as page:
+        page.say("look", look=1, variable="Grad", train={"unit": "trial", "count": 1})
+        page.until("shown", lambda message: message["moment"] >= 0)
+        assert loop.view.viewer is not None
+        os.kill(loop.view.viewer.pid, signal.SIGKILL)
+    assert loop.goes_on()
+    until(lambda: loop.view.host.viewer == "" and loop.view.host.wants == Wants(), "the host to notice")
+    assert loop.goes_on() and not loop.view.problems
+    loop.going = False
+    loop._thread.join(20)
+    alone = Loop(open_server=False)
+    loops.append(alone)
+    for _ in loop.losses:
+        alone.step()
+    assert alone.losses == loop.losses  # bit for bit
+
+
+def test_after_its_block_the_page_shows_how_it_ended_and_ends_with_the_process() -> None:
+    script = """
+        import torch, torcheer as tl
+        model = torch.nn.Linear(3, 2)
+        with tl.live(model, browser=False) as view:
+            for _ in range(5):
+                model(torch.rand(4, 3)).sum().backward()
+            view.epoch(loss=0.5)
+        print(view.viewer.pid, view.viewer.alive, view.host.closed, flush=True)
+        input()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    pid, alive, closed = process.stdout.readline().split()
+    assert (alive, closed) == ("True", "True")
+    with Page(url) as page:
+        state = page.hello["state"]
+        if state["status"] != "done":
+            state = page.until("state_came", lambda message: message["state"]["status"] == "done")["state"]
+        assert state["counters"]["Epoch"] == 1 and state["can"] == []
+    process.communicate("\n", timeout=20)
+    until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), "no orphan")
+
+
+# -- without one -----------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_rows_of_tables(loops: list[Loop]) -> None:
+    loop = made(loops, open_server=False)
+    for _ in range(3):
+        loop.view.log(loss=loop.step(), note="x")
+    loop.view.epoch(loss=0.25)
+    loop.view.test(accuracy=torch.tensor(0.75))
+    loop.view.log(loss=loop.step())
+    with Viewer(loop.view.host) as viewer:
+        until(lambda: len(viewer.rows("train_step").get("Step", [])) == 4, "rows")
+        rows = viewer.rows("train_step")
+        assert rows["loss"] == loop.losses and rows["Step"] == [0, 1, 2, 3] and rows["Epoch"] == [0, 0, 0, 1]
+        assert rows["note"] == ["x", "x", "x", None]
+        until(lambda: viewer.rows("test_epoch").get("accuracy") == [0.75], "a test")
+        assert viewer.rows("train_epoch") == {"Epoch": [0], "Step": [2], "loss": [0.25]}
+        assert viewer.last("state")["state"]["can"] == ["train", "stop", "step_trial", "step_n"]
+
+
+def test_settings_of_the_optimizer_can_be_changed_and_what_cannot_be_is_said(loops: list[Loop]) -> None:
+    loop = made(loops, open_server=False)
+    loop.step()
+    with Viewer(loop.view.host) as viewer:
+        names = {one["name"]: one["editable"] for one in viewer.last("parameters")["parameters"]}
+        assert names == {"lr": True, "momentum": True, "weight_decay": True, "model": False, "parameters": False}
+        for name, value in (("lr", 0.125), ("momentum", "much"), ("lr", -1), ("lr", float("1e999")), ("model", "x")):
+            viewer.wire.send({"kind": "change", "name": name, "value": value})
+        until(lambda: (loop.step(), len(viewer.of("alert")) >= 4)[1], "all of them to be dealt with")
+        assert loop.optimizer.param_groups[0]["lr"] == 0.125 and loop.optimizer.param_groups[0]["momentum"] == 0.9
+        assert [one["text"] for one in viewer.of("alert")] == [
+            "momentum: 'much' is no number from 0 on", "lr: -1 is no number from 0 on",
+            "lr: inf is no number from 0 on", "'model' cannot be changed while this loop runs",
+        ]  # fmt: skip
+        viewer.last("parameters", lambda message: message["parameters"][0]["value"] == 0.125)
+
+
+def test_each_group_of_an_optimizer_has_its_own_line() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    groups = [{"params": part.parameters(), "lr": torch.tensor(0.1 * (1 + place))} for place, part in enumerate(model)]
+    optimizer = torch.optim.Adam(groups)
+    with live(model, optimizer=optimizer, open_server=False) as view, Viewer(view.host) as viewer:
+        viewer.wire.send({"kind": "change", "name": "group 2: lr", "value": 0.5})
+        until(lambda: (model(torch.rand(1, 2)), optimizer.param_groups[1]["lr"] == 0.5)[1], "a new rate")
+        assert isinstance(optimizer.param_groups[1]["lr"], torch.Tensor)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+def test_with_inputs_the_network_is_there_before_the_first_step() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    with live(model, inputs=torch.rand(5, 3), open_server=False) as view:
+        assert view.host.network is not None
+        assert [layer.shape for layer in view.host.network.layers] == [(3,), (4,), (2,)]
+        with Viewer(view.host, Wants(("Act",), train=EACH_TRIAL)) as viewer:
+            model(torch.rand(6, 3)).sum().backward()
+            model(torch.rand(6, 3)).sum().backward()
+            assert viewer.moments()[0]["step"] == 0
+    with live(model, inputs=torch.rand(5, 7), open_server=False) as view:
+        assert "could not be run with the inputs" in view.problems[0]
+
+
+def test_a_paused_loop_ends_by_ctrl_c_and_the_page_is_told_why(tmp_path: Path) -> None:
+    script = f"""
+        import torch, torcheer as tl
+        model = torch.nn.Linear(3, 2)
+        with tl.live(model, to={str(tmp_path)!r}, open_server=False) as view:
+            while True:
+                model(torch.rand(4, 3))
+    """
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True)
+    path = tmp_path / "control.sock"
+    until(path.exists, "the host")
+
+    class There:  # as much of a host as the viewer asks for
+        closed, viewer, wants = False, "", Wants()
+
+    there: Any = There()
+    there.path = path
+    viewer = Viewer(there)
+    viewer.press("stop")
+    viewer.last("state", lambda message: message["state"]["status"] == "paused")
+    process.send_signal(signal.SIGINT)
+    until(lambda: viewer.of("bye"), "the end")
+    assert viewer.last("state")["state"]["message"].startswith("KeyboardInterrupt")
+    assert "KeyboardInterrupt" in process.communicate(timeout=20)[1] and not path.exists()
+
+
+def test_of_several_processes_only_the_first_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    model = nn.Linear(2, 2)
+    with live(model) as view:
+        model(torch.rand(1, 2))
+        view.log(loss=1.0)
+        view.epoch()
+        assert view.url == "" and view.path is None and view.step == 0
+
+
+def test_a_directory_that_is_taken_is_refused_before_anything_begins(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    with live(model, to=tmp_path, open_server=False):
+        with pytest.raises(BlockingIOError, match="another process listens"):
+            live(model, to=tmp_path, open_server=False)
+    assert not model._forward_pre_hooks and not list(tmp_path.iterdir())
+
+
+def test_what_is_no_model_and_what_is_no_optimizer_is_refused() -> None:
+    with pytest.raises(NotAModel, match=r"live needs an nn.Module, got function"):
+        live(lambda x: x)  # type: ignore[arg-type]
+    with pytest.raises(BadArgument, match="a float has no param_groups"):
+        live(nn.Linear(2, 2), optimizer=0.1)  # type: ignore[arg-type]
+
+
+def test_the_verb_is_the_same() -> None:
+    with tl.live(nn.Linear(2, 2), open_server=False) as view:
+        assert isinstance(view, Live) and view.path is not None and view.path.is_socket()

@@ -1,0 +1,161 @@
+"""The Network tab's time: a slider over what was recorded, that never moves under someone who looks back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from studio_pages import Pages, opened, until  # noqa: F401
+from studio_scene import View, look_at
+from studio_stage import Stage
+
+
+def _at(view: View, moment: int) -> None:
+    until(lambda: view.moment == moment, f"moment {moment}", page=view.page)
+
+
+def _slider(view: View) -> dict[str, Any]:
+    script = "(one) => ({value: +one.value, max: +one.max, text: one.getAttribute('aria-valuetext')})"
+    return dict(view.page.eval_on_selector("#network-slider", script))
+
+
+def _press(view: View, name: str) -> None:
+    view.page.get_by_role("button", name=name, exact=True).click()
+
+
+def test_every_button_goes_where_it_says(open_page: Pages) -> None:
+    view, source = look_at(open_page)
+    newest = source.moments[-1].id
+    live = view.page.get_by_role("button", name="Live")
+    assert view.moment == newest and live.get_attribute("aria-pressed") == "true"
+    _press(view, "1 moment back")
+    _at(view, newest - 1)
+    assert live.get_attribute("aria-pressed") == "false"
+    _press(view, "10 moments back")
+    _at(view, newest - 11)
+    _press(view, "1 moment on")
+    _at(view, newest - 10)
+    _press(view, "First moment")
+    _at(view, 0)
+    assert view.page.get_by_role("button", name="1 moment back").is_disabled()
+    assert "step 1 " in view.page.inner_text(".network-time .when")
+    assert _slider(view) == {"value": 0, "max": 77, "text": view.page.inner_text(".network-time .when")}
+    _press(view, "10 moments on")
+    _at(view, 10)
+    live.click()
+    _at(view, newest)
+    assert live.get_attribute("aria-pressed") == "true"
+
+
+@pytest.mark.slow
+def test_keys_do_the_same(open_page: Pages) -> None:
+    view, source = look_at(open_page)
+    newest = source.moments[-1].id
+    for key, moment in (
+        (",", newest - 1),
+        ("<", newest - 11),
+        (".", newest - 10),
+        ("Home", 0),
+        (">", 10),
+        ("End", newest),
+    ):
+        view.page.keyboard.press(key)
+        _at(view, moment)
+
+
+def test_the_slider_shows_the_moment_it_stands_on(open_page: Pages) -> None:
+    view, source = look_at(open_page)
+    view.page.focus("#network-slider")
+    view.page.fill("#network-slider", "20")
+    _at(view, 20)
+    assert _slider(view)["text"].startswith(f"step {source.moments[20].step} ")
+    view.page.keyboard.press("ArrowRight")
+    _at(view, 21)
+
+
+def test_new_moments_never_move_the_view_of_one_who_looks_back(open_page: Pages) -> None:
+    view, source = look_at(open_page, Stage(paused=False, states=40))
+    view.page.fill("#network-slider", "12")
+    _at(view, 12)
+    picture, count = view.picture(), len(source.moments)
+    until(lambda: len(source.moments) >= count + 15, "new moments", page=view.page)
+    until(lambda: _slider(view)["max"] >= count + 10, "a longer slider", page=view.page)
+    assert view.moment == 12 and _slider(view)["value"] == 12
+    assert view.picture() == picture
+    _press(view, "Live")
+    until(lambda: view.moment > count + 10, "the newest", page=view.page)
+    before = view.moment
+    until(lambda: view.moment > before, "live goes on", page=view.page)
+
+
+def test_a_slider_that_is_held_does_not_grow_under_the_hand(open_page: Pages) -> None:
+    view, source = look_at(open_page, Stage(paused=False, states=40))
+    box = view.page.locator("#network-slider").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    view.page.mouse.move(box["x"] + box["width"] * 0.3, middle)
+    view.page.mouse.down()
+    view.page.mouse.move(box["x"] + box["width"] * 0.5, middle, steps=4)
+    until(lambda: view.moment == view.page.evaluate("+document.querySelector('#network-slider').value"), page=view.page)
+    held, count = _slider(view), len(source.moments)
+    until(lambda: len(source.moments) >= count + 8, "new moments", page=view.page)
+    view.settle()
+    assert _slider(view) == held
+    view.page.mouse.up()
+    until(lambda: _slider(view)["max"] > held["max"], "a longer slider", page=view.page)
+    assert view.moment == held["value"] == _slider(view)["value"]
+
+
+def test_what_is_thinned_away_does_not_throw_one_forward(open_page: Pages) -> None:
+    source = Stage(paused=False, states=205)
+    source.trial_secs = 0.02
+    view, source = look_at(open_page, source)
+    view.page.fill("#network-slider", "2")
+    until(
+        lambda: not view.page.get_by_role("button", name="Live").get_attribute("class").endswith("on"), page=view.page
+    )
+    until(lambda: source.moments[0].id > 40, "the first ones to go", page=view.page)
+    live = source.moments[-1].id
+    assert view.moment < live - 100, "the oldest there is, not the newest"
+    assert view.page.get_by_role("button", name="Live").get_attribute("aria-pressed") == "false"
+
+
+def test_play_runs_to_the_end_and_stays_there(open_page: Pages) -> None:
+    view, source = look_at(open_page, states=12)
+    view.page.select_option("#network-speed", "30")
+    _press(view, "Play")
+    until(lambda: view.moment < 11, "a film from the start", page=view.page)
+    seen: list[int] = []
+
+    def ended() -> bool:
+        seen.append(view.moment)
+        return view.page.get_by_role("button", name="Play", exact=True).count() == 1 and view.moment == 11
+
+    until(ended, "the end", page=view.page)
+    assert seen == sorted(seen) and len(set(seen)) >= 3
+    assert view.page.get_by_role("button", name="Live").get_attribute("aria-pressed") == "false"
+    view.page.locator(".control button", has_text="Trial").first.click()
+    until(lambda: len(source.moments) == 13, "a new moment", page=view.page)
+    view.settle()
+    assert view.moment == 11
+
+
+@pytest.mark.slow
+def test_play_can_be_paused(open_page: Pages) -> None:
+    view, _ = look_at(open_page, states=60)
+    view.page.select_option("#network-speed", "2")
+    view.page.keyboard.press("k")
+    until(lambda: 0 < view.moment < 20, "some moments", page=view.page)
+    _press(view, "Pause")
+    at = view.moment
+    view.page.get_by_role("button", name="Play", exact=True).wait_for()
+    until(lambda: abs(view.moment - at) <= 1, page=view.page)
+
+
+def test_another_variable_of_the_same_moment(open_page: Pages) -> None:
+    view, _ = look_at(open_page)
+    view.page.fill("#network-slider", "30")
+    _at(view, 30)
+    view.page.keyboard.press("v")
+    view.page.select_option("#network-variable", "Grad")
+    until(lambda: view.ask("seen")["variable"] == "Grad", "gradients", page=view.page)
+    assert view.moment == 30

@@ -1,0 +1,183 @@
+"""From a path to what is shown."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studio_hosts import NETWORK, until
+from studio_runs import captured, fake, recorded
+
+from torcheer.archive import Writer
+from torcheer.errors import BadArgument, NotAnArchive, UnknownLayer
+from torcheer.host.host import Host
+from torcheer.studio.history_source import HistorySource
+from torcheer.studio.live_source import LiveSource
+from torcheer.studio.opening import Place, open_place, open_source, runs_in
+from torcheer.studio.run_source import RunSource
+
+# -- one thing ---------------------------------------------------------------------------------------------------------
+
+
+def test_each_path_opens_as_what_it_is(tmp_path: Path) -> None:
+    recorded(tmp_path / "pass")
+    assert open_source(fake(tmp_path / "run")).kind == "run"
+    assert isinstance(open_source(captured(tmp_path / "captures")), RunSource)
+    history = open_source(str(tmp_path / "pass"))
+    assert isinstance(history, HistorySource) and history.title == "Digits"
+    history.save("again")
+    assert open_source(tmp_path / "recordings" / "again").kind == "recording"
+    with Host(None) as host:
+        assert host.path is not None
+        assert isinstance(open_source(host.path), LiveSource)
+        assert isinstance(open_source(host.path.parent), LiveSource)
+
+
+@pytest.mark.parametrize("what", ["missing", "file", "pipe", "other archive", "damaged"])
+def test_what_is_nothing_we_know_is_named_with_what_to_try(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "thing"
+    if what == "file":
+        path.write_text("hello")
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "other archive":
+        Writer(path, about={"kind": "extraction"}).close()
+    elif what == "damaged":
+        path.mkdir()
+        (path / "archive.json").write_text("{")
+    (tmp_path / "neighbour").mkdir()
+    with pytest.raises((BadArgument, NotAnArchive, ValueError)) as caught:
+        open_place(path)
+    text = str(caught.value)
+    assert str(path) in text
+    if what == "missing":
+        assert "neighbour" in text
+    if what in ("missing", "file", "pipe"):
+        assert "run directory" in text
+    if what == "other archive":
+        assert "'extraction'" in text and "history.save()" in text
+
+
+def test_a_socket_that_nobody_answers_waits(tmp_path: Path) -> None:
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(tmp_path / "control.sock"))
+    dead.close()
+    source = open_source(tmp_path)
+    assert source.kind == "live" and not source.poll() and source.net is None
+    run = fake(tmp_path / "run")
+    other = socket.socket(socket.AF_UNIX)
+    other.bind(str(run / "control.sock"))
+    other.close()
+    assert open_source(run).kind == "run"  # a killed trainer left it
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_lists_its_runs(tmp_path: Path) -> None:
+    fake(tmp_path / "b", 12)
+    fake(tmp_path / "deep" / "er" / "c", 1)
+    recorded(tmp_path / "pass")
+    captured(tmp_path / "caps")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    fake(tmp_path / "b" / "inside")  # a run in a run is not looked for
+    found = {one.name: (one.status, one.summary) for one in runs_in(tmp_path)}
+    assert found == {
+        "b": ("ended", "12 epochs · val loss 0.1417"), "deep/er/c": ("ended", "1 epoch · val loss 0.6"),
+        "pass": ("ended", "a recorded pass of Digits"), "caps": ("ended", "captures"),
+    }  # fmt: skip
+
+
+def test_the_live_run_is_shown_first_and_others_can_be_opened(tmp_path: Path) -> None:
+    fake(tmp_path / "a", 1)
+    with Host(fake(tmp_path / "b", 2), title="live one") as host:
+        host.network = NETWORK
+        fake(tmp_path / "c", 3)
+        place = open_place(tmp_path, url="http://127.0.0.1:5/")
+        assert [(one.id, one.name, one.status) for one in place.runs] == [
+            (0, "a", "ended"), (1, "b", "live"), (2, "c", "ended"),
+        ]  # fmt: skip
+        assert place.run == 1 and place.first().kind == "live"
+        until(lambda: place.first().net is not None, place.first())
+        assert host.viewer == "http://127.0.0.1:5/"
+        other = place.open_run(2)
+        assert other.tables["train_epoch"].count == 3
+        place.first().close()
+    for number in (-1, 3, 10**9):
+        with pytest.raises(UnknownLayer, match="no run"):
+            place.open_run(number)
+
+
+def test_the_newest_run_is_shown_where_none_is_live(tmp_path: Path) -> None:
+    for number, name in enumerate(("b", "c", "a")):
+        run = fake(tmp_path / name)
+        for path in (run, run / "metrics"):
+            os.utime(path, (1000 + number, 1000 + number))
+    assert open_place(tmp_path).first().title == "a"
+
+
+def test_ids_stay_when_a_run_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torcheer.studio.opening._LOOK_SECS", 0.0)
+    fake(tmp_path / "b")
+    place = open_place(tmp_path)
+    assert [one.name for one in place.runs] == ["b"]
+    fake(tmp_path / "a")
+    assert [(one.id, one.name) for one in place.runs] == [(0, "b"), (1, "a")]
+    assert place.open_run(1).title == "a"
+
+
+def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_path: Path) -> None:
+    place = open_place(tmp_path)
+    source = place.first()
+    assert source.kind == "nothing" and "no runs" in source.title and "torcheer train" in source.state.message
+    assert place.runs == () and place.run == -1 and place.recordings == ()
+    assert not source.poll() and source.units(0, "x", "Act") is None and source.moments == []
+    with pytest.raises(UnknownLayer):
+        place.open_run(0)
+    fake(tmp_path / "first")
+    changes: list[Any] = []
+    until(lambda: (changes.append(source.poll()), source.kind == "run")[1])
+    assert changes[-1].state and changes[-1].tables == {"train_epoch"} and source.title == "first"
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    fake(tmp_path / "good")
+    recorded(tmp_path / "pass")
+    (tmp_path / "pass" / "000000.index").write_bytes(b"junk")
+    os.utime(tmp_path / "pass", (4e9, 4e9))
+    place = open_place(tmp_path)
+    assert {one.name for one in place.runs} == {"good", "pass"}
+    assert place.first().kind == "nothing" and "pass" in place.first().title  # the newest, and why not
+    good = next(one.id for one in place.runs if one.name == "good")
+    assert place.open_run(good).kind == "run"
+
+
+def test_many_folders_are_looked_through_in_a_moment(tmp_path: Path) -> None:
+    for number in range(300):
+        (tmp_path / f"folder{number}" / "sub").mkdir(parents=True)
+    for number in range(60):
+        fake(tmp_path / f"run{number}")
+    (tmp_path / "folder0" / "sub" / "loop").symlink_to(tmp_path)
+    began = time.process_time()
+    assert len(runs_in(tmp_path)) == 60
+    assert time.process_time() - began < 5
+
+
+def test_recordings_are_numbers_and_stay_what_they_are(tmp_path: Path) -> None:
+    captured(fake(tmp_path / "run") / "captures")
+    place: Place = open_place(tmp_path / "run")
+    source = place.first()
+    assert source.save("b").name == "b"
+    assert [(one.id, one.name, one.states) for one in place.recordings] == [(0, "b", 4)]
+    source.save("a")
+    assert [(one.id, one.name) for one in place.recordings] == [(0, "b"), (1, "a")]
+    opened = place.open_recording(1)
+    assert opened.kind == "recording" and opened.moments == source.moments
+    for number in (-1, 2):
+        with pytest.raises(UnknownLayer, match="no recording"):
+            place.open_recording(number)

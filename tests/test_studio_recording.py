@@ -1,0 +1,224 @@
+"""Recordings: what is saved comes back, bit for bit; what is damaged says so."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from torcheer.archive import Writer
+from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
+from torcheer.host.records import Column, Layer, Network, Parameter, Projection, State, TableHead, Variable
+from torcheer.studio.answers import Value
+from torcheer.studio.live_source import LiveSource
+from torcheer.studio.messages import AlertSeen, Moment
+from torcheer.studio.placing import net_of
+from torcheer.studio.recording import RecordingSource, recordings_in
+from torcheer.studio.source import Rowed, Source
+
+NET = net_of(
+    Network(
+        "net <b>", (Layer("in", (4,)), Layer("ж\n", (2, 3), place=(1.5, 0.1 + 0.2, -3.0))),
+        (Projection("w", "in", "ж\n", shape=(6, 4)),), (Variable("Act", range=(-1.0, 1.0)), Variable("Grad")),
+    )
+)  # fmt: skip
+
+
+def filled(folder: Path, states: int = 5) -> LiveSource:
+    """A live source as it would be after a while."""
+    source = LiveSource(folder / "control.sock", title="a title")
+    source.net, source.state = NET, State("running", {"Epoch": 3, "Name": "x"}, ("stop",), batch=3)
+    source.parameters = (Parameter("lr", 0.1), Parameter("list", [1, 2.5, "x"]))
+    source.alerts = [AlertSeen("bad", "error", 3, "rule", "in")]
+    head = TableHead("t", "T", "x", columns=(Column("x", "int"), Column("y"), Column("cells", "tensor", (2,))))
+    cells = {"x": [1, 2, 2**60], "y": [0.1 + 0.2, math.nan, math.inf], "cells": [[1.0, None], [2.0, 3.0], None]}
+    source.tables["t"] = Rowed(head, cells, 3)
+    rng = np.random.default_rng(0)
+    for number in range(states):
+        values = {
+            ("in", "Act"): Value(number, rng.normal(size=(3, 4)).astype(np.float32)),
+            ("in", "Grad"): Value(0, np.array([[np.nan, -0.0, np.inf, 5e-324]])),
+            ("ж\n", "Act"): Value(0, rng.normal(size=(3, 2, 3)).astype(ml_dtypes.bfloat16)),
+            ("w", "Wt"): Value(-1, rng.normal(size=(6, 4)).astype(np.float16)),
+            ("w", "Wt[in:2]"): Value(-1, np.arange(4, dtype=np.int64)),
+        }
+        source.timeline.add(Moment(7 + number, number * 10, {"Epoch": number, "Name": "y"}, number % 2 == 1), values)
+    return source
+
+
+def same(first: Source, second: Source) -> None:
+    """Whether two sources show the same, to the last bit."""
+    assert first.title == second.title and first.net == second.net and first.moments == second.moments
+    assert first.parameters == second.parameters and first.alerts == second.alerts
+    assert first.tables.keys() == second.tables.keys()
+    for name, table in first.tables.items():
+        assert repr(table.columns) == repr(second.tables[name].columns) and table.head == second.tables[name].head
+    for moment in first.moments:
+        one, other = first.values(moment.id), second.values(moment.id)  # type: ignore[attr-defined]
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            assert value.first == other[key].first and value.array.dtype == other[key].array.dtype
+            assert value.array.shape == other[key].array.shape
+            assert value.array.tobytes() == other[key].array.tobytes()
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LiveSource:
+    monkeypatch.setattr(LiveSource, "values", lambda self, moment: self.timeline.values(moment), raising=False)
+    return filled(tmp_path)
+
+
+def test_what_is_saved_comes_back_bit_for_bit(source: LiveSource, tmp_path: Path) -> None:
+    saved = source.save("first")
+    assert (saved.id, saved.name, saved.states) == (0, "first", 5) and saved.bytes > 1000
+    opened = RecordingSource(tmp_path / "recordings" / "first")
+    same(source, opened)
+    assert opened.kind == "recording" and opened.state.can == () and opened.state.counters == source.state.counters
+    assert not opened.poll() and opened.fileno() == -1
+
+
+def test_a_recording_answers_like_what_was_recorded(source: LiveSource, tmp_path: Path) -> None:
+    source.save("first")
+    opened = RecordingSource(tmp_path / "recordings" / "first")
+    for moment in (7, 9, 11):
+        for layer, variable, item, of in [
+            ("in", "Act", 4, None), ("ж\n", "Act", 1, None), ("in", "r.Wt", 0, ("ж\n", 3)),
+            ("ж\n", "s.DWt", 0, ("in", 1)), ("ghost", "Act", 0, None),
+        ]:  # fmt: skip
+            one, other = (
+                source.units(moment, layer, variable, item, of),
+                opened.units(moment, layer, variable, item, of),
+            )
+            assert (one is None) == (other is None)
+            assert one is None or np.array_equal(one, other, equal_nan=True)
+    assert source.trace("in", 2, ("Act", "Grad"), 4) == opened.trace("in", 2, ("Act", "Grad"), 4)
+
+
+def test_a_recording_of_a_recording_is_the_same(source: LiveSource, tmp_path: Path) -> None:
+    source.save("first")
+    opened = RecordingSource(tmp_path / "recordings" / "first")
+    opened.save("second")
+    same(opened, RecordingSource(tmp_path / "recordings" / "second"))
+
+
+def test_recordings_are_listed_and_names_are_never_reused(source: LiveSource, tmp_path: Path) -> None:
+    names = [source.save("same").name, source.save("same").name, source.save().name]
+    assert names[:2] == ["same", "same-2"] and names[2].startswith("recording-")
+    (tmp_path / "recordings" / "other").mkdir()
+    (tmp_path / "recordings" / ".hidden.part").mkdir()
+    listed = recordings_in(tmp_path / "recordings")
+    assert sorted(one.name for one in listed) == sorted(names)
+    assert [one.id for one in listed] == [0, 1, 2] and {one.states for one in listed} == {5}
+    assert recordings_in(tmp_path / "nowhere") == [] and recordings_in(None) == []
+
+
+@pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "a b", "x" * 65, "ä", "-a", "a\n"])
+def test_a_name_is_letters_digits_and_dashes(source: LiveSource, tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadArgument, match="letters, digits"):
+        source.save(name)
+    assert not (tmp_path / "recordings").exists()
+
+
+def test_nothing_to_save_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueUnavailable, match="no state to save"):
+        LiveSource(tmp_path / "control.sock").save()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to_is_named(source: LiveSource, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(CannotWrite, match="recordings"):
+            source.save("first")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_file_in_the_way_is_named_and_nothing_is_left_behind(source: LiveSource, tmp_path: Path) -> None:
+    (tmp_path / "recordings").write_text("a file")
+    with pytest.raises(CannotWrite, match="recordings"):
+        source.save("first")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["recordings"]
+
+
+def test_what_is_no_recording_is_refused(source: LiveSource, tmp_path: Path) -> None:
+    with pytest.raises(NotAnArchive, match="no archive"):
+        RecordingSource(tmp_path)
+    Writer(tmp_path / "other", about={"kind": "captures"}).close()
+    with pytest.raises(NotAnArchive, match="not a recording"):
+        RecordingSource(tmp_path / "other")
+    Writer(tmp_path / "newer", about={"kind": "studio recording", "recording": 99}).close()
+    with pytest.raises(NotAnArchive, match="another version"):
+        RecordingSource(tmp_path / "newer")
+    Writer(tmp_path / "empty", about={"kind": "studio recording", "recording": 1}).close()
+    with pytest.raises(ArchiveDamaged, match="not a whole recording"):
+        RecordingSource(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    "about", [{}, {"net": 5}, {"net": None, "state": {}, "parameters": [], "alerts": [], "tables": 3}]
+)
+def test_a_recording_that_says_nonsense_is_refused(tmp_path: Path, about: dict[str, Any]) -> None:
+    with Writer(tmp_path / "odd", about={"kind": "studio recording", "recording": 1, "states": 0}) as writer:
+        writer.step([], **about)
+    with pytest.raises(ArchiveDamaged, match="not a whole recording"):
+        RecordingSource(tmp_path / "odd")
+
+
+def test_a_damaged_value_is_missing_and_told_and_the_others_are_there(source: LiveSource, tmp_path: Path) -> None:
+    source.save("first")
+    data = tmp_path / "recordings" / "first" / "000000.data"
+    raw = bytearray(data.read_bytes())
+    raw[0] ^= 1
+    data.write_bytes(raw)
+    opened = RecordingSource(tmp_path / "recordings" / "first")
+    assert opened.units(7, "in", "Act", 1) is None
+    assert "not what was written" in opened.poll().problems[0]
+    assert opened.units(8, "in", "Act", 1) is not None and opened.units(7, "ж\n", "Act", 1) is not None
+
+
+def test_a_recording_cut_anywhere_shows_only_true_values_or_refuses(source: LiveSource, tmp_path: Path) -> None:
+    source.save("first")
+    folder, rng = tmp_path / "recordings" / "first", random.Random(0)
+    kept, refused = 0, 0
+    for number in range(150):
+        copy = tmp_path / "copies" / str(number)
+        shutil.copytree(folder, copy)
+        victim = copy / rng.choice(["000000.index", "000000.data", "archive.json"])
+        raw = bytearray(victim.read_bytes())
+        if rng.random() < 0.5:
+            raw = raw[: rng.randrange(len(raw))]
+        else:
+            raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        victim.write_bytes(raw)
+        try:
+            opened = RecordingSource(copy)
+        except TorcheerError as error:
+            assert str(copy) in str(error)
+            refused += 1
+            continue
+        for moment in opened.moments:
+            for layer in ("in", "ж\n"):
+                one, other = source.units(moment.id, layer, "Act", 2), opened.units(moment.id, layer, "Act", 2)
+                assert other is None or np.array_equal(one, other)  # type: ignore[arg-type]
+        kept += 1
+    assert kept and refused
+
+
+def test_a_large_recording_is_not_read_to_be_opened(source: LiveSource, tmp_path: Path) -> None:
+    source.timeline.clear()
+    for number in range(20):
+        values = {("in", "Act"): Value(0, np.zeros((250_000, 4), np.float32))}
+        source.timeline.add(Moment(number, number), values)
+    source.save("large")
+    opened = RecordingSource(tmp_path / "recordings" / "large")
+    assert not opened._archive._checked  # nothing was touched
+    opened.units(3, "in", "Act", 0)
+    assert len(opened._archive._checked) == 1

@@ -1,0 +1,306 @@
+"""Run directories at rest: tables, alerts, captured layers; and the moment when somebody goes on training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from studio_hosts import NETWORK, started, until
+from studio_runs import captured, fake, trained
+from torch import nn
+from watch_checks import small, train
+
+import torcheer as tl
+from torcheer.archive import Archive, Writer
+from torcheer.host.host import Host
+from torcheer.host.records import Layer, Network, Projection, Variable, Wants
+from torcheer.records import Sample
+from torcheer.studio.opening import open_source
+from torcheer.studio.run_source import RunSource
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return trained(tmp_path_factory.mktemp("runs") / "stages")
+
+
+def test_the_tables_of_a_real_run(run: Path) -> None:
+    source = RunSource(run)
+    epochs, steps = source.tables["train_epoch"], source.tables["train_step"]
+    assert epochs.head.x == "Epoch" and epochs.columns["Epoch"] == [1, 2, 3, 4, 5]
+    assert epochs.columns["loss"][2:] == [None] * 3 and epochs.columns["two loss"][:2] == [None] * 2
+    assert all(isinstance(cell, float) for cell in epochs.columns["val loss"])
+    assert steps.head.x == "Step" and {"one loss", "two loss"} <= steps.columns.keys()
+    assert {len(cells) for cells in steps.columns.values()} == {steps.count}
+    first = (run / "metrics" / "0.csv").read_text().splitlines()[1].split(",")
+    assert epochs.columns["error"][0] == float(first[1])
+    assert source.state.status == "done" and source.state.counters["Epoch"] == 5
+    assert source.state.message.startswith("5 epochs · val loss 0.")
+
+
+def test_the_captures_of_a_real_run_are_moments(run: Path) -> None:
+    source, archive = RunSource(run), Archive(run / "captures")
+    assert source.net is not None and [one.layer.name for one in source.net.layers] == ["body.0", "body.4", "head"]
+    assert [one.step for one in source.moments] == archive.steps
+    assert source.moments[0].counters == {"Epoch": 1, "Name": "one"}
+    entry = archive.find("body.0", "value", 5)
+    moment = next(one for one in source.moments if one.step == 5)
+    for item in range(4):
+        assert np.array_equal(source.units(moment.id, "body.0", "Act", item), archive.array(entry)[item])  # type: ignore[arg-type]
+    assert source.units(moment.id, "body.0", "Act", 4) is None and source.state.batch == 4
+    assert source.kind == "run" and source.home == run / "recordings"
+
+
+def test_the_alerts_of_a_watch(tmp_path: Path) -> None:
+    run, model = fake(tmp_path / "run"), small()
+    nn.init.constant_(model[0].weight, float("nan"))  # type: ignore[arg-type]
+    with tl.watch(model, every=1, to=run / "watch" / "body"):
+        train(model, 3)
+    with open(run / "watch" / "body" / "alerts.jsonl", "a") as file:
+        file.write('{"half a li')
+    source = RunSource(run)
+    first = source.alerts[0]
+    assert (first.rule, first.severity) == ("nan_inf", "error") and first.layer.startswith("body.")
+    assert "NaN" in first.text and not source.poll()
+
+
+def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torcheer.studio.run_source._LOOK_SECS", 0.0)
+    source = RunSource(fake(tmp_path / "run"))
+    assert source.net is None and source.moments == [] and not source.poll()
+    with open(tmp_path / "run" / "metrics" / "0.csv", "a") as file:
+        file.write("4,0.25,0.5\n5,0.2")  # half a line
+    changes = source.poll()
+    assert changes.tables == {"train_epoch"} and changes.state
+    assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4] and source.tables["train_epoch"].anew == 0
+    captured(tmp_path / "run" / "captures", 2)
+    changes = source.poll()
+    assert changes.net and [one.step for one in changes.moments_came] == [0, 10]
+    with Writer(tmp_path / "run" / "captures") as writer:
+        writer.step([Sample(99, "out", "value", -1, np.ones((4, 10)))], epoch=9)
+    changes = source.poll()
+    assert [one.step for one in changes.moments_came] == [99] and not changes.net
+    assert source.units(source.moments[-1].id, "out", "Act", 3).tolist() == [1.0] * 10  # type: ignore[union-attr]
+    assert source.units(source.moments[0].id, "conv", "Act", 3) is not None
+    (tmp_path / "run" / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n")  # it was begun anew
+    source.poll()
+    assert source.tables["train_epoch"].count == 1 and source.tables["train_epoch"].anew == 1
+
+
+def test_captures_of_a_run_that_was_begun_anew_replace_the_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torcheer.studio.run_source._LOOK_SECS", 0.0)
+    run = fake(tmp_path / "run")
+    captured(run / "captures", 4)
+    source = RunSource(run)
+    old = [one.id for one in source.moments]
+    (run / "earlier" / "1").mkdir(parents=True)
+    (run / "captures").rename(run / "earlier" / "1" / "captures")
+    captured(run / "captures", 2)
+    changes = source.poll()
+    assert changes.moments_gone == old and [one.step for one in source.moments] == [0, 10]
+    assert min(one.id for one in source.moments) > max(old)
+    assert source.units(source.moments[1].id, "out", "Act", 0) is not None
+
+
+def test_what_was_changed_from_the_form_is_a_table(tmp_path: Path) -> None:
+    run = fake(tmp_path / "run")
+    (run / "metrics" / "changes.csv").write_text("step,epoch,name,before,after\n7,1,sgd.lr,0.1,0.05\n")
+    table = RunSource(run).tables["changes"]
+    assert table.columns == {"Step": [7], "Epoch": [1], "name": ["sgd.lr"], "before": [0.1], "after": [0.05]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "epoch", "epoch,loss\n", "epoch,loss\n1\n", '"\n\n\x00', "epoch,loss\n1,nan\n2,inf\n3,\n4,x\n", "\xff\xfe"],
+)
+def test_odd_tables_do_not_matter(tmp_path: Path, text: str) -> None:
+    run = fake(tmp_path / "run")
+    (run / "metrics" / "0.csv").write_text(text, encoding="latin-1")
+    (run / "metrics" / "steps.csv").write_text(text, encoding="latin-1")
+    for table in RunSource(run).tables.values():
+        assert {len(cells) for cells in table.columns.values()} == {table.count}
+        assert all(cell is None or cell == cell for cells in table.columns.values() for cell in cells)
+
+
+def test_captures_alone_can_be_opened_and_single_numbers_are_no_layers(tmp_path: Path) -> None:
+    source = open_source(captured(tmp_path / "captures", 3, seal=True))
+    assert source.net is not None
+    assert [(one.layer.name, one.layer.shape) for one in source.net.layers] == [("conv", (3, 5, 5)), ("out", (10,))]
+    assert source.net.layers[0].grid == (1, 3, 5, 5) and len(source.moments) == 3
+    assert source.home == tmp_path / "recordings"
+
+
+def test_damaged_captures_are_told_and_what_can_be_trusted_is_shown(tmp_path: Path) -> None:
+    run = fake(tmp_path / "run")
+    captured(run / "captures", 4)
+    index = run / "captures" / "000000.index"
+    raw = bytearray(index.read_bytes())
+    raw[len(raw) // 2] ^= 255
+    index.write_bytes(raw)
+    source = RunSource(run)
+    assert source.poll().problems and source.tables["train_epoch"].count == 3
+    for moment in source.moments:
+        assert source.units(moment.id, "out", "Act", 0) is not None
+
+
+def test_thousands_of_captures_are_thinned(tmp_path: Path) -> None:
+    with Writer(tmp_path / "captures", about={"kind": "captures"}, fsync="never") as writer:
+        for step in range(4100):
+            writer.step([Sample(step, "out", "value", -1, np.full((2, 2), step, np.int32))])
+    source = open_source(tmp_path / "captures")
+    assert 1000 <= len(source.moments) <= 2001
+    last = source.moments[-1]
+    assert last.step >= 4097 and source.units(last.id, "out", "Act", 0).tolist() == [last.step] * 2  # type: ignore[union-attr]
+
+
+def test_the_config_can_be_read_and_not_changed(tmp_path: Path) -> None:
+    run = fake(tmp_path / "run")
+    (run / "spec.json").write_text(
+        '{"optimizer": {"lr": 0.1, "nesterov": true}, "layers": [{"n": 3}, {"name": "x", "n": 4}], "no": null}'
+    )
+    found = {one.name: (one.value, one.kind, one.group, one.editable) for one in RunSource(run).parameters}
+    assert found == {
+        "optimizer.lr": (0.1, "number", "optimizer", False), "optimizer.nesterov": (True, "flag", "optimizer", False),
+        "layers.0.n": (3, "number", "layers", False), "layers.x.n": (4, "number", "layers", False),
+        "layers.x.name": ("x", "text", "layers", False), "no": ("", "text", "no", False),
+    }  # fmt: skip
+    (run / "spec.json").write_text("[" * 100_000)
+    assert RunSource(run).parameters == ()
+
+
+# -- a run that has described its network ------------------------------------------------------------------------------
+
+
+def described(folder: Path) -> Path:
+    """A run of a small network: described, captured each tenth step, weights saved at steps 10 and 20."""
+    run, model = fake(folder), nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3))
+    network = Network(
+        "net", (Layer("Input", (4,), "Input"), Layer("net.0", (6,), "Linear"), Layer("net.1", (3,), "Linear")),
+        (Projection("net.0.weight", "Input", "net.0", "linear", (6, 4)),
+         Projection("net.1.weight", "net.0", "net.1", "linear", (3, 6))),
+        (Variable("Act", doc="what came out"),),
+    )  # fmt: skip
+    (run / "network.json").write_text(json.dumps(asdict(network)))
+    with Writer(run / "captures", about={"kind": "captures"}) as writer:
+        for step in (0, 10, 20):
+            nn.init.normal_(model[1].weight)  # type: ignore[arg-type]
+            hidden = model[0](torch.randn(2, 4))
+            samples = [Sample(step, "0", "value", -1, hidden), Sample(step, "net.1", "value", -1, model[1](hidden))]
+            writer.step(samples, epoch=1)
+            if step:
+                saved = run / "checkpoints" / str(step)
+                saved.mkdir(parents=True)
+                save_file({f"net.{name}": one for name, one in model.state_dict().items()}, saved / "model.safetensors")
+                (saved / "MANIFEST.json").write_text("{}")
+    return run
+
+
+def test_a_described_run_at_rest_shows_its_network_and_the_weights_of_its_checkpoints(tmp_path: Path) -> None:
+    source = RunSource(described(tmp_path / "run"))
+    assert source.net is not None
+    assert [one.layer.name for one in source.net.layers] == ["Input", "net.0", "net.1"]
+    assert [one.name for one in source.net.variables] == ["Act", "r.Wt", "s.Wt", "r.DWt", "s.DWt"]
+    first, second, third = source.moments
+    assert source.units(first.id, "net.0", "r.Wt", 0, ("net.1", 2)) is None  # before the first checkpoint
+    for moment in (second, third):
+        row = source.units(moment.id, "net.0", "r.Wt", 0, ("net.1", 2))
+        sent, got = source.units(moment.id, "net.0", "Act", 1), source.units(moment.id, "net.1", "Act", 1)
+        assert row is not None and sent is not None and got is not None
+        saved = load_file(tmp_path / "run" / "checkpoints" / str(moment.step) / "model.safetensors")
+        assert row @ sent + float(saved["net.1.bias"][2]) == pytest.approx(got[2], abs=1e-5)
+    change = source.units(third.id, "net.0", "r.DWt", 0, ("net.1", 2))
+    assert change is not None and np.abs(change).max() > 0
+    source.save("kept")
+    kept = open_source(tmp_path / "run" / "recordings" / "kept")
+    assert np.array_equal(kept.units(third.id, "net.0", "r.DWt", 0, ("net.1", 2)), change)  # type: ignore[arg-type]
+
+
+def test_a_description_that_comes_later_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torcheer.studio.run_source._LOOK_SECS", 0.0)
+    run = described(tmp_path / "run")
+    text = (run / "network.json").read_text()
+    (run / "network.json").unlink()
+    source = RunSource(run)
+    assert [one.layer.name for one in source.net.layers] == ["0", "net.1"]  # type: ignore[union-attr]
+    (run / "network.json").write_text(text)
+    changes = source.poll()
+    assert changes.net and [one.layer.name for one in source.net.layers] == ["Input", "net.0", "net.1"]  # type: ignore[union-attr]
+    assert source.units(source.moments[0].id, "net.0", "Act", 0) is not None and not source.poll()
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", '{"name": 3}', "[]", '{"name": "x", "layers": [{"name": "a", "shape": [-1]}]}']
+)
+def test_a_description_or_weights_that_are_damaged_do_not_matter(tmp_path: Path, damage: str) -> None:
+    run = described(tmp_path / "run")
+    (run / "network.json").write_text(damage)
+    for path in run.glob("checkpoints/*/model.safetensors"):
+        path.write_bytes(b"\x05\0\0\0\0\0\0\0[1,2]" + bytes(10))
+    source = RunSource(run)
+    assert source.tables["train_epoch"].count == 3 and source.net is not None
+    assert [one.layer.name for one in source.net.layers] == ["0", "net.1"]
+    for moment in source.moments:
+        assert source.units(moment.id, "0", "r.Wt", 0, ("net.1", 0)) is None
+
+
+# -- live again --------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_is_hosted_is_live_with_the_rows_of_its_past(tmp_path: Path) -> None:
+    run = fake(tmp_path / "run", epochs=3)
+    with Host(run, title="on") as host:
+        host.network = NETWORK
+        host.row("train_epoch", {"Epoch": 3, "loss": 0.3})
+        host.row("train_epoch", {"Epoch": 4, "loss": 0.2})
+        source = open_source(run, url="http://127.0.0.1:9/")
+        assert source.kind == "live"
+        until(lambda: source.net is not None and source.tables["train_epoch"].count == 4, source)
+        assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4]
+        assert source.tables["train_epoch"].columns["val loss"] == [0.6, 0.35, None, None]
+        assert host.viewer == "http://127.0.0.1:9/" and source.home == run / "recordings"
+        source.close()
+
+
+def test_a_run_at_rest_becomes_live_when_somebody_trains_it_and_stays_when_that_is_killed(tmp_path: Path) -> None:
+    run = fake(tmp_path / "run", epochs=2)
+    captured(run / "captures", 2)
+    source = open_source(run)
+    assert source.kind == "run" and len(source.moments) == 2
+    source.wants(Wants(("Act",)))
+    process = started(run, 2, 3)
+    came: list[Any] = []
+    try:
+        until(lambda: (came.append(source.poll()), source.kind == "live" and len(source.moments) > 2)[1])
+        changes = next(one for one in came if one.moments_gone)
+        assert changes.net and changes.state and changes.moments_gone == [0, 1]
+        assert min(one.id for one in source.moments) > 1
+        assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4]
+    finally:
+        process.kill()
+        process.wait()
+    until(lambda: source.state.status == "lost", source)
+    assert source.units(source.moments[-1].id, "in", "Act", 0) is not None
+    source.close()
+
+
+def test_the_viewer_needs_no_torch(run: Path) -> None:
+    code = (
+        "import sys; from torcheer.studio.opening import open_place; place = open_place(sys.argv[1]); "
+        "source = place.first(); source.poll(); assert source.moments and place.runs; "
+        "assert source.units(source.moments[0].id, 'body.0', 'Act', 0) is not None; print('torch' in sys.modules)"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code, str(run.parent)], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
+    assert time.monotonic() - began < 30

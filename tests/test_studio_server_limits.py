@@ -1,0 +1,204 @@
+"""What the server does not do: fill its memory, wait for who is slow, or send more than can be seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from studio_socket import Page, cookie_of
+from studio_stage import Stage, stage
+from websockets.exceptions import ConnectionClosed
+
+from torcheer.host.records import Layer, Network, Variable
+from torcheer.studio import app
+from torcheer.studio.frames import MOST_CELLS
+from torcheer.studio.pages import MOST_ANSWERS
+from torcheer.studio.placing import net_of
+
+MEGABYTE = 1 << 20
+
+
+@contextmanager
+def stage_process(*arguments: str) -> Iterator[tuple[str, int]]:
+    """The stage as a process of its own: its URL and its number."""
+    process = subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("studio_stage.py")), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip(), process.pid
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def eventually(condition: Callable[[], Any], secs: float = 30) -> Any:
+    """Wait until something is so."""
+    deadline = time.monotonic() + secs
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return found
+
+
+def raw_page(url: str, *texts: str) -> socket.socket:
+    """A page that says these and then never reads."""
+    parts = urlsplit(url)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(20)
+    connection.connect((parts.hostname or "", parts.port or 0))
+    lines = ["GET /ws HTTP/1.1", f"Host: {parts.netloc}", f"Origin: http://{parts.netloc}", "Upgrade: websocket"]
+    lines += ["Connection: Upgrade", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Version: 13"]
+    connection.sendall("\r\n".join([*lines, f"Cookie: {cookie_of(url)}", "", ""]).encode())
+    assert b"101" in connection.recv(200)
+    for text in texts:
+        send_text(connection, text)
+    return connection
+
+
+def send_text(connection: socket.socket, text: str) -> None:
+    """One message; masked with zeros."""
+    body = text.encode()
+    connection.sendall(struct.pack("!BBH", 0x81, 0x80 | 126, len(body)) + bytes(4) + body)
+
+
+def look_text(look: int, moment: int) -> str:
+    """A look, as it is sent."""
+    return json.dumps({"kind": "look", "look": look, "variable": "Act", "moment": moment})
+
+
+def test_memory_is_flat_over_ten_thousand_frames() -> None:
+    with stage_process("--states", "210", "--more", "54") as (url, pid), Page(url) as page:
+        frames = looks = 0
+
+        def look_until(count: int) -> None:
+            nonlocal frames, looks
+            while frames < count:
+                looks += 1
+                moment = page.hello["moments"][-1 - looks % 40]["id"]
+                found, _ = page.state(look=looks, variable=("Act", "Grad")[looks % 2], moment=moment)
+                frames += len(found)
+                page.heard.clear()
+
+        look_until(5_000)  # by then all that is kept to be shown again is there
+        warm = resident(pid)
+        look_until(15_000)
+        assert resident(pid) - warm < 4 * MEGABYTE
+        assert max(page.bytes) < MEGABYTE
+
+
+def test_a_hundred_pages_that_never_read_cost_neither_memory_nor_the_others_anything() -> None:
+    source = Stage(paused=True, states=3)
+    source.net = net_of(Network("wide", (Layer("Wide", (512, 512)),), (), (Variable("Act"),)))
+    looks = [look_text(number, number % 3) for number in range(1, 21)]
+    with stage(source) as (url, _), ExitStack() as open_pages, Page(url) as quick:
+        quick.state(look=1, variable="Act", moment=1)
+        before = resident(os.getpid())
+        for _ in range(100):
+            open_pages.callback(raw_page(url, *looks).close)
+        source.trial_secs = 0.02
+        quick.say("act", action="train")
+        for number in range(2, 30):
+            assert quick.state(look=number, variable="Act")[1]["missing"] == []
+        # each of them asked for 20 states of 256 KB; the kernel's buffers and one message each are what there may be
+        assert resident(os.getpid()) - before < 100 * MEGABYTE
+        assert quick.until("state_came")["viewers"] == 101
+
+
+def test_a_page_that_does_not_read_for_long_is_let_go(monkeypatch: Any) -> None:
+    monkeypatch.setattr(app, "SLOW_SECS", 0.3)
+    source = Stage(paused=True, states=3)
+    wide = tuple(Layer(f"Wide{number}", (1024, 1024)) for number in range(6))
+    source.net = net_of(Network("wide", wide, (), (Variable("Act"),)))
+    with stage(source) as (url, _), Page(url) as other:
+        slow = raw_page(url, look_text(1, 1))
+        other.until("state_came", lambda told: told["viewers"] == 2)
+        other.until("state_came", lambda told: told["viewers"] == 1)
+        slow.close()
+
+
+def test_who_asks_and_does_not_listen_is_not_listened_to() -> None:
+    about = {"kind": "ask_trace", "layer": "Conv", "unit": 1, "variables": ["Act", "Grad"]}
+    with stage(paused=True, states=2) as (url, source):
+        asked: list[int] = []
+        source.trace = lambda *given: asked.append(1) or {"values": "x" * 20_000}  # type: ignore[func-returns-value, method-assign]
+        connection = raw_page(url)
+        connection.settimeout(2)
+        with pytest.raises(TimeoutError):  # the server has stopped reading
+            for number in range(20_000):
+                send_text(connection, json.dumps({**about, "question": number}) + " " * 20_000)
+        heard = eventually(lambda: len(asked) == eventually_same(asked) and len(asked))
+        assert MOST_ANSWERS <= heard < 1_000
+        connection.close()
+
+
+def eventually_same(asked: list[int]) -> int:
+    """How many there were half a second ago: longer than the server pauses for who says much."""
+    before = len(asked)
+    time.sleep(0.5)
+    return before
+
+
+def test_a_flood_of_one_page_leaves_the_others_served() -> None:
+    with stage(paused=True, states=5) as (url, _), Page(url) as noisy, Page(url) as calm:
+        for number in range(1_000):
+            noisy.say("seen", look=number, moment=1)
+        begin = time.monotonic()
+        for number in range(10):
+            assert calm.ask("ask_value", number, layer="Conv", unit=1, variable="Act", moment=2)["value"] is not None
+        assert time.monotonic() - begin < 2.5
+        noisy.say("ask_value", question=1, layer="Conv", unit=1, variable="Act", moment=2)
+        noisy.until("answer")
+        assert time.monotonic() - begin > 1.5  # 1,000 at 200 a second, less those allowed at once
+
+
+def test_there_is_an_end_to_how_many_pages_are_open(monkeypatch: Any) -> None:
+    monkeypatch.setattr(app, "MOST_PAGES", 2)
+    with stage(paused=True) as (url, _), Page(url), Page(url) as second:
+        with pytest.raises(ConnectionClosed) as closed:
+            Page(url)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1013
+        second.close()
+        eventually(lambda: _opens(url))
+
+
+def _opens(url: str) -> bool:
+    try:
+        Page(url).close()
+    except ConnectionClosed:
+        return False
+    return True
+
+
+def test_five_million_units_come_as_a_megabyte() -> None:
+    source = Stage(paused=True, states=1)
+    source.net = net_of(Network("huge", (Layer("Huge", (5_000_000,)),), (), (Variable("Act"),)))
+    values = np.linspace(-1, 1, 5_000_000, dtype=np.float32)
+    source.units = lambda *about: values  # type: ignore[method-assign]
+    with stage(source) as (url, _), Page(url) as page:
+        frames, _ = page.state(look=1, variable="Act")
+        head, payload = frames["Huge"]
+        assert payload.size == head.count <= MOST_CELLS
+        assert max(page.bytes) < MOST_CELLS + 1000
+        assert page.ask("ask_value", 1, layer="Huge", unit=4_999_999, variable="Act", moment=0)["value"] == 1.0

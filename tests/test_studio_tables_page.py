@@ -1,0 +1,225 @@
+"""The Tables tab, and a page whose server goes away and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
+from studio_stage import MARKUP, Stage, StagePlace, value
+
+from torcheer.host.records import Column, TableHead
+from torcheer.studio.auth import Keys
+from torcheer.studio.server import listen, server_of, url_of
+from torcheer.studio.source import Rowed
+
+
+def column(page: Any, number: int) -> list[str]:
+    """The cells of a column that are in sight."""
+    return page.locator(f".grid tbody tr:not(.spare) td:nth-child({number})").all_inner_texts()
+
+
+def header(page: Any, name: str) -> Any:
+    """The header of a column."""
+    return page.locator(".grid th", has_text=name).first
+
+
+def after_a_test() -> Stage:
+    """A stage that has tested all its items and waits."""
+    source = Stage(paused=True, states=25 * 8)
+    source._tests, source._item = 25, 0
+    for _ in range(25):
+        source._test()
+    return source
+
+
+def test_headers_sort_up_down_and_back(open_page: Pages) -> None:
+    url, source = open_page.stage(after_a_test())
+    page = open_page(url, tab="tables")
+    loss = source.tables["train_epoch"].columns["loss"]
+    header(page, "loss").get_by_role("button").click()
+    assert header(page, "loss").get_attribute("aria-sort") == "ascending"
+    shown = [float(text) for text in column(page, 2)]
+    assert shown == sorted(shown) and len(shown) == len(loss)
+    header(page, "loss").get_by_role("button").press("Enter")
+    assert header(page, "loss").get_attribute("aria-sort") == "descending"
+    assert [float(text) for text in column(page, 2)] == shown[::-1]
+    header(page, "loss").get_by_role("button").click()
+    assert header(page, "loss").get_attribute("aria-sort") == "none"
+    assert column(page, 1) == [str(epoch) for epoch in range(1, 9)]
+
+
+def test_missing_values_are_dashes_and_sort_last(open_page: Pages) -> None:
+    url, _ = open_page.stage(after_a_test())
+    page = open_page(url, tab="tables")
+    for _direction in range(2):
+        header(page, "accuracy").get_by_role("button").click()
+        assert column(page, 4)[-1] == "–"
+
+
+def test_a_filter_leaves_what_fits(open_page: Pages) -> None:
+    url, _ = open_page.stage(after_a_test())
+    page = open_page(url, tab="tables")
+    page.get_by_text("Test trials").click()
+    box = page.get_by_label("Filter rows")
+    box.fill("pattern 2")
+    assert all(name.startswith("pattern 2") for name in column(page, 2))
+    assert page.inner_text(".count") == "6 of 25 rows"
+    box.fill("error>0.9")
+    assert column(page, 3) and all(float(text) > 0.9 for text in column(page, 3))
+    box.fill("nobody")
+    assert "No row fits “nobody”." in page.inner_text(".table-pane")
+
+
+def test_tensors_are_little_pictures_with_values(open_page: Pages) -> None:
+    url, _ = open_page.stage(after_a_test())
+    page = open_page(url, tab="tables", color_scheme="light")
+    page.get_by_text("Test trials").click()
+    page.locator(".grid-box").evaluate("box => { box.scrollTop = 0 }")
+    page.wait_for_selector("td:has-text('pattern 0')")
+    picture = page.locator(".grid tbody tr:not(.spare)").first.locator("canvas").first
+    assert picture.evaluate("one => [one.width, one.height]") == [7, 5]
+    right = value(0, "Hidden1", "Act", 35).reshape(5, 7)
+    found = np.array(picture.evaluate("one => [...one.getContext('2d').getImageData(0, 0, 7, 5).data]"))
+    colours = found.reshape(5, 7, 4).astype(int)
+    warm = colours[..., 0] - colours[..., 2]  # red over blue
+    assert (np.sign(warm[np.abs(right) > 0.2]) == np.sign(right[np.abs(right) > 0.2])).all()
+    picture.hover(position={"x": 2, "y": 2})
+    until(lambda: picture.get_attribute("title") == f"[0, 0] = {right[0, 0]:.6g}", page=page)
+    shot = pixels(page, picture.screenshot())
+    assert shot.std() > 20  # it is drawn, not only known
+
+
+def test_the_table_is_saved_and_copied_as_it_is_shown(open_page: Pages) -> None:
+    url, source = open_page.stage(after_a_test())
+    page = open_page(url, tab="tables", permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_text("Test trials").click()
+    page.get_by_label("Filter rows").fill("pattern 1")
+    header(page, "error").get_by_role("button").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="CSV").click()
+    assert download.value.suggested_filename == "test_trial.csv"
+    rows = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+    cells = source.tables["test_trial"].columns
+    assert len(rows) == 11
+    assert [float(row["error"]) for row in rows] == sorted(cells["error"][int(row["Trial"])] for row in rows)
+    assert json.loads(rows[0]["Hidden1"]) == cells["Hidden1"][int(rows[0]["Trial"])]
+    page.get_by_role("button", name="Copy").click()
+    page.wait_for_selector("text=Copied 11 rows.")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.splitlines()[0].split("\t")[:3] == ["Trial", "Name", "error"]
+
+
+def test_of_a_hundred_thousand_rows_only_those_in_sight_are_there(open_page: Pages) -> None:
+    count = 100_000
+    source = Stage(paused=True)
+    head = TableHead("train_step", "Steps", "Step", columns=(Column("Step", "int"), Column("loss")))
+    source.tables = {"train_step": Rowed(head, {"Step": list(range(count)), "loss": [0.5] * count}, count)}
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="tables")
+    page.wait_for_selector("text=100000 rows")
+    assert page.locator(".grid tr").count() < 80
+    assert page.locator(".grid").get_attribute("aria-rowcount") == "100001"
+    page.wait_for_selector("td:text-is('99999')")  # it stands at its end, where news come
+    box = page.locator(".grid-box")
+    box.evaluate("box => { box.scrollTop = box.scrollHeight / 2 }")
+    until(lambda: 49_000 < int(column(page, 1)[0]) < 51_000, page=page)
+    box.focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector("td:text-is('0')")
+    header(page, "Step").get_by_role("button").click()
+    header(page, "Step").get_by_role("button").click()
+    page.wait_for_selector("td:text-is('99999')")
+
+
+def test_new_rows_are_followed_at_the_end_only(open_page: Pages) -> None:
+    source = Stage(states=1500)
+    source.trial_secs = 0.02
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="tables")
+    page.get_by_text("Train steps").click()
+    box = page.locator(".grid-box")
+    before = int(column(page, 1)[-1])
+    until(lambda: int(column(page, 1)[-1]) > before + 20, page=page)
+    box.evaluate("box => { box.scrollTop = 1000 }")
+    settled(page)
+    top = column(page, 1)[0]
+    rows = source.tables["train_step"].count
+    until(lambda: source.tables["train_step"].count > rows + 30, page=page)
+    assert box.evaluate("box => box.scrollTop") == 1000
+    assert column(page, 1)[0] == top
+
+
+def test_cells_with_markup_are_text(open_page: Pages) -> None:
+    source = Stage(paused=True)
+    head = TableHead("run", MARKUP, columns=(Column(MARKUP, "text"), Column("Note", "text")))
+    source.tables = {"run": Rowed(head, {MARKUP: [MARKUP], "Note": ["=1+1,\"x\""]}, 1)}  # fmt: skip
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="tables")
+    assert column(page, 1) == [MARKUP]
+    assert page.locator("img").count() == 0
+    assert page.evaluate("window.hacked") is None
+
+
+# -- a server that goes away -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def served(source: Stage, keys: Keys | None = None, port: int = 0) -> Iterator[tuple[str, Keys]]:
+    """The server, with keys that outlive it."""
+    listener, made = listen(port=port)
+    keys = keys or made
+    server = server_of(StagePlace(source), keys)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+    thread.start()
+    until(lambda: server.started, "the server")
+    try:
+        yield url_of(listener, keys), keys
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+def test_a_page_comes_back_by_itself_with_everything_right(open_page: Pages) -> None:
+    open_page.forgiven += ["WebSocket", "ERR_CONNECTION", "Failed to load resource"]
+    source = Stage(paused=True, states=100)
+    with served(source) as (url, keys):
+        page = open_page(url, tab="plots")
+        page.get_by_role("button", name="Alerts: 3").wait_for()
+    page.wait_for_selector("text=Connection lost.")
+    assert "Training goes on" in page.inner_text(".banner")
+    assert page.get_by_role("button", name="Train", exact=True).is_disabled()
+    assert page.locator(".readout b").first.inner_text() == "4"  # what was known is still shown
+    for _ in range(50):
+        source._trial()
+    source.alert("while you were away")
+    with served(source, keys, keys.port):
+        page.wait_for_selector(".connection.open", timeout=20_000)
+        assert page.locator(".banner").count() == 0
+        until(lambda: page.locator(".readout b").first.inner_text() == "6", page=page)
+        assert source.wanted == [] or not source.wanted[-1].variables
+        page.keyboard.press("1")
+        until(lambda: source.wanted and source.wanted[-1].variables, "the look, said again", page=page)
+        page.get_by_role("button", name="New seed").click()
+        until(lambda: source.orders, page=page)
+        page.context.close()
+
+
+def test_a_page_with_an_old_key_is_told_what_to_do(open_page: Pages) -> None:
+    open_page.forgiven += ["WebSocket", "ERR_CONNECTION", "Failed to load resource"]
+    source = Stage(paused=True)
+    with served(source) as (url, keys):
+        page = open_page(url)
+    page.wait_for_selector("text=Connection lost.")
+    with served(source, port=keys.port):
+        page.wait_for_selector("text=This page is not let in any more.", timeout=20_000)
+        assert "Open the address that torcheer printed last" in page.inner_text(".banner")
+        page.context.close()

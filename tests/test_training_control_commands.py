@@ -1,0 +1,238 @@
+"""`torcheer train` and somebody who looks on: real processes, signals, several runs in one directory."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+from control_cases import Looker, page_at, until
+
+from torcheer import cli
+from torcheer.archive import Archive
+
+CODE = """
+import torch
+from torch import nn
+
+class Points(torch.utils.data.Dataset):
+    def __init__(self, count):
+        draw = torch.Generator().manual_seed(count)
+        self.x, self.y = torch.rand(count, 6, generator=draw), torch.randint(0, 3, (count,), generator=draw)
+    def __len__(self):
+        return len(self.x)
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(6, 8), nn.Dropout(0.2), nn.Linear(8, 3)
+    def forward(self, x):
+        return self.last(self.drop(torch.relu(self.first(x))))
+"""
+PYTHON = [
+    sys.executable,
+    "-c",
+    "import sys, torch; torch.set_num_threads(1)\nfrom torcheer.cli import main\nsys.exit(main())",
+]
+
+EPOCHS = "train.stages.0.stop_condition.kwargs.num_epochs"
+
+
+def config_of(**changes: Any) -> dict[str, Any]:
+    definitions = [
+        ("datasets", "points", {"class": "points.Points", "kwargs": {"count": 480}}),
+        ("splits", "split", {"dataset_name": "points", "ratio": [0.8, 0.2], "seed": 1}),
+        ("models", "net", {"class": "points.Net"}),
+        ("optimizers", "sgd", {"class": "SGD", "kwargs": {"lr": 0.1, "momentum": 0.9}, "model": "net"}),
+    ]
+    listed = [{"group": group, "name": name, "spec": spec} for group, name, spec in definitions]
+    return {"session_dir": "run", "initialize": {"definitions": listed}, "train": {"epochs": 3}, "seed": 5, **changes}
+
+
+class Project:
+    """A folder in which `torcheer train` is run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.run = folder, folder / "run"
+        self.processes: list[subprocess.Popen[str]] = []
+        (folder / "points.py").write_text(CODE)
+        self.configure()
+
+    def configure(self, **changes: Any) -> None:
+        (self.folder / "training.json").write_text(json.dumps(config_of(**changes)))
+
+    def train(self, *arguments: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [*PYTHON, "train", "training.json", *arguments], cwd=self.folder, stdout=pipe, stderr=pipe, text=True
+        )
+        self.processes.append(process)
+        return process
+
+    def trained(self, *arguments: str) -> str:
+        """Run to the end, in this process; what it printed."""
+        with chdir(self.folder), redirect_stdout(io.StringIO()) as printed:
+            assert cli.main(["train", "training.json", *arguments]) == 0
+        return printed.getvalue()
+
+    def look(self) -> Looker:
+        return Looker(self.run / "control.sock")
+
+    def files(self, folder: Path | None = None) -> dict[str, bytes]:
+        """The last checkpoint of a run, and its metrics."""
+        home = self.run if folder is None else folder
+        last = max((home / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
+        found = [*last.iterdir(), *(home / "metrics").iterdir()]
+        return {str(file.relative_to(home)): file.read_bytes() for file in found if file.name != "MANIFEST.json"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, one_thread: None) -> Iterator[Project]:
+    made = Project(tmp_path)
+    yield made
+    for process in made.processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_a_run_from_the_command_line_can_be_looked_at_paused_and_killed_and_loses_nothing(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    process = project.train("--paused")
+    looker = project.look()
+    looker.paused(0)
+    looker.until(lambda: looker.parameters)
+    assert looker.parameters["models.net.class"]["value"] == "points.Net"
+    epochs = looker.parameters[EPOCHS]
+    assert (epochs["value"], epochs["editable"], epochs["group"]) == (3, False, "train")
+    looker.act("step_n", count=3)
+    looker.paused(3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    project.trained()
+    assert not (project.run / "control.sock").exists()
+    other = Project(tmp_path_factory.mktemp("undisturbed"))
+    other.trained("--no-control")
+    assert project.files() == other.files()
+
+
+def test_a_paused_run_answers_sigterm_as_ever(project: Project) -> None:
+    process = project.train("--paused", "studio=true")
+    looker = project.look()
+    looker.act("step_trial")
+    looker.paused(1)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Paused after step 1 by the studio; Ctrl-C saves and ends" in out
+    assert "Stopped: SIGTERM was received. Saved in run/checkpoints/1; go on with: torcheer train run" in err
+
+
+def test_init_and_new_seed_begin_another_run_and_lose_nothing(project: Project) -> None:
+    process = project.train("--paused", "--stay")
+    looker = project.look()
+    looker.act("train")
+    looker.status("done")
+    first = project.files()
+    looker.act("init")
+    looker.until(lambda: looker.state["counters"]["Run"] == 2 and looker.state["status"] == "paused")
+    looker.until(lambda: looker.rows("train_epoch") == 0)
+    looker.act("train")
+    looker.until(lambda: looker.state["status"] == "done" and looker.rows("run") == 2)
+    assert project.files() == first == project.files(project.run / "earlier" / "1")
+    looker.act("new_seed")
+    looker.until(lambda: looker.state["counters"]["Run"] == 3 and looker.state["status"] == "paused")
+    looker.act("step_trial")
+    looker.paused(1)
+    looker.act("new_seed")  # in the midst of it
+    looker.until(lambda: looker.state["counters"]["Run"] == 4)
+    looker.act("train")
+    looker.until(lambda: looker.state["status"] == "done" and looker.rows("run") == 4)
+    assert looker.tables["run"]["Seed"] == [5, 5, 6, 7]
+    assert looker.tables["run"]["Epochs"] == [3, 3, 0, 3]
+    assert looker.tables["run"]["val loss"][:2] == [looker.tables["run"]["val loss"][0]] * 2
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert "Another run begins, with seed 6; the one before lies under run/earlier/2" in out
+    assert json.loads((project.run / "earlier" / "3" / "result.json").read_text())["seed"] == 6
+
+
+def test_a_run_with_another_seed_goes_on_with_it_and_is_that_of_a_session_begun_so(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    process = project.train("--paused")
+    looker = project.look()
+    looker.act("new_seed")
+    looker.until(lambda: looker.state["counters"]["Run"] == 2 and looker.state["status"] == "paused")
+    looker.act("step_n", count=2)
+    looker.paused(2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    project.trained()
+    other = Project(tmp_path_factory.mktemp("other"))
+    other.configure(seed=6)
+    other.trained("--no-control")
+    assert project.files() == other.files()
+    assert json.loads((project.run / "spec.json").read_text())["seed"] == 6
+
+
+@pytest.mark.parametrize("argument", ["--no-control", "studio=false"])
+def test_without_control_there_is_no_socket(argument: str, project: Project) -> None:
+    process, socket = project.train(argument), project.run / "control.sock"
+    until(lambda: process.poll() is not None or socket.exists())
+    assert process.returncode == 0 and not socket.exists()
+
+
+def test_a_directory_that_takes_no_socket_does_not_stop_training(project: Project) -> None:
+    project.configure(train={"epochs": 4}, session_dir="other")
+    (project.folder / "other").mkdir()
+    (project.folder / "other" / "control.sock").mkdir()
+    out = project.trained()
+    assert "no studio can look on, training goes on without" in out
+    assert "Training is completed" in out
+
+
+def test_the_studio_beside_a_run_prints_its_address_first_and_ends_with_it(project: Project) -> None:
+    process = project.train("--studio", "--no-browser", "--paused")
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    assert url.startswith("http://127.0.0.1:") and "?token=" in url
+    assert page_at(url) == 200
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Look at it again with: torcheer studio run" in out
+    with pytest.raises(OSError):
+        page_at(url)
+
+
+def test_the_watch_looks_as_often_as_the_form_says_also_after_a_resume(project: Project) -> None:
+    project.configure(watch={"every": 4, "what": "output"})
+    process = project.train("--paused")
+    looker = project.look()
+    looker.until(lambda: looker.parameters)
+    assert looker.parameters["watch.every"]["value"] == 4
+    looker.act("step_n", count=5)
+    looker.paused(5)
+    looker.change("watch.every", 2)
+    looker.until(lambda: looker.parameters["watch.every"]["value"] == 2)
+    looker.act("step_n", count=4)
+    looker.paused(9)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert json.loads((project.run / "spec.json").read_text())["watch"]["every"] == 2
+    project.trained()
+    steps = {frame["step"] for frame in Archive(project.run / "watch" / "samples").frames}
+    assert {0, 4, 6, 8, 10, 12} <= steps and not {1, 2, 3, 5, 7, 9} & steps

@@ -1,0 +1,141 @@
+"""The values of a session's models: what somebody who looks on gets to see, and that it changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from control_cases import Running, until
+from training_cases import results, run, session
+
+from torcheer.host.records import Every
+from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+
+
+def small(directory: Path, epochs: int = 2) -> Session:
+    """One model with a name for each layer; no dropout, so that what it gives can be computed again."""
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.rand(24, 5), torch.randint(0, 3, (24,)))
+    model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.ReLU(), torch.nn.Linear(7, 3))
+    return Session(
+        models={"net": model},
+        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
+        loaders={"train": Loader(data, 4), "val": Loader(data, 6, shuffle=False)},
+        losses={"loss": torch.nn.CrossEntropyLoss()},
+        stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
+        options=Options(),
+        directory=directory,
+    )
+
+
+def test_the_network_is_known_before_the_first_step(tmp_path: Path, one_thread: None) -> None:
+    running = Running(small(tmp_path))
+    looker = running.looker
+    looker.until(lambda: looker.network)
+    assert [(layer["name"], layer["shape"]) for layer in looker.network["layers"]] == [
+        ("Input", [5]), ("0", [7]), ("2", [3]),
+    ]  # fmt: skip
+    assert [one["name"] for one in looker.network["projections"]] == ["0.weight", "2.weight"]
+    looker.act("train")
+    running.join()
+
+
+def test_every_trial_is_seen_with_activations_gradients_and_weights(tmp_path: Path, one_thread: None) -> None:
+    running = Running(small(tmp_path, epochs=1))
+    looker, model = running.looker, running.session.models["net"]
+    looker.until(lambda: looker.network)
+    looker.look(variables=("Act", "Grad"), weights=True, train=Every("trial"))
+    until(lambda: running.control.host.wants.variables)
+    before = model[0].weight.detach().numpy().copy()
+    looker.act("step_trial")
+    looker.paused(1)
+    looker.until(lambda: looker.moments)
+    moment = looker.moments[0]
+    assert moment["counters"] == {"Run": 1, "Epoch": 1, "Trial": 1, "Step": 0}
+    number = moment["id"]
+    assert looker.values[number, "0", "Act"].shape == (4, 7)
+    assert looker.values[number, "2", "Grad"].shape == (4, 3)
+    assert np.array_equal(looker.values[number, "0.weight", "Wt"], before)
+    looker.act("train")
+    looker.until(lambda: len(looker.moments) == 6)
+    running.join()
+    assert [one["counters"]["Trial"] for one in looker.moments] == [1, 2, 3, 4, 5, 6]
+    assert not any(one["test"] for one in looker.moments)
+
+
+def test_an_item_that_is_tested_is_seen_as_the_model_gives_it(tmp_path: Path, one_thread: None) -> None:
+    running = Running(small(tmp_path))
+    looker, held = running.looker, running.session
+    looker.until(lambda: looker.network)
+    looker.look(variables=("Act",))
+    until(lambda: running.control.host.wants.variables)
+    looker.act("test_item", item=17)
+    looker.until(lambda: looker.moments)
+    sample = held.feeds["val"].loader.dataset[17][0]
+    number = looker.moments[0]["id"]
+    with torch.no_grad():
+        wanted = held.models["net"](sample[None]).numpy()
+    assert looker.moments[0]["test"] and looker.moments[0]["counters"]["Name"] == "item 17"
+    assert np.allclose(looker.values[number, "2", "Act"], wanted)
+    assert np.allclose(looker.values[number, "Input", "Act"], sample[None].numpy())
+    looker.until(lambda: looker.rows("test_trial") == 1)
+    assert looker.tables["test_trial"]["Name"] == ["val item 17"]
+    looker.act("train")
+    running.join()
+
+
+def test_each_batch_of_a_test_is_seen(tmp_path: Path, one_thread: None) -> None:
+    running = Running(small(tmp_path))
+    looker = running.looker
+    looker.until(lambda: looker.network)
+    looker.look(variables=("Act",), train=Every("off"), test=Every("trial"))
+    until(lambda: running.control.host.wants.variables)
+    looker.act("test_all")
+    looker.until(lambda: len(looker.moments) == 4)
+    assert all(one["test"] for one in looker.moments)
+    looker.act("train")
+    running.join()
+    assert len(looker.moments) == 4
+
+
+def test_every_epoch_means_the_last_trial_of_each(tmp_path: Path, one_thread: None) -> None:
+    running = Running(small(tmp_path, epochs=3))
+    looker = running.looker
+    looker.until(lambda: looker.network)
+    looker.look(variables=("Act",), train=Every("epoch"))
+    until(lambda: running.control.host.wants.variables)
+    looker.act("train")
+    running.join()
+    looker.until(lambda: looker.said_bye)
+    assert [(one["counters"]["Epoch"], one["counters"]["Trial"]) for one in looker.moments] == [(1, 6), (2, 6), (3, 6)]
+
+
+@pytest.mark.parametrize("case", ["plain", "accumulation", "pipelines", "stages"])
+def test_a_run_that_is_looked_at_ends_with_the_same_bits(case: str, tmp_path: Path, one_thread: None) -> None:
+    run(case, tmp_path / "alone")
+    running = Running(session(case, tmp_path / "seen"))
+    looker = running.looker
+    looker.look(variables=("Act", "Grad", "Net"), weights=True, train=Every("trial"))
+    until(lambda: running.control.host.wants.variables)
+    looker.act("test_item", item=1)
+    looker.act("train")
+    looker.until(lambda: looker.said_bye)
+    running.join()
+    assert looker.moments
+    assert results(tmp_path / "seen") == results(tmp_path / "alone")
+
+
+def test_no_hook_is_left_when_nobody_looks_any_more(tmp_path: Path, one_thread: None) -> None:
+    running = Running(small(tmp_path))
+    looker, model = running.looker, running.session.models["net"]
+    looker.until(lambda: looker.network)
+    looker.look(variables=("Act", "Grad"), train=Every("trial"))
+    until(lambda: running.control.host.wants.variables)
+    looker.act("step_n", count=2)
+    looker.paused(2)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+    looker.act("train")
+    running.join()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())

@@ -1,0 +1,56 @@
+// How often the network's state is recorded for the view, while it trains and while it is tested.
+import type { Every } from "../messages";
+import { useValue, type Store } from "../store";
+
+const CHOICES: { value: string; title: string }[] = [
+  { value: "auto", title: "automatic" },
+  { value: "trial 1", title: "trial" },
+  { value: "trial 10", title: "10 trials" },
+  { value: "trial 100", title: "100 trials" },
+  { value: "epoch 1", title: "epoch" },
+  { value: "epoch 10", title: "10 epochs" },
+  { value: "off", title: "off" },
+];
+
+/** Two choices; "automatic" takes 2% of the run's time at most. */
+export function Rates({ store }: { store: Store }) {
+  const { train, test } = useValue(store.look);
+  return (
+    <fieldset class="fields">
+      <legend>View updates</legend>
+      <Rate label="Train every" id="rate-train" every={train} set={(every) => store.look.patch({ train: every })} />
+      <Rate label="Test every" id="rate-test" every={test} set={(every) => store.look.patch({ test: every })} />
+    </fieldset>
+  );
+}
+
+interface Props {
+  label: string;
+  id: string;
+  every: Every;
+  set: (every: Every) => void;
+}
+
+function Rate({ label, id, every, set }: Props) {
+  return (
+    <div class="field" title="How often the view gets a new state. Automatic takes 2% of the time at most.">
+      <label for={id}>{label}</label>
+      <select id={id} value={written(every)} onChange={({ currentTarget }) => set(read(currentTarget.value))}>
+        {CHOICES.map(({ value, title }) => (
+          <option key={value} value={value}>
+            {title}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+function written({ unit = "auto", count = 1 }: Every): string {
+  return unit === "trial" || unit === "epoch" ? `${unit} ${count}` : unit;
+}
+
+function read(text: string): Every {
+  const [unit, count] = text.split(" ");
+  return { unit, count: Number(count ?? 1) };
+}

@@ -1,0 +1,255 @@
+// What stands between the store and the picture: takes frames until a state is complete, and only then shows it.
+import type { FrameHead, Json, Net, Shown, Variable } from "../messages";
+import { Signal, type Store } from "../store";
+import { theme } from "../theme";
+import type { Pose } from "./camera";
+import { mapNamed } from "./colours";
+import { Flat } from "./flat";
+import type { Palette } from "./layer_view";
+import { capable } from "./measures";
+import type { Picked } from "./picking";
+import { valueOf, type Frame, type RangeSetting } from "./ranges";
+import { Scene, type Looks, type Unit } from "./scene";
+import { keep, rangeSetting, remembered, type Settings } from "./settings";
+import { Values, type Exact } from "./values";
+
+/** What is on the screen. */
+export interface Seen {
+  look: number;
+  moment: number; // -1: nothing
+  variable: string;
+  item: number;
+  missing: readonly string[];
+}
+
+/** What lies under the pointer. */
+export interface Pointed {
+  picked: Picked;
+  x: number;
+  y: number;
+  exact: Exact | null; // null until the answer came
+  rough: number; // from the byte; NaN where there is none
+}
+
+const NOTHING: Seen = { look: -1, moment: -1, variable: "", item: 0, missing: [] };
+const POINTED_WAIT_MS = 60;
+
+/** The tab's state that is not the store's. */
+export class Board {
+  readonly settings = new Signal<Settings>(remembered());
+  readonly seen = new Signal<Seen>(NOTHING);
+  readonly pointed = new Signal<Pointed | null>(null);
+  readonly playing = new Signal(false);
+  readonly scene: Scene | Flat;
+  readonly webgl: boolean;
+  readonly values: Values;
+  private readonly ends: (() => void)[] = [];
+  private coming = new Map<string, Frame>();
+  private comingState = ""; // of which look and moment
+  private timer = 0;
+
+  constructor(
+    readonly store: Store,
+    private readonly host: HTMLElement,
+    overlay: HTMLElement,
+  ) {
+    const { webgl, software } = capable();
+    this.webgl = webgl;
+    this.scene = webgl ? new Scene(host, overlay, this.looks(), software) : new Flat(host, this.looks());
+    this.values = new Values(store);
+    this.scene.setMap(mapNamed(this.settings.get().map));
+    this.takeNet(store.net.get());
+    this.scene.select(store.selection.get());
+    this.ends.push(
+      store.net.subscribe((net) => this.takeNet(net)),
+      store.hello.subscribe(() => this.values.clear()), // another source may have the same moments
+      store.onFrame((head, bytes) => this.takeFrame(head, bytes)),
+      store.onShown((shown) => this.takeShown(shown)),
+      store.selection.subscribe((unit) => this.scene.select(unit)),
+      store.look.subscribe(() => this.scene.setLooks(this.looks())),
+      this.settings.subscribe((settings) => this.takeSettings(settings)),
+      theme.subscribe(() => this.scene.setLooks(this.looks())),
+    );
+  }
+
+  /** The variable that is asked for. */
+  variable(name = this.store.look.get().variable): Variable | undefined {
+    return this.store.net.get()?.variables.find((variable) => variable.name === name);
+  }
+
+  /** Whether the variable is one of the weights of a clicked unit. */
+  ofWeights(name?: string): boolean {
+    return this.variable(name)?.of === "weight";
+  }
+
+  /** How the values that are asked for are spread over the colours. */
+  range(): RangeSetting {
+    return rangeSetting(this.settings.get(), this.variable());
+  }
+
+  setRange(part: Partial<RangeSetting>): void {
+    const name = this.store.look.get().variable;
+    if (!name) return;
+    const { ranges } = this.settings.get();
+    this.settings.patch({ ranges: { ...ranges, [name]: { ...this.range(), ...part } } });
+  }
+
+  select(unit: Unit | null): void {
+    this.store.selection.set(unit);
+  }
+
+  /** The pointer is there, or nowhere. */
+  pointAt(at: { x: number; y: number } | null): void {
+    const picked = at && this.scene.at(at.x, at.y);
+    this.scene.point(picked);
+    if (!picked || !at) return this.pointed.set(null);
+    const before = this.pointed.get();
+    const same = before?.picked.layer === picked.layer && before.picked.unit === picked.unit && before.picked.column === picked.column; // prettier-ignore
+    this.pointed.set({ picked, ...at, exact: same ? before.exact : null, rough: this.rough(picked) });
+    if (!same) this.askPointed();
+  }
+
+  /** The exact value of a unit at the moment that is shown. */
+  exact(unit: Unit, column = -1): Promise<Exact> {
+    const { variable, item, moment } = this.seen.get();
+    const when = column < 0 ? moment : this.momentOfColumn(column);
+    const of = this.ofWeights(variable) ? this.store.selection.get() : null;
+    return this.values.ask({ ...unit, variable, item, moment: when, of });
+  }
+
+  /** What the byte of a cell stands for. */
+  rough({ layer, cell }: Picked): number {
+    const frame = this.scene.frames.get(layer);
+    return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : NaN;
+  }
+
+  /** Which moment a column of a raster is; the last one is the one that is looked at. */
+  momentOfColumn(column: number): number {
+    const { moment } = this.seen.get();
+    const moments = this.store.moments.get();
+    const columns = Math.max(0, ...[...this.scene.frames.values()].map(({ head }) => head.grid[3] * head.block[1]));
+    const last = moments.findIndex(({ id }) => id === moment);
+    return moments[(last < 0 ? moments.length - 1 : last) - (columns - 1 - column)]?.id ?? -1;
+  }
+
+  pose(): Pose | null {
+    return this.scene instanceof Scene ? this.scene.orbit.pose : null;
+  }
+
+  /** What the canvas shows, in words. */
+  summary(): string {
+    const net = this.store.net.get();
+    if (!net) return "No network yet";
+    const units = net.layers.reduce((sum, { units }) => sum + units, 0);
+    const { variable, moment } = this.seen.get();
+    const selected = this.store.selection.get();
+    return [
+      `${net.name || "Network"}: ${net.layers.length} layers, ${units} units, ${net.projections.length} projections`,
+      moment < 0 ? "no values yet" : `${variable} at moment ${moment}`,
+      selected ? `selected: ${selected.layer}, unit ${selected.unit}` : "no unit selected",
+    ].join("; ");
+  }
+
+  dispose(): void {
+    window.clearTimeout(this.timer);
+    for (const end of this.ends) end();
+    this.scene.dispose();
+  }
+
+  private looks(): Looks {
+    const { labels, arrows, height, lean } = this.settings.get();
+    const { mode } = this.store.look.get();
+    return { palette: this.palette(), dark: theme.get() === "dark", labels, arrows, mode, height, lean };
+  }
+
+  private netText = "";
+  private paletteText = "";
+  private paletteMade: Palette = { plane: "#ffffff", rim: "#888888", blank: "#999999", green: "#19c37d", accent: "#2a6fdb" };
+
+  private palette(): Palette {
+    const style = getComputedStyle(this.host);
+    const read = (name: string, otherwise: string): string => {
+      const found = style.getPropertyValue(name).trim();
+      return /^#[0-9a-f]{6}$/i.test(found) ? found : otherwise;
+    };
+    const made: Palette = {
+      plane: read("--net-plane", "#eef1f5"), rim: read("--net-rim", "#aab4c0"), blank: read("--net-blank", "#a2a8b0"),
+      green: read("--net-green", "#12b76a"), accent: read("--net-accent", "#2a6fdb"),
+    }; // prettier-ignore
+    const text = JSON.stringify(made);
+    if (text !== this.paletteText) [this.paletteText, this.paletteMade] = [text, made];
+    return this.paletteMade;
+  }
+
+  // The same network again, after the connection was lost or from a recording, keeps its camera.
+  private takeNet(net: Net | null): void {
+    const text = JSON.stringify(net);
+    if (text === this.netText) return;
+    this.netText = text;
+    this.coming = new Map();
+    this.values?.clear();
+    this.seen.set(NOTHING);
+    this.pointed.set(null);
+    this.scene.setNet(net);
+    this.scene.setRange(this.range());
+  }
+
+  private takeSettings(settings: Settings): void {
+    keep(settings);
+    this.scene.setMap(mapNamed(settings.map));
+    this.scene.setLooks(this.looks());
+    this.scene.setRange(rangeSetting(settings, this.variable(this.seen.get().variable)));
+  }
+
+  // A frame of an earlier look is late; one of another moment begins another state.
+  private takeFrame(head: FrameHead, bytes: Uint8Array): void {
+    if (head.look !== this.store.lookNumber) return;
+    const state = `${head.look} ${head.moment}`;
+    if (state !== this.comingState) this.coming = new Map();
+    this.comingState = state;
+    this.coming.set(head.layer, { head, bytes });
+  }
+
+  private takeShown({ look, moment, missing }: Shown): void {
+    if (look !== this.store.lookNumber) return;
+    const frames = this.coming;
+    if (`${look} ${moment}` !== this.comingState) frames.clear(); // of this state nothing came
+    [this.coming, this.comingState] = [new Map(), ""];
+    const { variable, item } = this.store.look.get();
+    if (this.store.tab.get() === "network") {
+      this.scene.setRange(rangeSetting(this.settings.get(), this.variable(variable)));
+      this.scene.setFrames(frames);
+      this.seen.set({ look, moment: frames.size || missing.length ? moment : -1, variable, item, missing });
+      if (this.pointed.get()) this.refreshPointed();
+    }
+    this.scene.ask(() => this.store.send({ kind: "seen", look, moment }));
+  }
+
+  private refreshPointed(): void {
+    const { picked, x, y } = this.pointed.get()!;
+    this.pointed.set({ picked, x, y, exact: null, rough: this.rough(picked) });
+    this.askPointed();
+  }
+
+  // Not at once: a pointer that crosses a layer would ask for hundreds of values.
+  private askPointed(): void {
+    window.clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => void this.answerPointed(), POINTED_WAIT_MS);
+  }
+
+  private async answerPointed(): Promise<void> {
+    const pointed = this.pointed.get();
+    if (!pointed || pointed.picked.unit < 0 || this.seen.get().moment < 0) return;
+    const { layer, unit, column } = pointed.picked;
+    const exact = await this.exact({ layer, unit }, column).catch(() => null);
+    const now = this.pointed.get();
+    if (exact && now?.picked.layer === layer && now.picked.unit === unit && now.picked.column === column) {
+      this.pointed.set({ ...now, exact });
+    }
+  }
+}
+
+/** A value of JSON as an object, or an empty one. */
+export function record(value: Json): Record<string, Json> {
+  return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+}

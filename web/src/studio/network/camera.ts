@@ -1,0 +1,143 @@
+// Where the scene is looked at from: a point that is turned around, two angles and a distance.
+import { Matrix4, PerspectiveCamera, Vector3 } from "three";
+
+export interface Pose {
+  x: number; // the point that is looked at
+  y: number;
+  z: number;
+  azimuth: number; // in radians; 0 looks from the front
+  elevation: number; // in radians; above 0 from above
+  distance: number;
+}
+
+const FIELD = 28; // degrees, of the shorter side: little perspective, as in a drawing
+const STEEPEST = Math.PI / 2 - 0.01;
+const MARGIN = 0.94; // of the window that a fitted scene takes
+
+/** A camera that turns around a point. */
+export class Orbit {
+  readonly camera = new PerspectiveCamera(FIELD, 1, 0.1, 1000);
+  pose: Pose = { x: 0, y: 0, z: 0, azimuth: 0.3, elevation: 0.4, distance: 30 };
+  reach = 100; // of the scene; how far away and how near one may go
+  private width = 1;
+  private height = 1;
+
+  constructor(private readonly changed: () => void) {}
+
+  resize(width: number, height: number): void {
+    [this.width, this.height] = [Math.max(1, width), Math.max(1, height)];
+    this.camera.aspect = this.width / this.height;
+    this.set({});
+  }
+
+  /** Look from elsewhere. */
+  set(part: Partial<Pose>): void {
+    const pose = { ...this.pose, ...part };
+    pose.elevation = Math.max(-STEEPEST, Math.min(STEEPEST, pose.elevation));
+    pose.distance = this.within(pose.distance);
+    this.pose = pose;
+    this.place(this.camera, pose);
+    this.changed();
+  }
+
+  /** Turn, by pixels. */
+  turn(right: number, down: number): void {
+    const { azimuth, elevation } = this.pose;
+    this.set({ azimuth: azimuth - right * 0.006, elevation: elevation + down * 0.006 });
+  }
+
+  /** Move the picture, by pixels. */
+  pan(right: number, down: number): void {
+    const scale = this.worldPerPixel();
+    const [sideways, up] = [new Vector3(), new Vector3()];
+    this.camera.matrixWorld.extractBasis(sideways, up, new Vector3());
+    const { x, y, z } = this.pose;
+    const moved = new Vector3(x, y, z).addScaledVector(sideways, -right * scale).addScaledVector(up, down * scale);
+    this.set({ x: moved.x, y: moved.y, z: moved.z });
+  }
+
+  /** Come nearer (factor below 1); this point of the scene, or what is looked at, stays where it is in the window. */
+  zoom(factor: number, point = new Vector3(this.pose.x, this.pose.y, this.pose.z)): void {
+    const { x, y, z, distance } = this.pose;
+    const wanted = this.within(distance * factor);
+    const target = new Vector3(x, y, z).sub(point).multiplyScalar(wanted / distance).add(point);
+    this.set({ ...xyz(target), distance: wanted });
+  }
+
+  /** The pose from these angles that shows all points as large as possible. */
+  fitted(points: Vector3[], azimuth: number, elevation: number, inset = { left: 0, right: 0, top: 0, bottom: 0 }): Pose {
+    const middle = middleOf(points);
+    let pose: Pose = { ...xyz(middle), azimuth, elevation, distance: this.reach * 2 };
+    const camera = this.camera.clone();
+    const inverse = new Matrix4();
+    for (let round = 0; round < 12; round++) {
+      this.place(camera, pose);
+      inverse.copy(camera.matrixWorld).invert();
+      pose = this.closer(pose, camera, points.map((point) => point.clone().applyMatrix4(inverse)), inset);
+    }
+    return pose;
+  }
+
+  /** How long a pixel is where one looks at. */
+  worldPerPixel(): number {
+    return (2 * this.pose.distance * Math.tan((this.camera.fov * Math.PI) / 360)) / this.height;
+  }
+
+  private within(distance: number): number {
+    return Math.max(this.reach / 500, Math.min(this.reach * 12, distance));
+  }
+
+  // Each point, seen from the camera, asks for a distance at which it is just inside; the largest wish wins.
+  private closer(pose: Pose, camera: PerspectiveCamera, seen: Vector3[], inset: Inset): Pose {
+    const up = Math.tan((camera.fov * Math.PI) / 360);
+    const side = up * camera.aspect;
+    const [wide, high] = [1 - (inset.left + inset.right) / this.width, 1 - (inset.top + inset.bottom) / this.height];
+    const [across, along] = [extent(seen, "x", pose.distance), extent(seen, "y", pose.distance)];
+    const needed = Math.max(
+      (across.most - across.least) / 2 / (side * MARGIN * wide),
+      (along.most - along.least) / 2 / (up * MARGIN * high),
+    );
+    const [right, above] = [new Vector3(), new Vector3()];
+    camera.matrixWorld.extractBasis(right, above, new Vector3());
+    const off = {
+      x: (across.most + across.least) / 2 - (side * pose.distance * (inset.left - inset.right)) / this.width,
+      y: (along.most + along.least) / 2 - (up * pose.distance * (inset.bottom - inset.top)) / this.height,
+    };
+    const target = new Vector3(pose.x, pose.y, pose.z).addScaledVector(right, off.x).addScaledVector(above, off.y);
+    return { ...pose, ...xyz(target), distance: Math.max(1e-3, needed) };
+  }
+
+  private place(camera: PerspectiveCamera, { x, y, z, azimuth, elevation, distance }: Pose): void {
+    const flat = Math.cos(elevation) * distance;
+    camera.fov = camera.aspect >= 1 ? FIELD : 2 * Math.atan(Math.tan((FIELD * Math.PI) / 360) / camera.aspect) * (180 / Math.PI); // prettier-ignore
+    camera.fov = Math.min(60, camera.fov);
+    camera.position.set(x + flat * Math.sin(azimuth), y + distance * Math.sin(elevation), z + flat * Math.cos(azimuth));
+    camera.near = Math.max(distance / 200, distance - this.reach * 3);
+    camera.far = distance + this.reach * 3;
+    camera.lookAt(x, y, z);
+    camera.updateProjectionMatrix();
+    camera.updateMatrixWorld();
+  }
+}
+
+type Inset = { left: number; right: number; top: number; bottom: number };
+
+// How far points reach to both sides, as if all were as far away as what is looked at.
+function extent(seen: Vector3[], axis: "x" | "y", distance: number): { least: number; most: number } {
+  let [least, most] = [Infinity, -Infinity];
+  for (const point of seen) {
+    const place = (point[axis] / Math.max(1e-6, -point.z)) * distance;
+    [least, most] = [Math.min(least, place), Math.max(most, place)];
+  }
+  return { least, most };
+}
+
+function middleOf(points: Vector3[]): Vector3 {
+  const [least, most] = [new Vector3(Infinity, Infinity, Infinity), new Vector3(-Infinity, -Infinity, -Infinity)];
+  for (const point of points) [least.min(point), most.max(point)];
+  return points.length ? least.add(most).multiplyScalar(0.5) : new Vector3();
+}
+
+function xyz({ x, y, z }: Vector3): { x: number; y: number; z: number } {
+  return { x, y, z };
+}

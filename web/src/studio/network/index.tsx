@@ -1,0 +1,78 @@
+// The Network tab: a network's layers in 3D, and all that one can ask of them.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { addKeys } from "../keys";
+import { Signal, useValue, type Store } from "../store";
+import { Board } from "./board";
+import { Empty } from "./empty";
+import { listen } from "./gestures";
+import { expose } from "./hooks";
+import { keysOf } from "./keyboard";
+import { Legend, Tooltip } from "./legend";
+import { SelectionPanel } from "./selection";
+import { TimeBar } from "./timebar";
+import { StageTools, Toolbar } from "./toolbar";
+
+const boards = new Signal<Board | null>(null);
+
+/** The selected unit, for the side of other tabs; the Network tab shows it itself. */
+export function Inspector({ store }: { store: Store }) {
+  const board = useValue(boards);
+  const tab = useValue(store.tab);
+  return board && tab !== "network" ? <SelectionPanel board={board} /> : null;
+}
+
+/** The tab. */
+export function NetworkTab({ store }: { store: Store }) {
+  const host = useRef<HTMLDivElement>(null);
+  const picture = useRef<HTMLDivElement>(null);
+  const overlay = useRef<HTMLDivElement>(null);
+  const [board, setBoard] = useState<Board | null>(null);
+  useEffect(() => {
+    const made = new Board(store, picture.current!, overlay.current!);
+    const ends = [listen(made, host.current!), addKeys(keysOf(made)), expose(made), () => made.dispose()];
+    setBoard(made);
+    boards.set(made);
+    return () => ends.forEach((end) => end());
+  }, [store]);
+  return (
+    <section class="network" aria-label="Network">
+      {board && <Toolbar board={board} />}
+      <div class="network-main">
+        <div ref={host} class="network-stage" tabIndex={0} role="application" aria-roledescription="3D view" aria-describedby="network-summary">
+          <div ref={picture} class="network-picture" />
+          <div ref={overlay} class="network-labels" aria-hidden="true" />
+          {board && <Over board={board} host={host.current!} />}
+        </div>
+        {board && <SelectionPanel board={board} />}
+      </div>
+      {board && <TimeBar board={board} />}
+    </section>
+  );
+}
+
+// What lies over the picture.
+function Over({ board, host }: { board: Board; host: HTMLElement }) {
+  return (
+    <>
+      <Summary board={board} host={host} />
+      <Legend board={board} />
+      <StageTools board={board} />
+      <Empty board={board} />
+      <Tooltip board={board} />
+    </>
+  );
+}
+
+// The picture in words, for who does not see it.
+function Summary({ board, host }: { board: Board; host: HTMLElement }) {
+  useValue(board.store.net);
+  useValue(board.store.selection);
+  useValue(board.seen);
+  const text = board.summary();
+  useEffect(() => host.setAttribute("aria-label", text), [text]);
+  return (
+    <p id="network-summary" class="network-hidden">
+      {text}. Arrow keys walk from unit to unit, [ and ] change the layer, Escape clears the selection.
+    </p>
+  );
+}

@@ -1,0 +1,57 @@
+// The tab's keys, as the page's help lists them.
+import type { Key } from "../keys";
+import type { Board } from "./board";
+import { Scene } from "./scene";
+import { savedViews } from "./settings";
+import { goTo, placeNow, stepBy } from "./timebar";
+import { moveTo, toggled } from "./time";
+
+/** Keys that mean something while the tab is shown. */
+export function keysOf(board: Board): Key[] {
+  const moments = () => board.store.moments.get();
+  const key = (name: string, what: string, run: () => void, shown?: string): Key => ({ key: name, shown, what, run, tab: "network" }); // prettier-ignore
+  return [
+    key(",", "One moment back", () => stepBy(board, -1)),
+    key(".", "One moment on", () => stepBy(board, 1)),
+    key("<", "10 moments back", () => stepBy(board, -10)),
+    key(">", "10 moments on", () => stepBy(board, 10)),
+    key("Home", "First moment", () => goTo(board, moveTo(moments(), 0))),
+    key("End", "Live: follow the newest moment", () => goTo(board, { live: true, moment: -1, playing: false })),
+    key("k", "Play or pause the recorded moments", () => goTo(board, toggled(moments(), placeNow(board)))),
+    key("f", "Fit the network into the window", () => withScene(board, (scene) => scene.fit())),
+    key("r", "Reset the camera", () => withScene(board, (scene) => scene.reset())),
+    key("+", "Nearer", () => zoom(board, 0.85)),
+    key("-", "Farther", () => zoom(board, 1 / 0.85), "−"),
+    ...[0, 1, 2, 3].map((n) => key(String(n + 6), `Saved view ${n + 1}`, () => goToView(board, n))),
+    key("l", "Names of layers on or off", () => board.settings.patch({ labels: !board.settings.get().labels })),
+    key("a", "Arrows on or off", () => board.settings.patch({ arrows: !board.settings.get().arrows })),
+    key("v", "Next variable", () => nextVariable(board)),
+    key("Escape", "Clear the selection", () => board.select(null), "Esc"),
+  ];
+}
+
+function withScene(board: Board, run: (scene: Scene) => void): void {
+  if (board.scene instanceof Scene) run(board.scene);
+}
+
+function zoom(board: Board, factor: number): void {
+  withScene(board, (scene) => {
+    scene.touch();
+    scene.orbit.zoom(factor);
+  });
+}
+
+function goToView(board: Board, number: number): void {
+  const pose = savedViews(board.store.net.get()?.name ?? "")[number];
+  withScene(board, (scene) => {
+    if (!pose) return board.store.notice(`View ${number + 1} is empty: Shift-click its button saves what you see now.`);
+    scene.touch();
+    scene.go(pose, true);
+  });
+}
+
+function nextVariable(board: Board): void {
+  const names = board.store.net.get()?.variables.map(({ name }) => name) ?? [];
+  const at = names.indexOf(board.store.look.get().variable);
+  if (names.length) board.store.look.patch({ variable: names[(at + 1) % names.length] });
+}

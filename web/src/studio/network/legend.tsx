@@ -1,0 +1,123 @@
+// What the colours mean, and what the pointer is on.
+import { useEffect, useRef } from "preact/hooks";
+import { useValue } from "../store";
+import { STYLES } from "./arrows";
+import type { Board, Pointed } from "./board";
+import { mapNamed, rampOf } from "./colours";
+import { indexIn, tileName, cellAt } from "./grid";
+
+/** The colour bar with its numbers, and the arrows there are. */
+export function Legend({ board }: { board: Board }) {
+  const { map, arrows } = useValue(board.settings);
+  const seen = useValue(board.seen);
+  const net = useValue(board.store.net);
+  const selection = useValue(board.store.selection);
+  const canvas = useRef<HTMLCanvasElement>(null);
+  useEffect(() => {
+    const context = canvas.current?.getContext("2d");
+    const pixels = context?.createImageData(256, 1);
+    if (!context || !pixels) return;
+    pixels.data.set(rampOf(mapNamed(map)));
+    context.putImageData(pixels, 0, 0);
+  }, [map, net !== null]);
+  if (!net) return null;
+  const setting = board.range();
+  const apart = setting.mode === "layer";
+  const name = selection?.layer ?? net.layers[net.layers.length - 1]?.layer.name;
+  const [lo, hi] = board.scene.ranges.get(name ?? "") ?? [-1, 1];
+  const types = [...new Set(net.projections.map(({ type }) => (STYLES[type] ? type : "forward")))];
+  return (
+    <div class="network-legend">
+      <div class="bar" role="img" aria-label={`Colours of ${seen.variable || "values"}: ${short(lo)} to ${short(hi)}`}>
+        <b>{seen.variable}</b>
+        <canvas ref={canvas} width={256} height={1} />
+        <div class="numbers">
+          <span>{short(lo)}</span>
+          <span>{short((lo + hi) / 2)}</span>
+          <span>{short(hi)}</span>
+        </div>
+        {[...board.scene.frames.values()].some(({ head }) => head.raster) && <small>a row per unit, the newest moment at the right</small>}
+        {apart && <small>each layer by itself; these are of {name}</small>}
+      </div>
+      {arrows && types.length > 1 && (
+        <ul class="types" aria-label="Arrows">
+          {types.map((type) => (
+            <li key={type} class={type}>
+              {STYLES[type].title}
+            </li>
+          ))}
+        </ul>
+      )}
+    </div>
+  );
+}
+
+/** What lies under the pointer: layer, index, value. */
+export function Tooltip({ board }: { board: Board }) {
+  const pointed = useValue(board.pointed);
+  const net = useValue(board.store.net);
+  const placed = net?.layers.find(({ layer }) => layer.name === pointed?.picked.layer);
+  if (!pointed || !placed) return null;
+  const { unit, column } = pointed.picked;
+  const tile = unit < 0 ? "" : tileName(placed.layer, placed.grid, cellAt(placed.grid, unit).tile);
+  const block = board.scene.frames.get(placed.layer.name)?.head;
+  const grouped = block && !block.raster && Math.max(...block.block) > 1;
+  return (
+    <div class="network-tip" role="tooltip" style={spot(board, pointed)}>
+      <b>{placed.layer.name}</b>
+      {placed.layer.kind && <span class="soft"> {placed.layer.kind}</span>}
+      {unit >= 0 && (
+        <div class="index">
+          {written(placed.layer.shape, unit)}
+          {tile && <span class="soft"> · {tile}</span>}
+          {column >= 0 && <span class="soft"> · {whenOf(board, column)}</span>}
+        </div>
+      )}
+      {unit >= 0 && <ValueLine board={board} pointed={pointed} />}
+      {grouped && (
+        <div class="soft">
+          cell: largest of {block.block[0]}×{block.block[1]}
+          {Number.isFinite(pointed.rough) && `, ≈ ${short(pointed.rough)}`}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function ValueLine({ board, pointed }: { board: Board; pointed: Pointed }) {
+  const { variable, moment } = board.seen.get();
+  if (moment < 0) return null;
+  const text = pointed.exact?.text ?? (Number.isFinite(pointed.rough) ? `≈ ${short(pointed.rough)}` : "…");
+  return (
+    <div class="value">
+      <span class="soft">{variable}</span> <output>{text}</output>
+    </div>
+  );
+}
+
+function whenOf(board: Board, column: number): string {
+  const id = board.momentOfColumn(column);
+  const moment = board.store.moments.get().find((one) => one.id === id);
+  return moment ? `step ${moment.step}` : "not recorded";
+}
+
+// Beside the pointer, on the side where there is room.
+function spot(board: Board, { x, y }: Pointed): Record<string, string> {
+  const { clientWidth: width, clientHeight: height } = board.scene.canvas;
+  const side: Record<string, string> = x > width - 240 ? { right: `${width - x + 14}px` } : { left: `${x + 14}px` };
+  return { ...side, ...(y > height - 120 ? { bottom: `${height - y + 10}px` } : { top: `${y + 14}px` }) };
+}
+
+/** "[3, 0, 7]", or of a layer that is a line "unit 7". */
+export function written(shape: number[], unit: number): string {
+  return shape.length < 2 ? `unit ${unit}` : `[${indexIn(shape, unit).join(", ")}]`;
+}
+
+/** A number in few characters. */
+export function short(value: number): string {
+  if (!Number.isFinite(value)) return String(value);
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
+  return String(Number(value.toPrecision(3))).replace("-", "−");
+}

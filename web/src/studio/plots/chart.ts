@@ -1,0 +1,170 @@
+// A plot on the screen: uPlot, told what to draw and when to draw it anew.
+import uPlot from "uplot";
+
+import type { Theme } from "../theme";
+import { drawErrors } from "./errors";
+import { stroke } from "./palette";
+import { tickTexts, ticks } from "./ticks";
+import type { Range, View, Zoom } from "./view";
+
+export const FONT = "12px system-ui, sans-serif";
+const RAW_ALPHA = "55"; // of the line behind a smoothed one
+
+/** What a chart tells. */
+export interface Heard {
+  hover: (index: number | null) => void;
+  zoom: (zoom: Zoom) => void;
+}
+
+/** One plot in an element. */
+export class Chart {
+  private plot: uPlot | null = null;
+  private signature = "";
+  private view!: View;
+
+  constructor(
+    private readonly host: HTMLElement,
+    private readonly heard: Heard,
+  ) {}
+
+  get canvas(): HTMLCanvasElement | null {
+    return this.plot?.ctx.canvas ?? null;
+  }
+
+  /** Draw a view; where only its numbers differ from the last one, nothing is built again. */
+  show(view: View, theme: Theme): void {
+    this.view = view;
+    const made = signature(view, theme);
+    if (made === this.signature && this.plot) return this.plot.setData(dataOf(view));
+    this.signature = made;
+    this.plot?.destroy();
+    this.plot = new uPlot(this.options(theme), dataOf(view), this.host);
+  }
+
+  /** Fill the element again. */
+  resize(): void {
+    const { clientWidth: width, clientHeight: height } = this.host;
+    if (this.plot && width && height) this.plot.setSize({ width, height });
+  }
+
+  destroy(): void {
+    this.plot?.destroy();
+    this.plot = null;
+  }
+
+  private options(theme: Theme): uPlot.Options {
+    const { view } = this;
+    const scales: uPlot.Scales = { x: { time: false, distr: view.logX ? 3 : 1, range: () => this.view.xRange } };
+    for (const { key } of view.scales) {
+      scales[key] = { distr: view.logY ? 3 : 1, log: 10, range: () => this.rangeOf(key) };
+    }
+    return {
+      width: this.host.clientWidth || 600,
+      height: this.host.clientHeight || 300,
+      padding: [12, 16, 0, 0],
+      legend: { show: false },
+      cursor: {
+        drag: { x: true, y: true, uni: 24, setScale: false },
+        dataIdx: nearest,
+        bind: { dblclick: () => () => (this.heard.zoom({ x: null, y: null }), null) },
+      },
+      scales,
+      axes: this.axes(),
+      series: [{}, ...seriesOf(view, theme)],
+      hooks: {
+        setCursor: [(plot) => this.heard.hover(plot.cursor.left! < 0 ? null : (plot.cursor.idx ?? null))],
+        setSelect: [(plot) => this.selected(plot)],
+        drawSeries: [(plot, index) => this.errors(plot, index, theme)],
+      },
+    };
+  }
+
+  private rangeOf(key: string): Range {
+    return this.view.scales.find((scale) => scale.key === key)?.range ?? [0, 1];
+  }
+
+  private axes(): uPlot.Axis[] {
+    const { view } = this;
+    const look = { font: FONT, labelFont: FONT, stroke: colour("--soft"), ticks: { stroke: colour("--line"), size: 4 } };
+    const values: uPlot.Axis["values"] = (_plot, splits) => tickTexts(splits);
+    const filter: uPlot.Axis["filter"] = (_plot, splits) => splits;
+    const splits = (log: boolean, room: number): uPlot.Axis["splits"] => (plot, axis, low, high) => {
+      const pixels = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
+      return ticks(low, high, pixels / room, log, axis === 0 && this.view.xWhole);
+    };
+    const grid = { stroke: colour("--grid"), width: 1 };
+    const bottom: uPlot.Axis = {
+      ...look, values, filter, grid, label: view.xLabel, labelSize: 20, labelGap: 0, size: 28, splits: splits(view.logX, 96),
+    };
+    const sides = view.scales.slice(0, 2).map(({ key, label }, index): uPlot.Axis => ({
+      ...look, values, filter, scale: key, side: index ? 1 : 3, grid: index ? { show: false } : grid,
+      splits: splits(view.logY, 40), size: (_plot, texts) => 16 + 7 * Math.max(2, ...(texts ?? []).map((text) => text.length)),
+      ...(label && view.scales.length > 1 ? { label, labelSize: 20, labelGap: 0 } : {}),
+    }));
+    return [bottom, ...sides];
+  }
+
+  private selected(plot: uPlot): void {
+    const { left, top, width, height } = plot.select;
+    if (width < 2 || height < 2) return;
+    const area = plot.over;
+    const whole = { x: width >= area.clientWidth - 1, y: height >= area.clientHeight - 1 };
+    const x: Range = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
+    const y: Record<string, Range> = {};
+    for (const { key } of this.view.scales) y[key] = [plot.posToVal(top + height, key), plot.posToVal(top, key)];
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.heard.zoom({ x: whole.x ? this.view.xRange : x, y: whole.y ? null : y });
+  }
+
+  private errors(plot: uPlot, index: number, theme: Theme): void {
+    const line = this.view.lines[index - 1 - rawCount(this.view)];
+    if (line?.error) drawErrors(plot, line, scaleOf(this.view, line.column), stroke(line.number, theme).colour);
+  }
+}
+
+/** A colour of the page's theme. */
+export function colour(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+/** The key of the y axis that a column belongs to. */
+export function scaleOf(view: View, column: string): string {
+  return view.scales.find(({ columns }) => columns.includes(column))?.key ?? "y0";
+}
+
+function rawCount(view: View): number {
+  return view.lines.filter(({ raw }) => raw).length;
+}
+
+function seriesOf(view: View, theme: Theme): uPlot.Series[] {
+  const raw = view.lines.filter((line) => line.raw).map((line): uPlot.Series => ({
+    label: line.label, scale: scaleOf(view, line.column), width: 1, stroke: stroke(line.number, theme).colour + RAW_ALPHA,
+    points: { show: false },
+  }));
+  const drawn = view.lines.map((line): uPlot.Series => {
+    const { colour, dash } = stroke(line.number, theme);
+    return { label: line.label, scale: scaleOf(view, line.column), width: 1.75, stroke: colour, dash, points: { size: 5, fill: colour } };
+  });
+  return [...raw, ...drawn];
+}
+
+function dataOf(view: View): uPlot.AlignedData {
+  const raw = view.lines.filter((line) => line.raw).map((line) => line.raw!);
+  return [view.x, ...raw, ...view.lines.map(({ values }) => values)] as uPlot.AlignedData;
+}
+
+function signature({ lines, logX, logY, scales, xLabel }: View, theme: Theme): string {
+  const parts = lines.map(({ label, column, number, raw, error }) => [label, column, number, !!raw, !!error]);
+  return JSON.stringify([parts, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
+}
+
+// Lines of one plot may have values at different x: the cursor takes each one's nearest.
+function nearest(plot: uPlot, series: number, index: number): number {
+  const cells = plot.data[series];
+  if (!cells || typeof cells[index] === "number") return index;
+  for (let far = 1; far < 64; far++) {
+    if (typeof cells[index - far] === "number") return index - far;
+    if (typeof cells[index + far] === "number") return index + far;
+  }
+  return index;
+}

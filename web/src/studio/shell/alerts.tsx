@@ -1,0 +1,101 @@
+// Alerts: how many there are, the newest said aloud, and the list.
+import { useEffect, useRef, useState } from "preact/hooks";
+
+import type { AlertSeen } from "../messages";
+import { useValue, type Store } from "../store";
+import { Icon } from "./icons";
+
+const LISTED = 200; // of many thousand, the newest are worth reading
+
+/** A button with the number of alerts that opens the list of them. */
+export function Alerts({ store }: { store: Store }) {
+  const alerts = useValue(store.alerts);
+  const [open, setOpen] = useState(false);
+  const [read, setRead] = useState(0);
+  const box = useClosing(open, () => setOpen(false));
+  useEffect(() => {
+    if (open || alerts.length < read) setRead(alerts.length);
+  }, [open, alerts]);
+  const unread = Math.max(0, alerts.length - read);
+  const last = alerts[alerts.length - 1];
+  return (
+    <div class="popping" ref={box}>
+      <button
+        class={`quiet alerts-button${unread ? " unread" : ""}`}
+        aria-expanded={open}
+        aria-label={`Alerts: ${alerts.length}${unread ? `, ${unread} new` : ""}`}
+        onClick={() => setOpen(!open)}
+      >
+        <Icon name="bell" />
+        {alerts.length > 0 && <span class="badge">{alerts.length > 999 ? "999+" : alerts.length}</span>}
+      </button>
+      <span class="unseen" role="status" aria-live="polite">
+        {unread && last ? `Alert: ${last.text}` : ""}
+      </span>
+      {open && <AlertList alerts={alerts} store={store} />}
+    </div>
+  );
+}
+
+function AlertList({ alerts, store }: { alerts: AlertSeen[]; store: Store }) {
+  const newest = alerts.slice(-LISTED).reverse();
+  return (
+    <section class="popup alert-list" aria-label="Alerts">
+      <h2>Alerts</h2>
+      {!alerts.length && <p class="soft">Nothing looks wrong so far. What the watch rules find appears here.</p>}
+      <ul>
+        {newest.map((alert, index) => (
+          <li key={alerts.length - index} class={alert.severity}>
+            <p>{alert.text}</p>
+            <p class="soft">
+              {[alert.severity, `step ${alert.step}`, alert.rule].filter(Boolean).join(" · ")}
+              <LayerLink alert={alert} store={store} />
+            </p>
+          </li>
+        ))}
+      </ul>
+      {alerts.length > LISTED && <p class="soft">{alerts.length - LISTED} older ones are not listed.</p>}
+    </section>
+  );
+}
+
+function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
+  if (!alert.layer) return null;
+  const known = store.net.get()?.layers.some(({ layer }) => layer.name === alert.layer);
+  if (!known) return <> · {alert.layer}</>;
+  const show = (): void => {
+    store.selection.set({ layer: alert.layer, unit: 0 });
+    store.tab.set("network");
+  };
+  return (
+    <>
+      {" · "}
+      <button class="link" onClick={show}>
+        {alert.layer}
+      </button>
+    </>
+  );
+}
+
+/** Close what is open with Escape or a click elsewhere; the answer goes on its outermost element. */
+export function useClosing(open: boolean, close: () => void) {
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (!open) return;
+    const pressed = (event: KeyboardEvent): void => {
+      if (event.key !== "Escape") return;
+      close();
+      box.current?.querySelector("button")?.focus();
+    };
+    const clicked = (event: MouseEvent): void => {
+      if (!box.current?.contains(event.target as Node)) close();
+    };
+    document.addEventListener("keydown", pressed);
+    document.addEventListener("mousedown", clicked);
+    return () => {
+      document.removeEventListener("keydown", pressed);
+      document.removeEventListener("mousedown", clicked);
+    };
+  }, [open]);
+  return box;
+}

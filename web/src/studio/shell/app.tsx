@@ -1,0 +1,96 @@
+// The page: bars above and below, parameters at the left, a tab in the middle, the selection at the right.
+import { useEffect, useState } from "preact/hooks";
+
+import { ControlBar, trainOrStop } from "../control/bar";
+import { Parameters } from "../control/parameters";
+import { addKeys } from "../keys";
+import { NetworkTab } from "../network/index";
+import { PlotsTab } from "../plots/tab";
+import { useValue, type Store, type TabName } from "../store";
+import { TablesTab } from "../tables/tab";
+import { recall, remember, toggle as toggleTheme } from "../theme";
+import { Banner } from "./banner";
+import { Boundary } from "./boundary";
+import { Help } from "./help";
+import { Icon } from "./icons";
+import { Notices } from "./notices";
+import { Status } from "./status";
+import { TABS } from "./tabs";
+import { Top } from "./top";
+
+const SIDE = "torcheer.parameters";
+const ROOMY = 1100; // pixels from which on the parameters stand open at first
+
+/** Everything. */
+export function App({ store }: { store: Store }) {
+  const [help, setHelp] = useState(false);
+  const [side, setSide] = useState(() => (recall(SIDE) ?? (window.innerWidth >= ROOMY ? "open" : "shut")) === "open");
+  const turn = (): void =>
+    setSide((open) => {
+      remember(SIDE, open ? "shut" : "open");
+      return !open;
+    });
+  useKeys(store, turn, () => setHelp(true));
+  const title = useValue(store.hello)?.title;
+  useEffect(() => {
+    document.title = title ? `${title} · torcheer studio` : "torcheer studio";
+  }, [title]);
+  return (
+    <div class={`page${side ? "" : " narrow"}`}>
+      <Top store={store} help={() => setHelp(true)} />
+      <div class="second">
+        <button class="quiet" aria-label="Parameters" aria-expanded={side} aria-controls="parameters" title="Parameters (P)" onClick={turn}>
+          <Icon name="panel" />
+        </button>
+        <ControlBar store={store} />
+      </div>
+      <Banner store={store} />
+      <div class="middle">
+        {side && <Parameters store={store} />}
+        <main>
+          <Panels store={store} />
+        </main>
+      </div>
+      <Status store={store} />
+      <Notices store={store} />
+      {help && <Help close={() => setHelp(false)} />}
+    </div>
+  );
+}
+
+// The network stays where it is when another tab is open: its camera and its pictures are costly to make again.
+function Panels({ store }: { store: Store }) {
+  const now = useValue(store.tab);
+  const panel = (name: TabName) => ({
+    id: `panel-${name}`, class: "panel", role: "tabpanel" as const, "aria-labelledby": `tab-${name}`, hidden: now !== name,
+  });
+  return (
+    <>
+      <div {...panel("network")}>
+        <Boundary what="The network's view">
+          <NetworkTab store={store} />
+        </Boundary>
+      </div>
+      <div {...panel("plots")}>
+        <Boundary what="The plot">{now === "plots" && <PlotsTab store={store} />}</Boundary>
+      </div>
+      <div {...panel("tables")}>
+        <Boundary what="The table">{now === "tables" && <TablesTab store={store} />}</Boundary>
+      </div>
+    </>
+  );
+}
+
+function useKeys(store: Store, turn: () => void, help: () => void): void {
+  useEffect(
+    () =>
+      addKeys([
+        { key: " ", shown: "Space", what: "Train, or stop", run: () => trainOrStop(store) },
+        ...TABS.map(({ name, title }, index) => ({ key: String(index + 1), what: `${title} tab`, run: () => store.tab.set(name) })),
+        { key: "p", shown: "P", what: "Parameters: show or hide", run: turn },
+        { key: "d", shown: "D", what: "Dark or light", run: toggleTheme },
+        { key: "?", what: "This list", run: help },
+      ]),
+    [],
+  );
+}

@@ -1,0 +1,32 @@
+// A box over the page that holds the focus and closes with Escape; the browser's own <dialog> does the work.
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+import { Icon } from "./icons";
+
+/** A dialog, open as long as it is drawn. */
+export function Dialog(props: { title: string; close: () => void; children: ComponentChildren }) {
+  const box = useRef<HTMLDialogElement>(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    box.current?.showModal();
+    box.current?.querySelector<HTMLElement>("input, .choices button")?.focus();
+    return () => before instanceof HTMLElement && before.focus();
+  }, []);
+  const outside = (event: MouseEvent): void => {
+    if (event.target === box.current) props.close();
+  };
+  return (
+    <dialog ref={box} class="dialog" aria-label={props.title} onClose={props.close} onMouseDown={outside}>
+      <div class="dialog-body">
+        <header class="dialog-head">
+          <h2>{props.title}</h2>
+          <button class="quiet" aria-label="Close" onClick={props.close}>
+            <Icon name="close" />
+          </button>
+        </header>
+        {props.children}
+      </div>
+    </dialog>
+  );
+}

@@ -1,0 +1,39 @@
+// The keys, listed.
+import { keys, type Key } from "../keys";
+import { useValue } from "../signal";
+import { Dialog } from "./dialog";
+import { TABS } from "./tabs";
+
+/** What the keyboard does, everywhere and on each tab. */
+export function Help({ close }: { close: () => void }) {
+  const all = useValue(keys);
+  const everywhere = all.filter(({ tab }) => !tab);
+  return (
+    <Dialog title="Keys" close={close}>
+      <KeyList title="Everywhere" list={everywhere} />
+      {TABS.map(({ name, title }) => (
+        <KeyList key={name} title={`${title} tab`} list={all.filter(({ tab }) => tab === name)} />
+      ))}
+      <p class="soft">Tab goes from control to control, Enter and Space press, Escape closes what is open.</p>
+    </Dialog>
+  );
+}
+
+function KeyList({ title, list }: { title: string; list: readonly Key[] }) {
+  if (!list.length) return null;
+  return (
+    <section>
+      <h3>{title}</h3>
+      <dl class="keys">
+        {list.map(({ key, shown, what }) => (
+          <div key={key + what}>
+            <dt>
+              <kbd>{shown ?? key}</kbd>
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}

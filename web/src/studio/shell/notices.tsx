@@ -1,0 +1,34 @@
+// Sentences that come and go: what went wrong, what was done.
+import { useEffect } from "preact/hooks";
+
+import { useValue, type Notice, type Store } from "../store";
+import { Icon } from "./icons";
+
+const STAYS_MS = 9000;
+
+/** The sentences of now, the newest last; screen readers hear them. */
+export function Notices({ store }: { store: Store }) {
+  const notices = useValue(store.notices);
+  return (
+    <div class="notices" role="status" aria-live="polite">
+      {notices.map((notice) => (
+        <Line key={notice.id} notice={notice} close={() => store.dismiss(notice.id)} />
+      ))}
+    </div>
+  );
+}
+
+function Line({ notice, close }: { notice: Notice; close: () => void }) {
+  useEffect(() => {
+    const timer = window.setTimeout(close, STAYS_MS);
+    return () => window.clearTimeout(timer);
+  }, []);
+  return (
+    <p class={`notice ${notice.tone}`}>
+      <span>{notice.text}</span>
+      <button class="quiet" aria-label={`Dismiss: ${notice.text}`} onClick={close}>
+        <Icon name="close" />
+      </button>
+    </p>
+  );
+}

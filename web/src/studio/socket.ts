@@ -1,0 +1,98 @@
+// The WebSocket to the server: opens it, opens it again when it was lost, and cuts binary messages apart.
+import type { FrameHead, FromPage, ToPage } from "./messages";
+
+const MAGIC = 0x46484354; // "TCHF", read as a little-endian number
+const FIRST_WAIT_MS = 250;
+const LONGEST_WAIT_MS = 5000;
+
+/** What a socket tells. Where it is `refused` there is no use in trying: the token is not (or no longer) good. */
+export interface Listener {
+  opened(): void;
+  lost(refused: boolean, reason: string): void;
+  said(message: ToPage): void;
+  sent(head: FrameHead, bytes: Uint8Array): void;
+  garbled(text: string): void;
+}
+
+/** A connection that comes back. */
+export class Socket {
+  private socket: WebSocket | null = null;
+  private timer = 0;
+  private tries = 0;
+
+  constructor(
+    private readonly address: string,
+    private readonly listener: Listener,
+  ) {}
+
+  open(): void {
+    window.clearTimeout(this.timer);
+    const socket = new WebSocket(this.address);
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => this.listener.opened();
+    socket.onmessage = ({ data }) => this.take(data);
+    socket.onclose = ({ reason }) => this.closed(socket, reason);
+    this.socket = socket;
+  }
+
+  /** Whether it was said: there may be nobody to say it to. */
+  send(message: FromPage): boolean {
+    if (this.socket?.readyState !== WebSocket.OPEN) return false;
+    this.socket.send(JSON.stringify(message));
+    return true;
+  }
+
+  /** Try now instead of when the wait is over. */
+  hurry(): void {
+    if (this.socket && this.socket.readyState <= WebSocket.OPEN) return;
+    this.tries = 0;
+    this.open();
+  }
+
+  /** The other side spoke sensibly: the next loss is a new one. */
+  settled(): void {
+    this.tries = 0;
+  }
+
+  private async closed(socket: WebSocket, reason: string): Promise<void> {
+    if (socket !== this.socket) return;
+    this.timer = window.setTimeout(() => this.open(), waitAfter(this.tries++));
+    this.listener.lost(false, reason);
+    if ((await isRefused()) && socket === this.socket) this.listener.lost(true, reason);
+  }
+
+  private take(data: string | ArrayBuffer): void {
+    try {
+      if (typeof data === "string") this.listener.said(JSON.parse(data));
+      else this.listener.sent(...cut(data));
+    } catch (error) {
+      this.listener.garbled(error instanceof Error ? error.message : String(error));
+    }
+  }
+}
+
+/** How long to wait before the next try: 0.25 s, twice as long each time, 5 s at most; spread, so that not all come at once. */
+export function waitAfter(tries: number, chance = Math.random()): number {
+  return Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(tries, 10)) * (0.75 + chance / 2);
+}
+
+/** A binary message's header and its payload. */
+export function cut(data: ArrayBuffer): [FrameHead, Uint8Array] {
+  const view = new DataView(data);
+  if (data.byteLength < 8 || view.getUint32(0, true) !== MAGIC) throw new Error("a binary message is not a frame");
+  const length = view.getUint32(4, true);
+  const start = Math.ceil((8 + length) / 8) * 8;
+  if (start > data.byteLength) throw new Error("a frame ends inside its header");
+  const head = JSON.parse(new TextDecoder().decode(new Uint8Array(data, 8, length))) as FrameHead;
+  if (start + head.count > data.byteLength) throw new Error(`a frame of ${head.layer} is shorter than it says`);
+  return [head, new Uint8Array(data, start, head.count)];
+}
+
+// A browser does not tell why a WebSocket failed; the page's own address does.
+async function isRefused(): Promise<boolean> {
+  try {
+    return (await fetch("/", { cache: "no-store" })).status === 401;
+  } catch {
+    return false; // nobody answers at all: the server is gone, and may come back
+  }
+}

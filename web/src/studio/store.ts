@@ -1,0 +1,311 @@
+// All that the page knows, as signals, and all that it says; every tab reads and writes it here.
+import type {
+  AlertSeen, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, Moment, Net, Parameter, Recording, Run,
+  Shown, State, ToPage,
+} from "./messages";
+import { VERSION } from "./messages";
+import { Signal } from "./signal";
+import { Socket } from "./socket";
+import { emptyTable, withRows, type Table } from "./tables/rows";
+
+export { Signal, useValue } from "./signal";
+
+export const TAB_NAMES = ["network", "plots", "tables"] as const;
+export type TabName = (typeof TAB_NAMES)[number];
+export type Connection = "connecting" | "open" | "lost";
+
+/** A unit that was clicked; every tab shows the same one. */
+export interface Selection {
+  layer: string;
+  unit: number;
+}
+
+/** What the Network tab looks at, and how. */
+export interface LookSettings {
+  variable: string; // "" until a network came
+  item: number; // of the batch
+  moment: number; // -1: live
+  raster: number; // so many moments as an axis; 0: none
+  rasterLayer: string; // "" for all
+  mode: string; // "auto", "bars", "cells", "raster": the Network tab's own
+  train: Every; // how often states are recorded
+  test: Every;
+}
+
+/** A sentence for the reader that goes away by itself. */
+export interface Notice {
+  id: number;
+  text: string;
+  tone: "problem" | "done";
+}
+
+type Question = Omit<AskValue, "question"> | Omit<AskTrace, "question">;
+type Pending = { resolve: (value: Json) => void; reject: (error: Error) => void };
+
+const NOTHING: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
+const FIRST_LOOK: LookSettings = {
+  variable: "", item: 0, moment: -1, raster: 0, rasterLayer: "", mode: "auto",
+  train: { unit: "auto", count: 1 }, test: { unit: "trial", count: 1 },
+};
+const TABLES_WAIT_MS = 50; // rows come in bursts; tables and plots are drawn again once per burst
+const LONGEST_WAIT_MS = 1000; // long tables take longer to draw, and grow less with each row
+const MOST_ALERTS = 5000;
+
+/** The page's state. */
+export class Store {
+  readonly hello = new Signal<Hello | null>(null);
+  readonly net = new Signal<Net | null>(null);
+  readonly moments = new Signal<Moment[]>([]);
+  readonly state = new Signal<State>(NOTHING);
+  readonly parameters = new Signal<Parameter[]>([]);
+  readonly tables = new Signal<ReadonlyMap<string, Table>>(new Map());
+  readonly alerts = new Signal<AlertSeen[]>([]);
+  readonly recordings = new Signal<Recording[]>([]);
+  readonly runs = new Signal<Run[]>([]);
+  readonly run = new Signal(-1);
+  readonly controller = new Signal("nobody");
+  readonly viewers = new Signal(0);
+  readonly connection = new Signal<Connection>("connecting");
+  readonly refused = new Signal(false); // the server is there and does not let this page in
+  readonly reason = new Signal(""); // why the server ended the connection, where it said so
+  readonly selection = new Signal<Selection | null>(null);
+  readonly look = new Signal<LookSettings>(FIRST_LOOK);
+  readonly notices = new Signal<Notice[]>([]);
+  readonly tab = new Signal<TabName>(namedTab());
+
+  private readonly socket: Socket;
+  private readonly frameReaders = new Set<(head: FrameHead, bytes: Uint8Array) => void>();
+  private readonly shownReaders = new Set<(shown: Shown) => void>();
+  private readonly questions = new Map<number, Pending>();
+  private coming = new Map<string, Table>(); // tables that are ahead of the signal
+  private tablesTimer = 0;
+  private said = ""; // the last look, without its number
+  private looks = 0;
+  private asked = 0;
+  private noticed = 0;
+
+  constructor(address: string) {
+    this.socket = new Socket(address, {
+      opened: () => this.refused.set(false),
+      lost: (refused, reason) => this.lost(refused, reason),
+      said: (message) => this.hear(message),
+      sent: (head, bytes) => this.frameReaders.forEach((read) => read(head, bytes)),
+      garbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
+    });
+    for (const signal of [this.look, this.selection, this.tab, this.net]) signal.subscribe(() => this.tellLook());
+  }
+
+  /** Connect, and stay so. */
+  start(): void {
+    this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // loaded again, it opens the same tab
+    window.addEventListener("hashchange", () => this.tab.set(namedTab()));
+    document.addEventListener("visibilitychange", () => {
+      this.tellLook();
+      if (document.visibilityState === "visible") this.retry();
+    });
+    window.addEventListener("online", () => this.retry());
+    this.socket.open();
+  }
+
+  /** Connect now where the connection is lost. */
+  retry(): void {
+    this.socket.hurry();
+  }
+
+  /** The number of the look that frames must belong to; those of an earlier one are late. */
+  get lookNumber(): number {
+    return this.looks;
+  }
+
+  /** Read each frame, a layer of a state; the answer ends that. */
+  onFrame(read: (head: FrameHead, bytes: Uint8Array) => void): () => void {
+    this.frameReaders.add(read);
+    return () => this.frameReaders.delete(read);
+  }
+
+  /** Be told when all frames of a state have come; the answer ends that. */
+  onShown(read: (shown: Shown) => void): () => void {
+    this.shownReaders.add(read);
+    return () => this.shownReaders.delete(read);
+  }
+
+  /** Say something; a notice tells the reader where nobody hears it. */
+  send(message: FromPage): boolean {
+    const heard = this.socket.send(message);
+    const quiet = message.kind === "look" || message.kind === "seen";
+    if (!heard && !quiet) this.notice("Not connected to the studio's server: nothing was sent.");
+    return heard;
+  }
+
+  /** Ask something that has an answer. */
+  ask(question: Question): Promise<Json> {
+    const number = ++this.asked;
+    return new Promise((resolve, reject) => {
+      this.questions.set(number, { resolve, reject });
+      if (this.socket.send({ ...question, question: number } as FromPage)) return;
+      this.questions.delete(number);
+      reject(new Error("not connected"));
+    });
+  }
+
+  /** Ask the run for something; where nobody has control, this page has it from then on. */
+  act(action: string, more: { count?: number; item?: number } = {}): void {
+    this.send({ kind: "act", action, ...more });
+  }
+
+  /** Change a parameter. */
+  change(name: string, value: Json): void {
+    this.send({ kind: "change", name, value });
+  }
+
+  /** Show the reader a sentence. */
+  notice(text: string, tone: Notice["tone"] = "problem"): void {
+    const others = this.notices.get().filter((notice) => notice.text !== text);
+    this.notices.set([...others.slice(-3), { id: ++this.noticed, text, tone }]);
+  }
+
+  /** Take a sentence away. */
+  dismiss(id: number): void {
+    this.notices.set(this.notices.get().filter((notice) => notice.id !== id));
+  }
+
+  private lost(refused: boolean, reason: string): void {
+    this.refused.set(refused);
+    this.reason.set(reason);
+    this.connection.set("lost");
+    this.said = "";
+    for (const { reject } of this.questions.values()) reject(new Error("the connection was lost"));
+    this.questions.clear();
+  }
+
+  private hear(message: ToPage): void {
+    switch (message.kind) {
+      case "hello": return this.greet(message);
+      case "net_came": return this.takeNet(message.net);
+      case "moments": return this.takeMoments(message.came, message.gone);
+      case "state_came": return this.takeState(message);
+      case "parameters_came": return this.parameters.set(message.parameters);
+      case "table_came": return this.putTable(emptyTable(message.table));
+      case "rows": return this.takeRows(message);
+      case "alerts_came": return this.alerts.set([...this.alerts.get(), ...message.alerts].slice(-MOST_ALERTS));
+      case "recordings_came": return this.takeRecordings(message.recordings, message.saved);
+      case "shown": return this.shownReaders.forEach((read) => read(message));
+      case "answer": return this.answered(message.question)?.resolve(message.value);
+      case "problem": return this.takeProblem(message.text, message.question);
+    }
+  }
+
+  private greet(hello: Hello): void {
+    this.socket.settled();
+    if (hello.version !== VERSION) {
+      this.notice(`This page speaks version ${VERSION}, the server ${hello.version}: reload the page.`);
+    }
+    this.coming = new Map(hello.tables.map((head) => [head.name, emptyTable(head)]));
+    this.tablesTimer ||= window.setTimeout(() => this.showTables(), TABLES_WAIT_MS); // their rows are on the way
+    this.moments.set(hello.moments);
+    this.alerts.set(hello.alerts);
+    this.recordings.set(hello.recordings);
+    this.runs.set(hello.runs);
+    this.run.set(hello.run);
+    this.parameters.set(hello.parameters);
+    this.takeState(hello);
+    this.connection.set("open");
+    this.hello.set(hello);
+    this.said = ""; // this server, or this source, has not heard it yet
+    this.takeNet(hello.net);
+    this.keepMoment();
+    this.tellLook();
+  }
+
+  private takeNet(net: Net | null): void {
+    const { variable, item } = this.look.get();
+    const known = net?.variables.map(({ name }) => name) ?? [];
+    const unit = net?.variables.find(({ of }) => of === "unit") ?? net?.variables[0];
+    const selected = this.selection.get();
+    const place = net?.layers.find(({ layer }) => layer.name === selected?.layer);
+    if (selected && !(place && selected.unit < place.units)) this.selection.set(null);
+    if (net && !known.includes(variable)) this.look.patch({ variable: unit?.name ?? "", item });
+    this.net.set(net);
+  }
+
+  private takeMoments(came: Moment[], gone: number[]): void {
+    const left = new Set(gone);
+    const kept = left.size ? this.moments.get().filter(({ id }) => !left.has(id)) : this.moments.get();
+    this.moments.set([...kept, ...came]);
+    if (left.size) this.keepMoment();
+  }
+
+  // Where the shown moment was thinned out, its nearest neighbour is shown, never the live one: someone is looking back.
+  private keepMoment(): void {
+    const { moment } = this.look.get();
+    const ids = this.moments.get().map(({ id }) => id);
+    if (moment === -1 || ids.includes(moment)) return;
+    const nearest = ids.reduce((best, id) => (Math.abs(id - moment) < Math.abs(best - moment) ? id : best), Infinity);
+    this.look.patch({ moment: ids.length ? nearest : -1 });
+  }
+
+  private takeState(came: { state: State; controller: string; viewers: number }): void {
+    this.state.set(came.state);
+    this.controller.set(came.controller);
+    this.viewers.set(came.viewers);
+  }
+
+  private takeRows(rows: { table: string; first: number; columns: Record<string, Json[]> }): void {
+    const table = this.coming.get(rows.table);
+    if (table) this.putTable(withRows(table, rows));
+  }
+
+  private putTable(table: Table): void {
+    this.coming.set(table.head.name, table);
+    const wait = Math.min(LONGEST_WAIT_MS, TABLES_WAIT_MS + table.count / 100);
+    this.tablesTimer ||= window.setTimeout(() => this.showTables(), wait);
+  }
+
+  private showTables(): void {
+    this.tablesTimer = 0;
+    this.tables.set(new Map(this.coming));
+  }
+
+  private takeRecordings(recordings: Recording[], saved: string): void {
+    this.recordings.set(recordings);
+    if (saved) this.notice(`Saved ${saved}`, "done");
+  }
+
+  private answered(question: number): Pending | undefined {
+    const pending = this.questions.get(question);
+    this.questions.delete(question);
+    return pending;
+  }
+
+  private takeProblem(text: string, question: number): void {
+    const pending = this.answered(question);
+    if (pending) pending.reject(new Error(text));
+    else this.notice(text);
+  }
+
+  private tellLook(): void {
+    if (this.connection.get() !== "open") return;
+    const look = this.wantedLook();
+    const said = JSON.stringify(look);
+    if (said === this.said) return;
+    this.said = said;
+    this.send({ kind: "look", look: ++this.looks, ...look });
+  }
+
+  private wantedLook(): Omit<Look, "kind" | "look"> {
+    const { variable, item, moment, raster, rasterLayer, train, test } = this.look.get();
+    const hidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
+    if (hidden || !this.net.get()) return { variable: "" };
+    const clicked = this.ofWeights(variable) ? this.selection.get() : null;
+    const layer = clicked?.layer ?? (raster ? rasterLayer : "");
+    return { variable, item, moment, layer, unit: clicked?.unit ?? -1, raster, train, test };
+  }
+
+  private ofWeights(variable: string): boolean {
+    return this.net.get()?.variables.some(({ name, of }) => name === variable && of === "weight") ?? false;
+  }
+}
+
+function namedTab(): TabName {
+  return TAB_NAMES.find((name) => location.hash === `#${name}`) ?? "network";
+}

@@ -1,0 +1,49 @@
+// Tables as text that other programs read, and handing it to the reader.
+import type { Json } from "../messages";
+
+/** Lines of cells; quoted where they must be, tensors as JSON. */
+export function csv(names: string[], rows: Iterable<Json[]>, between = ","): string {
+  const lines = [names.map((name) => quoted(name, between)).join(between)];
+  for (const row of rows) lines.push(row.map((cell) => quoted(written(cell), between)).join(between));
+  return lines.join("\r\n") + "\r\n";
+}
+
+function written(cell: Json): string {
+  if (cell === null || cell === undefined) return "";
+  return typeof cell === "string" ? cell : typeof cell === "object" ? JSON.stringify(cell) : String(cell);
+}
+
+function quoted(text: string, between: string): string {
+  return /["\r\n]/.test(text) || text.includes(between) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** Let the browser save something. */
+export function download(name: string, content: Blob | string, type = "text/plain"): void {
+  const blob = typeof content === "string" ? new Blob([content], { type }) : content;
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
+/** Put text on the clipboard; pages that are not served securely have only the old way. */
+export async function copy(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copyTheOldWay(text);
+  }
+}
+
+function copyTheOldWay(text: string): boolean {
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "unseen";
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  return done;
+}

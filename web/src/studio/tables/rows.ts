@@ -1,0 +1,38 @@
+// A table as the page holds it: columns that grow at their end.
+import type { Json, Rows, TableHead } from "../messages";
+
+/** The columns are shared between versions and only ever grow; `generation` says when they were begun anew. */
+export interface Table {
+  head: TableHead;
+  columns: Record<string, Json[]>;
+  count: number;
+  generation: number;
+}
+
+let generations = 0;
+
+/** A table without rows. */
+export function emptyTable(head: TableHead): Table {
+  return { head, columns: Object.create(null), count: 0, generation: ++generations };
+}
+
+/** The table with `rows` put where they belong; 0 starts it anew, and what was sent twice is replaced. */
+export function withRows(table: Table, rows: Pick<Rows, "first" | "columns">): Table {
+  const anew = rows.first < table.count;
+  const base = rows.first === 0 ? emptyTable(table.head) : anew ? shortened(table, rows.first) : table;
+  const added = Math.max(0, ...Object.values(rows.columns).map((cells) => cells.length));
+  const count = rows.first + added;
+  for (const name of Object.keys(rows.columns)) {
+    const column = (base.columns[name] ??= []);
+    while (column.length < rows.first) column.push(null); // a column that came later, or rows that were lost
+    for (const cell of rows.columns[name]) column.push(cell);
+  }
+  for (const column of Object.values(base.columns)) while (column.length < count) column.push(null);
+  return { ...base, count };
+}
+
+function shortened(table: Table, count: number): Table {
+  const made = emptyTable(table.head);
+  for (const name of Object.keys(table.columns)) made.columns[name] = table.columns[name].slice(0, count);
+  return { ...made, count };
+}

@@ -1,0 +1,16 @@
+// The Tables tab.
+import type { Store } from "../store";
+import { NoTables, TableChooser, useTable } from "./chooser";
+import { TablePane } from "./pane";
+
+/** One table at a time, whole. */
+export function TablesTab({ store }: { store: Store }) {
+  const { table, all } = useTable(store);
+  if (!table) return <NoTables store={store} what="tables" />;
+  return (
+    <div class="tables-tab">
+      <TableChooser all={all} table={table} />
+      <TablePane key={table.head.name} store={store} table={table} />
+    </div>
+  );
+}

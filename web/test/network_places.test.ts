@@ -1,0 +1,83 @@
+// Where layers stand, how a camera sees all of them, and where arrows run.
+import { deepEqual, equal, ok } from "node:assert/strict";
+import { test } from "node:test";
+import { Vector3 } from "three";
+
+import type { Net, PlacedLayer } from "../src/studio/messages";
+import { pathOf } from "../src/studio/network/arrows";
+import { Orbit } from "../src/studio/network/camera";
+import { leaning, mayLean } from "../src/studio/network/leaning";
+
+const placed = (name: string, place: [number, number, number], size: [number, number] = [10, 10]): PlacedLayer => ({
+  layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "" },
+  units: 4, grid: [1, 1, 2, 2], size, place,
+}); // prettier-ignore
+const stack = (levels: number): PlacedLayer[] => Array.from({ length: levels }, (_, n) => placed(`l${n}`, [0, n * 4, 0]));
+
+test("a stack leans to the right in a wide window and stands upright in a narrow one", () => {
+  const wide = leaning(stack(6), 1.8, 0.2, 0.44);
+  ok(wide.every(([x], n) => !n || x > wide[n - 1][0]));
+  ok(wide.every(([, y], n) => !n || y > wide[n - 1][1]));
+  ok(leaning(stack(6), 0.3, 0.2, 0.44).every(([x]) => x === 0));
+});
+
+test("a single layer, and none at all, stand where they are", () => {
+  deepEqual(leaning(stack(1), 1.8, 0.2, 0.44), [[0, 0, 0]]);
+  deepEqual(leaning([], 1.8, 0.2, 0.44), []);
+});
+
+test("layers that somebody placed are not moved", () => {
+  const net: Net = { name: "", layers: stack(3), projections: [], variables: [] };
+  ok(mayLean(net));
+  net.layers[1].layer.relation = "right";
+  ok(!mayLean(net));
+});
+
+test("a fitted camera shows every point and fills the window, wide, narrow or deep", () => {
+  for (const [width, height] of [[1280, 800], [400, 900], [1600, 300]]) { // prettier-ignore
+    for (const levels of [1, 3, 40]) {
+      const orbit = new Orbit(() => {});
+      const points = stack(levels).flatMap(({ place: [x, y, z] }) => [new Vector3(x - 5, y, z - 5), new Vector3(x + 5, y, z + 5), new Vector3(x + 5, y, z - 5), new Vector3(x - 5, y, z + 5)]); // prettier-ignore
+      orbit.reach = 20 + levels * 4;
+      orbit.resize(width, height);
+      orbit.set(orbit.fitted(points, 0.2, 0.44));
+      const seen = points.map((point) => point.clone().project(orbit.camera));
+      const most = Math.max(...seen.map(({ x, y }) => Math.max(Math.abs(x), Math.abs(y))));
+      ok(most < 1 && most > 0.85, `${width}×${height}, ${levels} levels: ${most}`);
+      ok(seen.every(({ z }) => z > -1 && z < 1), "within near and far");
+    }
+  }
+});
+
+test("zooming keeps the point under the pointer where it is", () => {
+  const orbit = new Orbit(() => {});
+  orbit.reach = 40;
+  orbit.resize(800, 600);
+  const point = new Vector3(3, 2, -1);
+  const before = point.clone().project(orbit.camera);
+  for (let n = 0; n < 20; n++) orbit.zoom(0.9, point);
+  const after = point.clone().project(orbit.camera);
+  ok(Math.hypot(after.x - before.x, after.y - before.y) < 1e-6);
+});
+
+test("one cannot go through the ground of the scene, nor too far away", () => {
+  const orbit = new Orbit(() => {});
+  orbit.reach = 10;
+  for (let n = 0; n < 200; n++) orbit.zoom(0.5);
+  ok(orbit.pose.distance > 0);
+  for (let n = 0; n < 200; n++) orbit.zoom(2);
+  equal(orbit.pose.distance, 120);
+  orbit.turn(0, 1e6);
+  ok(orbit.pose.elevation < Math.PI / 2);
+});
+
+test("arrows of different types take different ways, and a recurrent one comes back", () => {
+  const [low, high] = [placed("low", [0, 0, 0]), placed("high", [3, 5, 0])];
+  const middles = ["forward", "skip"].map((type) => pathOf(low, high, type).getPoint(0.5));
+  ok(middles[0].x > middles[1].x);
+  const loop = pathOf(low, low, "recurrent");
+  equal(loop.getPoint(0).x, loop.getPoint(1).x);
+  ok(loop.getPoint(0.5).x < loop.getPoint(0).x);
+  const beside = pathOf(low, placed("far", [30, 0, 0]), "lateral");
+  ok(beside.getPoint(0).x < beside.getPoint(1).x);
+});

@@ -1,0 +1,127 @@
+// From tables to lines: groups, smoothing, logarithms, ticks and ranges.
+import { deepEqual, equal, match, ok } from "node:assert/strict";
+import { test } from "node:test";
+
+import type { Column, TableHead } from "../src/studio/messages";
+import { choicesOf, drawnChoices } from "../src/studio/plots/choices";
+import { linesOf, plottable, smoothed, type Choices } from "../src/studio/plots/lines";
+import { airy, tickTexts, ticks } from "../src/studio/plots/ticks";
+import { viewOf, WHOLE, zoomedX } from "../src/studio/plots/view";
+import { emptyTable, withRows, type Table } from "../src/studio/tables/rows";
+
+const column = (name: string, more: Partial<Column> = {}): Column => ({
+  name, type: "float", shape: [], plotted: true, fixed: null, error: "", ...more,
+});
+const head = (columns: Column[], more: Partial<TableHead> = {}): TableHead => ({
+  name: "t", title: "T", x: "Epoch", legend: "", columns, ...more,
+});
+const filled = (made: TableHead, columns: Record<string, (number | string | null)[]>): Table =>
+  withRows(emptyTable(made), { first: 0, columns });
+const choices = (more: Partial<Choices> = {}): Choices & { apart: boolean } => ({
+  x: "Epoch", columns: ["loss"], smoothing: 0, logX: false, logY: false, apart: false, ...more,
+});
+const epochs = head([column("Epoch", { type: "int" }), column("loss", { error: "sem" }), column("sem"), column("note", { type: "text" })]);
+
+test("columns of numbers can be plotted, but not x or text; another column's errors are off at first", () => {
+  const table = emptyTable(epochs);
+  deepEqual(plottable(table).map(({ name }) => name), ["loss", "sem"]);
+  deepEqual(drawnChoices(table, choicesOf(new Map(), "t")).columns, ["loss"]);
+  deepEqual(drawnChoices(table, { ...choicesOf(new Map(), "t"), on: { sem: true, loss: false } }).columns, ["sem"]);
+  const counted = emptyTable(head([column("Epoch"), column("Step"), column("loss")]));
+  deepEqual(drawnChoices(counted, choicesOf(new Map(), "t")).columns, ["loss"]);
+});
+
+test("a line has its values and its errors, gaps included", () => {
+  const { x, lines } = linesOf(filled(epochs, { Epoch: [1, 2, 3], loss: [3, null, 1], sem: [0.1, 0.2, 0.3] }), choices());
+  deepEqual(x, [1, 2, 3]);
+  deepEqual(lines[0].values, [3, null, 1]);
+  deepEqual(lines[0].error, [0.1, 0.2, 0.3]);
+  equal(lines[0].label, "loss");
+});
+
+test("the legend's column makes a line of each value, over one x axis", () => {
+  const table = filled({ ...epochs, legend: "note" }, { Epoch: [1, 2, 1, 3], loss: [1, 2, 3, 4], note: ["a", "a", "b", "b"] });
+  const { x, lines } = linesOf(table, choices());
+  deepEqual(x, [1, 2, 3]);
+  deepEqual(lines.map(({ label, values }) => [label, values]), [
+    ["loss · note a", [1, 2, undefined]],
+    ["loss · note b", [3, undefined, 4]],
+  ]);
+});
+
+test("where x falls, rows are counted and it is said", () => {
+  const { x, xLabel, remarks } = linesOf(filled(epochs, { Epoch: [1, 2, 1], loss: [1, 2, 3] }), choices());
+  deepEqual([x, xLabel], [[0, 1, 2], "row"]);
+  match(remarks[0], /Epoch does not only rise/);
+});
+
+test("logarithmic axes leave out what is not above zero and say how much", () => {
+  const table = filled(epochs, { Epoch: [0, 1, 2], loss: [5, -1, 2] });
+  const made = linesOf(table, choices({ logX: true, logY: true }));
+  deepEqual(made.x, [1, 2]);
+  deepEqual(made.lines[0].values, [null, 2]);
+  equal(made.remarks.length, 2);
+});
+
+test("smoothing keeps gaps, is unbiased at its start, and keeps what it was made of", () => {
+  deepEqual(smoothed([4, null, 4, undefined, 4], 0.9).map((value) => value && Math.round(value * 1e9) / 1e9), [4, null, 4, undefined, 4]);
+  const smooth = smoothed([0, 1, 1, 1], 0.5) as number[];
+  ok(smooth[1] > 0.6 && smooth[1] < 0.7 && smooth[3] > smooth[2]);
+  const { lines } = linesOf(filled(epochs, { Epoch: [1, 2], loss: [0, 1] }), choices({ smoothing: 0.5 }));
+  deepEqual(lines[0].raw, [0, 1]);
+});
+
+test("a fixed range is the axis, errors are inside an automatic one, and a zoom wins", () => {
+  const table = filled(epochs, { Epoch: [1, 2], loss: [1, 2], sem: [1, 1] });
+  const made = linesOf(table, choices());
+  const [low, high] = viewOf(made, epochs.columns, choices(), WHOLE).scales[0].range;
+  ok(low <= 0 && high >= 3);
+  const fixed = [column("loss", { fixed: [0, 9] })];
+  deepEqual(viewOf(made, fixed, choices(), WHOLE).scales[0].range, [0, 9]);
+  const zoomed = viewOf(made, fixed, choices(), { x: [1.5, 2], y: { y0: [7, 8] } });
+  deepEqual([zoomed.xRange, zoomed.scales[0].range], [[1.5, 2], [7, 8]]);
+});
+
+test("a zoom along x lets y fit what is seen", () => {
+  const made = linesOf(filled(epochs, { Epoch: [1, 2, 3], loss: [100, 1, 2] }), choices());
+  const [, high] = viewOf(made, epochs.columns, choices(), { x: [2, 3], y: null }).scales[0].range;
+  ok(high < 3);
+});
+
+test("zooming in and out again comes back to the same range, logarithmic or not", () => {
+  for (const logX of [false, true]) {
+    const made = linesOf(filled(epochs, { Epoch: [1, 10, 100], loss: [1, 2, 3] }), choices({ logX }));
+    const view = viewOf(made, epochs.columns, choices({ logX }), { x: [1, 100], y: null });
+    const back = zoomedX({ ...view, xRange: zoomedX(view, 0.5) }, 2);
+    ok(Math.abs(back[0] - 1) < 1e-9 && Math.abs(back[1] - 100) < 1e-6);
+    for (const factor of [0.5, 2]) {
+      let far = view;
+      for (let press = 0; press < 3000; press++) far = { ...far, xRange: zoomedX(far, factor) };
+      ok(far.xRange[1] > far.xRange[0] && far.xRange.every(Number.isFinite) && (!logX || far.xRange[0] > 0), String(far.xRange));
+    }
+  }
+});
+
+test("ticks are round and inside, on any range", () => {
+  deepEqual(ticks(0, 1, 5, false), [0, 0.2, 0.4, 0.6, 0.8, 1]);
+  deepEqual(ticks(1, 1000, 4, true), [1, 10, 100, 1000]);
+  deepEqual(tickTexts(ticks(0, 0.3, 3, false)), ["0", "0.1", "0.2", "0.3"]);
+  for (const [low, high] of [[1e-9, 2e-9], [-5e12, 3], [0.999999, 1.000001], [1e-300, 1e300]]) {
+    for (const log of [false, true]) {
+      const made = ticks(low, high, 6, log);
+      ok(made.length < 100 && made.every((value) => value >= low - (high - low) * 1e-6 && value <= high * (1 + 1e-6)), `${low} ${high} ${log} ${made}`);
+    }
+  }
+  deepEqual(ticks(NaN, NaN, 5, false), []);
+  deepEqual(ticks(0, 2, 10, false, true), [0, 1, 2]);
+});
+
+test("a range of nothing is still a range", () => {
+  for (const log of [false, true]) {
+    for (const [low, high] of [[NaN, NaN], [Infinity, -Infinity], [3, 3]]) {
+      const [from, to] = airy(low, high, log);
+      ok(to > from);
+    }
+  }
+  deepEqual(airy(0, 0, false), [-1, 1]);
+});

@@ -1,0 +1,72 @@
+// Tables: rows that come, sorting, filters, CSV, tensors, numbers as text.
+import { deepEqual, equal, notEqual, ok } from "node:assert/strict";
+import { test } from "node:test";
+
+import type { TableHead } from "../src/studio/messages";
+import { csv } from "../src/studio/tables/csv";
+import { nextSort, orderOf } from "../src/studio/tables/order";
+import { emptyTable, withRows } from "../src/studio/tables/rows";
+import { number, plain } from "../src/studio/tables/text";
+
+const column = (name: string, type = "float") => ({ name, type, shape: [], plotted: true, fixed: null, error: "" });
+const head: TableHead = { name: "t", title: "T", x: "", legend: "", columns: [column("a"), column("b", "text")] };
+const table = withRows(emptyTable(head), { first: 0, columns: { a: [3, null, 1, 2], b: ["x10", "x9", "<b>", "x1"] } });
+
+test("rows come after those there are; zero starts anew", () => {
+  const longer = withRows(table, { first: 4, columns: { a: [9], b: ["y"] } });
+  deepEqual([longer.count, longer.generation], [5, table.generation]);
+  const anew = withRows(longer, { first: 0, columns: { a: [7], b: ["z"] } });
+  deepEqual([anew.count, anew.columns.a], [1, [7]]);
+  notEqual(anew.generation, longer.generation);
+  equal(withRows(longer, { first: 0, columns: {} }).count, 0);
+});
+
+test("rows that come twice replace, rows that were lost and columns that come late are gaps", () => {
+  const again = withRows(withRows(emptyTable(head), { first: 0, columns: { a: [1, 2, 3] } }), { first: 2, columns: { a: [30, 40] } });
+  deepEqual(again.columns.a, [1, 2, 30, 40]);
+  const gap = withRows(again, { first: 6, columns: { a: [7], late: [1] } });
+  deepEqual(gap.columns.a, [1, 2, 30, 40, null, null, 7]);
+  deepEqual(gap.columns.late, [null, null, null, null, null, null, 1]);
+});
+
+test("a column may be called like a part of every object", () => {
+  const odd = withRows(emptyTable(head), { first: 0, columns: JSON.parse('{"__proto__": [1], "constructor": [2]}') });
+  deepEqual([odd.columns["constructor"], odd.count], [[2], 1]);
+});
+
+test("sorting goes up, down, and back; missing values stand last", () => {
+  deepEqual([...orderOf(table, "", { column: "a", down: false })], [2, 3, 0, 1]);
+  deepEqual([...orderOf(table, "", { column: "a", down: true })], [0, 3, 2, 1]);
+  deepEqual([...orderOf(table, "", { column: "b", down: false })], [2, 3, 1, 0]); // x1, x9, x10
+  const up = nextSort(null, "a");
+  deepEqual([up, nextSort(up, "a"), nextSort(nextSort(up, "a"), "a")], [{ column: "a", down: false }, { column: "a", down: true }, null]);
+});
+
+test("a filter finds words in any cell and compares columns", () => {
+  deepEqual([...orderOf(table, "X1", null)], [0, 3]);
+  deepEqual([...orderOf(table, "a>=2 x", null)], [0, 3]);
+  deepEqual([...orderOf(table, "a<2", null)], [2]);
+  deepEqual([...orderOf(table, "nowhere", null)], []);
+  deepEqual([...orderOf(table, "<b>", null)], [2]);
+});
+
+test("a hundred thousand rows are sorted and filtered in one go", () => {
+  const values = Array.from({ length: 100_000 }, (_none, index) => (index * 7919) % 100_003);
+  const long = withRows(emptyTable(head), { first: 0, columns: { a: values } });
+  const order = orderOf(long, "a>50000", { column: "a", down: true });
+  ok(order.every((row, index) => !index || values[order[index - 1]] >= values[row]));
+});
+
+test("CSV quotes what it must and keeps numbers exact", () => {
+  equal(csv(["a", 'b"c'], [[0.1, "x,y"], [null, "line\nbreak"], [[1, [2]], true]]),
+    'a,"b""c"\r\n0.1,"x,y"\r\n,"line\nbreak"\r\n"[1,[2]]",true\r\n');
+});
+
+test("numbers are short, and say as much as they can", () => {
+  const shown: [number, string][] = [
+    [0, "0"], [3, "3"], [0.1 + 0.2, "0.3"], [1e-7, "1e-7"], [123456.789, "123457"], [-2.5e-10, "-2.5e-10"], [1e21, "1e21"],
+    [1e12, "1000000000000"],
+  ];
+  for (const [value, text] of shown) equal(number(value), text);
+  deepEqual([plain(null), plain("<b>"), plain(true), plain([1, 2])], ["", "<b>", "true", "[1,2]"]);
+});
