@@ -25,9 +25,9 @@ NETWORK = Network(
 DEADLINE_SECS = 30.0
 
 
-def until(condition: Callable[[], Any], *sources: Any, secs: float = DEADLINE_SECS) -> None:
+def until(condition: Callable[[], Any], *sources: Any) -> None:
     """Wait for a condition, and keep polling; fail after a long while."""
-    end = time.monotonic() + secs
+    end = time.monotonic() + DEADLINE_SECS
     while not condition():
         assert time.monotonic() < end, "waited in vain"
         for source in sources:
@@ -59,31 +59,9 @@ def main(folder: str, first: int, count: int) -> None:
             time.sleep(0.01)
 
 
-def flood(folder: str) -> None:
-    """Offer states as fast as they are taken."""
-    with Host(folder) as host:
-        host.network = NETWORK
-        print("up", flush=True)
-        for step in range(1_000_000):
-            while (number := host.begin(step, {"Trial": step})) < 0:
-                time.sleep(0.002)
-            host.offer(number, np.full((16, 1024), step, np.float32), "in", "Act")
-            host.end(number)
-            time.sleep(0.0005)  # a busy loop would starve the thread that announces them
-
-
 def started(folder: Path, first: int = 0, count: int = 5) -> subprocess.Popen[str]:
     """That host in a process of its own, listening."""
-    return _process(folder, str(first), str(count))
-
-
-def flooding(folder: Path) -> subprocess.Popen[str]:
-    """The one that does not stop to think."""
-    return _process(folder)
-
-
-def _process(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, str(folder), *arguments]
+    command = [sys.executable, __file__, str(folder), str(first), str(count)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     return process
@@ -131,4 +109,4 @@ class Liar:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 2 else flood(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -32,7 +32,7 @@ ORDERS = {
 def test_every_button_arrives_at_the_source(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
     source.trial_secs = 0.01
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     for number, (name, order) in enumerate(ORDERS.items(), 1):
         expect(button(page, name)).to_be_enabled()
         button(page, name).click()
@@ -44,7 +44,7 @@ def test_every_button_arrives_at_the_source(open_page: Pages) -> None:
 
 def test_while_it_runs_only_stop_can_be_pressed(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     assert button(page, "Stop").is_disabled()
     button(page, "Train").click()
     page.wait_for_selector(".doing.running")
@@ -59,7 +59,7 @@ def test_while_it_runs_only_stop_can_be_pressed(open_page: Pages) -> None:
 
 def test_how_many_and_which_are_chosen(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     count = page.get_by_label("How many trials to step")
     count.fill("3")
     count.press("Tab")
@@ -76,7 +76,7 @@ def test_how_many_and_which_are_chosen(open_page: Pages) -> None:
 
 def test_what_is_typed_stays_while_the_run_goes_on(open_page: Pages) -> None:
     url, source = open_page.stage()
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     count = page.get_by_label("How many trials to step")
     count.fill("7")
     trial = page.locator(".counter", has_text="Trial").inner_text()
@@ -91,14 +91,14 @@ def test_buttons_that_the_run_does_not_understand_are_not_there(open_page: Pages
     source = Stage(paused=True)
     object.__setattr__(source.state, "can", ("train", "stop"))
     url, _ = open_page.stage(source)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     names = [one.inner_text().strip() for one in page.locator(".control button").all()]
     assert names == ["Train", "Stop"]
 
 
 def test_space_trains_and_stops_but_presses_a_button_that_has_the_focus(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     page.keyboard.press(" ")
     page.wait_for_selector(".doing.running")
     page.keyboard.press(" ")
@@ -115,7 +115,7 @@ def test_space_trains_and_stops_but_presses_a_button_that_has_the_focus(open_pag
 
 def test_control_goes_from_one_page_to_another_and_back(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    one, two = open_page(url, tab="tables"), open_page(url, tab="tables")
+    one, two = open_page(url, tab="tables", empty=True), open_page(url, tab="tables")
     two.wait_for_selector("text=2 viewers")
     button(one, "New seed").click()
     two.wait_for_selector("text=Another page controls")
@@ -134,7 +134,7 @@ def test_control_goes_from_one_page_to_another_and_back(open_page: Pages) -> Non
 
 def test_control_is_free_again_when_its_page_is_closed(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    one, two = open_page(url, tab="tables"), open_page(url, tab="tables")
+    one, two = open_page(url, tab="tables", empty=True), open_page(url, tab="tables")
     button(one, "Train").click()
     two.wait_for_selector("text=Another page controls")
     one.close()
@@ -147,7 +147,7 @@ def test_control_is_free_again_when_its_page_is_closed(open_page: Pages) -> None
 
 def test_parameters_are_grouped_and_explained_and_the_fixed_ones_are_text(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     groups = page.locator(".parameters legend").all_inner_texts()
     assert groups == ["View updates", "optimizer", "training", "model", "watch"]
     field = page.locator(".field", has=page.get_by_label("lr", exact=True))
@@ -159,7 +159,7 @@ def test_parameters_are_grouped_and_explained_and_the_fixed_ones_are_text(open_p
 @pytest.mark.parametrize("key", ["Enter", "Tab"])
 def test_a_number_is_changed_by_enter_or_by_leaving_it(open_page: Pages, key: str) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     field = page.get_by_label("lr", exact=True)
     field.fill("2.5e-3")
     field.press(key)
@@ -178,7 +178,7 @@ WRONG = [
 
 def test_what_cannot_be_is_said_at_the_field_and_not_sent(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     for label, text, wrong in WRONG:
         field = page.get_by_label(label, exact=True)
         before = field.input_value()
@@ -196,7 +196,7 @@ def test_what_cannot_be_is_said_at_the_field_and_not_sent(open_page: Pages) -> N
 
 def test_flags_choices_and_text_are_changed(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     page.get_by_label("shuffle").uncheck()
     page.get_by_label("name", exact=True).select_option("adam")
     title = page.get_by_label("title", exact=True)
@@ -214,7 +214,7 @@ def test_flags_choices_and_text_are_changed(open_page: Pages) -> None:
 
 def test_a_value_that_is_being_typed_is_not_overwritten(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     field = page.get_by_label("lr", exact=True)
     field.fill("0.5")
     source.order(Order("change", name="training.epochs", value=7))
@@ -230,7 +230,7 @@ def test_lists_can_be_changed_and_many_parameters_searched(open_page: Pages) -> 
     more = [Parameter(f"extra.number{index}", index, editable=True, group="extra") for index in range(20)]
     source.parameters = (Parameter("betas", [0.9, 0.99], editable=True), *more, *source.parameters)
     url, _ = open_page.stage(source)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     betas = page.get_by_label("betas")
     betas.fill("0.8, 0.95")
     betas.press("Enter")
@@ -244,7 +244,7 @@ def test_lists_can_be_changed_and_many_parameters_searched(open_page: Pages) -> 
 
 def test_the_form_folds_away_and_stays_so(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     page.keyboard.press("p")
     page.wait_for_selector(".parameters", state="detached")
     page.reload()

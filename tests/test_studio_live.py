@@ -201,6 +201,7 @@ def test_numbers_are_rows_of_tables(loops: list[Loop]) -> None:
         assert rows["note"] == ["x", "x", "x", None]
         until(lambda: viewer.rows("test_epoch").get("accuracy") == [0.75], "a test")
         assert viewer.rows("train_epoch") == {"Epoch": [0], "Step": [2], "loss": [0.25]}
+        until(lambda: (loop.step(), viewer.last("state")["state"]["batch"] == 8)[1], "the size of a batch")
         assert viewer.last("state")["state"]["can"] == ["train", "stop", "step_trial", "step_n"]
 
 

@@ -73,7 +73,7 @@ def test_how_often_the_view_is_updated_reaches_the_host(open_page: Pages) -> Non
 
 def test_the_help_lists_every_key_and_escape_closes_it(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     page.keyboard.press("?")
     text = page.get_by_role("dialog").inner_text()
     for words in ("Train, or stop", "Plots tab", "Parameters: show or hide", "Dark or light"):
@@ -94,7 +94,7 @@ def ground(page: Any) -> list[int]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_follow_the_system_and_the_choice_is_remembered(open_page: Pages, scheme: str) -> None:
     url, _ = open_page.stage(paused=True)
-    page = open_page(url, tab="tables", color_scheme=scheme)
+    page = open_page(url, tab="tables", empty=True, color_scheme=scheme)
     first = ground(page)
     assert (sum(first) > 600) == (scheme == "light")
     page.get_by_role("button", name="Dark colours" if scheme == "light" else "Light colours").click()
@@ -124,7 +124,7 @@ def test_text_has_enough_contrast_in_both_themes(open_page: Pages) -> None:
         });
     }"""
     url, _ = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     for _theme in range(2):
         for front, back, contrast in page.evaluate(script):
             assert contrast >= 4.5, (front, back, contrast)
@@ -133,7 +133,7 @@ def test_text_has_enough_contrast_in_both_themes(open_page: Pages) -> None:
 
 def test_alerts_are_counted_listed_and_said_aloud(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     button = page.get_by_role("button", name="Alerts")
     assert button.get_attribute("aria-label") == "Alerts: 1, 1 new"
     source.alert("gradients of Hidden2 vanish", "error", "Hidden2")
@@ -153,7 +153,7 @@ def test_alerts_are_counted_listed_and_said_aloud(open_page: Pages) -> None:
 
 def test_a_recording_is_saved_opened_and_closed(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True, states=12)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     page.get_by_role("button", name="Open recording").click()
     assert "Nothing saved yet" in page.get_by_role("dialog").inner_text()
     page.keyboard.press("Escape")
@@ -167,7 +167,7 @@ def test_a_recording_is_saved_opened_and_closed(open_page: Pages) -> None:
     page.wait_for_selector(".notice.done")
     assert [one.name for one in source.saved] == ["before-lunch"]
     page.get_by_role("button", name="Open recording").click()
-    page.get_by_role("button", name="before-lunch").click()
+    page.locator(".choices").get_by_role("button", name="before-lunch").click()
     page.wait_for_selector(".chip.recording")
     assert "A recording" in page.inner_text(".control")
     page.get_by_role("button", name="Close recording").click()
@@ -176,7 +176,7 @@ def test_a_recording_is_saved_opened_and_closed(open_page: Pages) -> None:
 
 def test_another_run_of_the_folder_is_opened(open_page: Pages) -> None:
     url, _ = open_page.stage(paused=True)
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     chooser = page.get_by_label("Run", exact=True)
     assert chooser.input_value() == "0"
     chooser.select_option(label="digits-2 · 12 epochs · val loss 0.31")
@@ -189,7 +189,7 @@ def test_another_run_of_the_folder_is_opened(open_page: Pages) -> None:
 def test_what_the_server_cannot_do_is_said_and_can_be_dismissed(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True, states=3)
     source.saved.append(source.save("gone"))
-    page = open_page(url, tab="tables")
+    page = open_page(url, tab="tables", empty=True)
     source.saved.clear()
     page.get_by_role("button", name="Open recording").click()
     page.locator(".choices button").first.click()

@@ -67,7 +67,7 @@ def test_columns_are_switched_on_and_off(open_page: Pages) -> None:
     shows_lines(page, ["loss"])
     assert drawn(page, ORANGE) == 0
     page.get_by_role("button", name="None").click()
-    assert drawn(page, BLUE) == 0
+    assert not page.locator(".chart").is_visible()
     says(page, "No column is chosen")
     page.get_by_role("button", name="All", exact=True).click()
     shows_lines(page, ["loss", "loss_sem", "accuracy", "seconds"])
@@ -316,3 +316,14 @@ def test_without_tables_the_tab_says_so(open_page: Pages) -> None:
     says(page, "Nothing recorded yet: plots appear here")
     page.keyboard.press("3")
     assert "Nothing recorded yet: tables appear here" in page.inner_text("#panel-tables")
+
+
+def test_patterns_alone_do_not_keep_the_tab_from_the_logs_that_come(open_page: Pages) -> None:
+    source = Stage(paused=True)
+    source.trial_secs = 0.01
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="plots", empty=True)
+    says(page, "Nothing recorded yet: lines appear here as rows come.")
+    page.get_by_role("button", name="Train", exact=True).click()
+    page.wait_for_selector(".readout b")
+    assert page.locator(".segments .on").inner_text().startswith("Train ")

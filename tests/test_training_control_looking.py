@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from control_cases import Running, until
 from training_cases import results, run, session
 
+from torcheer.archive import Archive
 from torcheer.host.records import Every
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 
@@ -38,6 +40,8 @@ def test_the_network_is_known_before_the_first_step(tmp_path: Path, one_thread: 
         ("Input", [5]), ("0", [7]), ("2", [3]),
     ]  # fmt: skip
     assert [one["name"] for one in looker.network["projections"]] == ["0.weight", "2.weight"]
+    until((tmp_path / "network.json").exists)
+    assert json.loads((tmp_path / "network.json").read_text()) == looker.network
     looker.act("train")
     running.join()
 
@@ -125,6 +129,23 @@ def test_a_run_that_is_looked_at_ends_with_the_same_bits(case: str, tmp_path: Pa
     running.join()
     assert looker.moments
     assert results(tmp_path / "seen") == results(tmp_path / "alone")
+
+
+def test_a_watch_and_a_capture_see_the_same_when_somebody_else_looks_too(tmp_path: Path, one_thread: None) -> None:
+    options = {"watch": {"every": 2, "models": ["body"]}, "capture": {"every": 3, "layers": "all"}}
+    run("plain", tmp_path / "alone", **options)
+    running = Running(session("plain", tmp_path / "seen", **options))
+    looker = running.looker
+    looker.look(variables=("Act", "Grad"), weights=True, train=Every("trial"))
+    until(lambda: running.control.host.wants.variables)
+    looker.act("test_all")
+    looker.act("train")
+    running.join()
+    assert results(tmp_path / "seen") == results(tmp_path / "alone")
+    one, other = (Archive(tmp_path / name / "captures") for name in ("alone", "seen"))
+    assert [frame["step"] for frame in one.frames] == [frame["step"] for frame in other.frames]
+    one, other = (Archive(tmp_path / name / "watch" / "samples") for name in ("alone", "seen"))
+    assert {frame["step"] for frame in one.frames} == {frame["step"] for frame in other.frames}
 
 
 def test_no_hook_is_left_when_nobody_looks_any_more(tmp_path: Path, one_thread: None) -> None:

@@ -50,6 +50,7 @@ class Probing:
     def __init__(self, model: nn.Module | Mapping[str, nn.Module], host: Host) -> None:
         self.model = model if isinstance(model, nn.Module) else nn.ModuleDict(_named(model))
         self.host, self.notes = host, list[str]()  # what cannot be shown, in words
+        self.batch = 0  # items in a batch; 0 where unknown
         self._hidden = choose(self.model).hidden if any(True for _ in self.model.parameters()) else ()
         self._roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
         self._observation: Observation | None = None
@@ -139,6 +140,7 @@ class Probing:
         self._modules = {name: modules[name] for name, _ in self._places}
         axis = seen.batch_axis
         self._inputs = [_Place(name, "Act", shape, axis) for name, shape in seen.inputs.items()]
+        self.batch = seen.batch
         self._heads = {layer.name.removesuffix(WEIGHTS) for layer in network.layers if layer.kind == "Attention"}
         for note in choice.notes:
             self._note(note)

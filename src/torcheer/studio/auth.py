@@ -27,7 +27,7 @@ def small_page(heading: str, text: str) -> str:
 
 _UNKNOWN = small_page(
     "This address needs its token",
-    "Open the address that was printed when the studio was started; it ends with <code>?token=…</code>. "
+    "Open the address that was printed when the studio was started, with the token at its end. "
     "After a restart the old one is no longer good.",
 )
 _ON = small_page("The studio opens", '<a href="/">Here</a>, if it does not.')

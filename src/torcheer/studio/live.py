@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -78,8 +77,7 @@ class Live:
     ) -> None:  # fmt: skip
         self.host, self.viewer = host, viewer
         self._epoch, self._steps_left, self._told_at = 0, -1, 0.0  # -1: runs until it is stopped
-        self._message, self._batch = "", 0
-        self._orders: deque[Order] = deque()
+        self._message = ""
         self._numbers, self._form = Numbers(host), Form(host, model, optimizer)
         host.table(TableHead("train_step", "Train steps", x="Step"))
         host.table(TableHead("train_epoch", "Train epochs", x="Epoch"))
@@ -205,8 +203,8 @@ class Live:
     def _tell(self, status: str, can: tuple[str, ...] = _CAN) -> None:
         self._told_at = time.monotonic()
         if not self.host.closed:
-            counters: Mapping[str, Any] = self.counters()
-            self.host.state = State(status, dict(counters), can, step_n=_STEP_N, message=self._message)
+            batch, text = self._probing.batch, self._message
+            self.host.state = State(status, self.counters(), can, batch=batch, step_n=_STEP_N, message=text)
         self._numbers.flush()
 
     def _say(self, text: str) -> None:

@@ -6,11 +6,13 @@ import json
 import os
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, TorcheerError
+from torcheer.host.forms import form_of
 from torcheer.host.records import Layer, Network, Parameter, State
 from torcheer.studio.answers import Value
 from torcheer.studio.messages import AlertSeen, Moment
@@ -255,24 +257,7 @@ def _parameters(spec: Path) -> tuple[Parameter, ...]:
     """The config of a run that is over: to be read, not to be changed."""
     try:
         found = json.loads(spec.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        lines = form_of(found) if isinstance(found, dict) else []
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return ()
-    lines: list[Parameter] = []
-    _flatten(found, (), lines)
-    return tuple(lines[:_MOST_PARAMETERS])
-
-
-def _flatten(value: Any, path: tuple[str, ...], lines: list[Parameter]) -> None:
-    if len(path) > 12 or len(lines) >= _MOST_PARAMETERS:
-        return
-    if isinstance(value, dict) and value:
-        for name, one in value.items():
-            _flatten(one, (*path, str(name)), lines)
-    elif isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
-        for number, one in enumerate(value):
-            named = one.get("name") if isinstance(one, dict) else None  # easier to find than its place in a list
-            _flatten(one, (*path, named if isinstance(named, str) and named else str(number)), lines)
-    elif path:
-        kind = "flag" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "text"
-        plain = value if isinstance(value, bool | int | float | str | list) else "" if value is None else str(value)
-        lines.append(Parameter(".".join(path), plain, kind, group=path[0]))
+    return tuple(replace(one, editable=False) for one in lines[:_MOST_PARAMETERS])

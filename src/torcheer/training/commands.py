@@ -109,7 +109,7 @@ def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], contro
         built.spec.save(built.session.directory)
     while True:
         status = _train_once(built, chosen, notes, control)
-        if control is None or control.anew is None:
+        if control is None or not control.begins_anew:
             return status
         built, notes = begun_anew(control, built, chosen.trust)
 
@@ -134,7 +134,7 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
         except Exception as error:  # the user's own code, most often
             error.add_note(_how_to_go_on(session))
             raise
-    if stopped is not None and (control is None or control.anew is None):
+    if stopped is not None and (control is None or not control.begins_anew):
         return _say_stopped(session, stopped.reason)
     return 0
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
+ANEW = "another run begins"  # a reason to stop that gives way to a signal
+
 
 class Stoppable(Protocol):
     asked_to_stop: str
@@ -26,10 +28,12 @@ def stopping_on_signals(session: Stoppable) -> Iterator[None]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT and session.asked_to_stop:
+        is_asked = session.asked_to_stop not in ("", ANEW)
+        if number == signal.SIGINT and is_asked:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third need not wait for Python
             raise KeyboardInterrupt
-        session.asked_to_stop = session.asked_to_stop or f"{signal.Signals(number).name} was received"
+        if not is_asked:
+            session.asked_to_stop = f"{signal.Signals(number).name} was received"
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -23,6 +23,7 @@ from torcheer.training.control.tables import Tables
 from torcheer.training.control.testing import items_of, test_some
 from torcheer.training.events import Alert, Continued, EpochDone, Event, Paused, StepDone, Stopped
 from torcheer.training.screen import rounds_of
+from torcheer.training.signals import ANEW
 
 if TYPE_CHECKING:
     from torcheer.inspector.records import Alert as Seen
@@ -61,7 +62,7 @@ class Control:
         self._problems = session.resume()
         self.session, self._built = session, built
         session.control, self.anew = self, None
-        self.run, self._result = number_of(session.directory), None
+        self.run, self._result, self._is_done = number_of(session.directory), None, False
         self._began, self._idle_before = time.monotonic(), self.idle_secs
         self._journal = Journal(session.directory, session.place.step)
         if not hasattr(self, "tables"):
@@ -120,14 +121,18 @@ class Control:
             self.looking.begin(now, where, is_last=rounds is not None and place.round + 1 == rounds)
 
     def _introduce(self) -> None:
-        """For a first viewer, find out what the network is by a few samples; where that fails, the next step tells."""
-        if self._is_introduced or not self.host.viewer:
+        """Find out what the network is by a few samples, for a first viewer and beside captures.
+
+        Where that fails, the next step that is looked at tells.
+        """
+        if self._is_introduced or not (self.host.viewer or self.session.options.capture is not None):
             return
         self._is_introduced = True
         count = min(items_of(self.session), SOME_ITEMS)
         if count:
             with suppress(Exception):  # the user's own code, of data or of a model; training will say so
                 test_some(self.session, list(range(count)), self.looking.introducing)
+        self.looking.keep_network()
 
     def evaluates(self) -> None:
         """The rounds of an epoch are over: what runs now is none of them."""
@@ -183,6 +188,8 @@ class Control:
     # -- what is asked -----------------------------------------------------------------------------------------------
 
     def _obey(self, order: Order) -> Iterator[Event]:
+        if self._is_leaving():
+            return  # too late
         try:
             if order.kind == "change":
                 yield from self._change(order.name, order.value)
@@ -220,8 +227,13 @@ class Control:
 
     def _begin_anew(self, changes: list[str]) -> None:
         """Have the run end where all is saved; whoever runs the session begins another."""
-        self.anew, self._is_paused, self._goal = changes, self._is_paused, ("", 0)
-        self.session.asked_to_stop = self.session.asked_to_stop or "another run begins"
+        self.anew, self._goal = changes, ("", 0)
+        self.session.asked_to_stop = self.session.asked_to_stop or ANEW
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether another run is asked for, and nothing has come in between."""
+        return self.anew is not None and self.session.asked_to_stop == ANEW
 
     # -- testing -----------------------------------------------------------------------------------------------------
 
@@ -269,7 +281,7 @@ class Control:
 
     def can(self) -> tuple[str, ...]:
         """The actions that there are."""
-        known = ["train", "stop", *STEPPING, "test_all"]
+        known = [*([] if self._is_done else ["train", "stop", *STEPPING]), "test_all"]
         known += ["test_item"] if items_of(self.session) else []
         return (*known, "init", "new_seed") if self._built is not None else tuple(known)
 
@@ -308,7 +320,7 @@ class Control:
             if self.host.viewer:
                 self._tell_parameters()  # a schedule may have moved a rate
                 self._next_state = 0.0
-        elif type(event) is Stopped and self.anew is None:
+        elif type(event) is Stopped and not self.begins_anew:
             self._tell("done", event.reason)
 
     def seen(self, alert: Seen) -> None:
@@ -329,7 +341,7 @@ class Control:
         """All is trained; where it stays, whoever looks on may test, or begin another run, until Ctrl-C."""
         self.tables.settle()
         self.result()
-        self._goal = ("", 0)
+        self._goal, self._is_done = ("", 0), True
         self._tell("done", "all is trained")
         while stays and not self._is_leaving():
             self.host.wait(WAIT_SECS)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.host.forms import form_of
 from torcheer.host.records import Parameter
 from torcheer.training.run_directory import replace_file
-from torcheer.training.spec.description import definitions
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -29,7 +29,6 @@ EDITABLE = {  # key of an optimizer's group -> (what it is, its least value)
     "weight_decay": ("how strongly weights are drawn to zero", 0.0),
 }
 COLUMNS = ("step", "epoch", "name", "before", "after")
-LONGEST = 200  # characters of a value
 
 
 @dataclass(frozen=True)
@@ -71,53 +70,11 @@ def _places(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
 
 
 def _read_only(session: Session, data: Mapping[str, Any]) -> Iterator[Parameter]:
+    """The config; of a session that Python built, its options."""
     taken = {one.name for one in _live(session)}
-    if not data:
-        for key, value in vars(session.options).items():
-            yield from (one for one in _flat(key, value, "session") if one.name not in taken)
-    top = {key: value for key, value in data.items() if key not in ("initialize", "train", "source")}
-    parts: list[tuple[str, str, Any]] = [("session", key, value) for key, value in top.items()]
-    parts += [(one.group, f"{one.group}.{one.name}", one.spec) for one in definitions(data)]
-    parts += [("pipelines", f"pipelines.{key}", value) for key, value in _inside(data, "initialize", "pipelines")]
-    parts += [("train", f"train.{key}", value) for key, value in _inside(data, "train")]
-    for group, name, value in parts:
-        yield from (one for one in _flat(name, value, group) if one.name not in taken)
-
-
-def _inside(data: Mapping[str, Any], *path: str) -> list[tuple[str, Any]]:
-    found: Any = data
-    for key in path:
-        found = found.get(key, {}) if isinstance(found, Mapping) else {}
-    return list(found.items()) if isinstance(found, Mapping) else []
-
-
-def _flat(name: str, value: Any, group: str) -> Iterator[Parameter]:
-    """A value as lines of text, numbers and flags, each under its path."""
-    if isinstance(value, Mapping):
-        for key, part in value.items():
-            yield from _flat(f"{name}.{key}", part, group)
-    elif isinstance(value, list | tuple) and not all(_is_plain(one) for one in value):
-        for number, part in enumerate(value):
-            yield from _flat(f"{name}.{number}", part, group)
-    else:
-        yield Parameter(name, *_shown(value), group=group)
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | bool | int | float)
-
-
-def _shown(value: Any) -> tuple[Any, str]:
-    """A value for the form, and its kind."""
-    if isinstance(value, bool):
-        return value, "flag"
-    if isinstance(value, int):
-        return value, "integer"
-    if isinstance(value, float):
-        return (value, "number") if math.isfinite(value) else (str(value), "text")
-    if isinstance(value, list | tuple):
-        return ", ".join(str(one) for one in value)[:LONGEST], "text"
-    return "" if value is None else str(value)[:LONGEST], "text"
+    settings = {key: value for key, value in vars(session.options).items() if value is not None}
+    found = form_of(data) if data else form_of(settings)
+    return (one for one in found if one.name not in taken)
 
 
 # -- changing ----------------------------------------------------------------------------------------------------------

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from torcheer.host import Budget, Host, Probing
+from torcheer.host.plain import plain
+from torcheer.training.run_directory import replace_file
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -43,6 +46,13 @@ class Looking:
             yield
         finally:
             self._probing.observed()
+
+    def keep_network(self) -> None:
+        """Write what the network is to `<run>/network.json`, for whoever looks at the run when it is over."""
+        network, directory = self._host.network, self._session.directory
+        if network is not None and directory is not None:
+            with suppress(OSError):  # a full disk; training will say so where it matters
+                replace_file(directory / "network.json", json.dumps(plain(network)).encode() + b"\n")
 
     def begin(self, now: float, counters: Mapping[str, Any], *, is_last: bool) -> None:
         """Look at the round that comes next, if it is due; `is_last` says that it is the last of its epoch."""

@@ -50,6 +50,7 @@ export function arrowsOf(net: Net, dark: boolean, thin: number): Mesh<BufferGeom
 export function pathOf(from: PlacedLayer, to: PlacedLayer, type: string): CubicBezierCurve3 {
   if (from === to) return loop(from);
   const [across, up, along] = [0, 1, 2].map((n) => to.place[n] - from.place[n]);
+  if (type === "forward" && up < 0) return behind(from, to);
   if (Math.abs(across) > (from.size[0] + to.size[0]) / 2) return sideways(from, to, 0, Math.sign(across));
   if (Math.abs(along) > (from.size[1] + to.size[1]) / 2) return sideways(from, to, 1, Math.sign(along));
   return type === "forward" ? (upwards(from, to) ?? around(from, to, 1, 0.25)) : around(from, to, -1, 0.6 + Math.min(3, Math.abs(up) * 0.18)); // prettier-ignore
@@ -74,6 +75,14 @@ function around(from: PlacedLayer, to: PlacedLayer, side: number, bulge: number)
   const back = (layer: PlacedLayer): number => layer.place[2] - (side < 0 ? layer.size[1] * 0.3 : 0);
   const point = (x: number, layer: PlacedLayer): Vector3 => new Vector3(x, layer.place[1], back(layer));
   return new CubicBezierCurve3(point(edge(from), from), point(out, from), point(out, to), point(edge(to), to));
+}
+
+// To the foot of the next stack: behind the layers, which hide it where they are in front of it.
+function behind(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 {
+  const back = (layer: PlacedLayer): number => layer.place[2] - layer.size[1] / 2 - MARGIN;
+  const far = Math.min(back(from), back(to)) - 2;
+  const point = ({ place: [x, y] }: PlacedLayer, z: number): Vector3 => new Vector3(x, y, z);
+  return new CubicBezierCurve3(point(from, back(from)), point(from, far), point(to, far), point(to, back(to)));
 }
 
 // Beside each other: from edge to edge, in a low arch.

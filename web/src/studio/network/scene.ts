@@ -258,6 +258,7 @@ export class Scene {
 
   private resize(): void {
     const { clientWidth: width, clientHeight: height } = this.host;
+    if (!width || !height) return; // another tab is open
     this.renderer.setPixelRatio(Math.min(FINEST, devicePixelRatio || 1));
     this.renderer.setSize(width, height, false);
     this.orbit.resize(width, height);

@@ -15,7 +15,7 @@ const MODES = [
 ];
 
 const RANGES: { value: RangeMode; title: string }[] = [
-  { value: "auto", title: "automatic" },
+  { value: "auto", title: "auto" },
   { value: "layer", title: "each layer" },
   { value: "percentile", title: "percentile" },
   { value: "fixed", title: "fixed" },

@@ -32,7 +32,7 @@ export function Plot({ name, title, view, zoomed }: Props) {
     <div class="plot">
       <Tools name={name} title={title} view={view} zoomed={zoomed} canvas={() => chart.current?.canvas ?? null} />
       <Readout view={view} index={hovered} />
-      <div class="chart" ref={host} role="img" aria-label={`${title}: ${view.lines.map(({ label }) => label).join(", ")}`} />
+      <div class={view.lines.length && view.x.length ? "chart" : "chart blank"} ref={host} role="img" aria-label={`${title}: ${view.lines.map(({ label }) => label).join(", ")}`} />
       {view.remarks.map((remark) => (
         <p key={remark} class="remark soft">
           {remark}

@@ -1,18 +1,19 @@
 // Which table a tab shows; both tabs show the same one.
 import { useEffect } from "preact/hooks";
 
+import { plottable } from "../plots/lines";
 import { Signal, useValue, type Store } from "../store";
 import type { Table } from "./rows";
 
 const chosen = new Signal("");
 const ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns"];
 
-/** The table to show: the chosen one, else the first that has rows; it stays when it is emptied for a new run. */
+/** The table to show: the chosen one, else the first log that has rows; it stays when it is emptied for a new run. */
 export function useTable(store: Store): { table: Table | null; all: Table[] } {
   const tables = useValue(store.tables);
   const wanted = useValue(chosen);
   const all = [...tables.values()].sort((a, b) => rank(a) - rank(b));
-  const first = all.find(({ count }) => count);
+  const first = all.find((table) => table.count && plottable(table).length); // patterns are no log: they wait
   useEffect(() => {
     if (first && !tables.has(wanted)) chosen.set(first.head.name);
   }, [first?.head.name, tables.has(wanted)]);
