@@ -115,7 +115,7 @@ def test_space_trains_and_stops_but_presses_a_button_that_has_the_focus(open_pag
 
 def test_control_goes_from_one_page_to_another_and_back(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    one, two = open_page(url, tab="tables", empty=True), open_page(url, tab="tables")
+    one, two = open_page(url, tab="tables", empty=True), open_page(url, tab="tables", empty=True)
     two.wait_for_selector("text=2 viewers")
     button(one, "New seed").click()
     two.wait_for_selector("text=Another page controls")
@@ -134,7 +134,7 @@ def test_control_goes_from_one_page_to_another_and_back(open_page: Pages) -> Non
 
 def test_control_is_free_again_when_its_page_is_closed(open_page: Pages) -> None:
     url, source = open_page.stage(paused=True)
-    one, two = open_page(url, tab="tables", empty=True), open_page(url, tab="tables")
+    one, two = open_page(url, tab="tables", empty=True), open_page(url, tab="tables", empty=True)
     button(one, "Train").click()
     two.wait_for_selector("text=Another page controls")
     one.close()

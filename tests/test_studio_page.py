@@ -148,7 +148,10 @@ def test_alerts_are_counted_listed_and_said_aloud(open_page: Pages) -> None:
     items.first.get_by_role("button", name="Hidden2").click()
     assert page.locator("#panel-network").is_visible()
     page.keyboard.press("Escape")
-    assert page.locator(".alert-list").count() == 0
+    expect(page.locator(".alert-list")).to_have_count(0)
+    for key in "123":  # the unit is selected, still, and on every tab
+        page.keyboard.press(key)
+        expect(page.locator("[aria-label='Selected unit']:visible")).to_have_count(1)
 
 
 def test_a_recording_is_saved_opened_and_closed(open_page: Pages) -> None:

@@ -62,5 +62,5 @@ test("bars stand on zero, or on the end that is nearest to it", () => {
 test("a variable with a range of its own begins with it", () => {
   const variable = { name: "Act", of: "unit", doc: "", range: [0, 1] as [number, number], zero_centred: false };
   deepEqual(firstSetting(variable), { mode: "fixed", min: 0, max: 1, percent: 99, zeroCentred: false });
-  equal(firstSetting({ ...variable, range: null }).mode, "auto");
+  equal(firstSetting({ ...variable, range: null }).mode, "layer");
 });

@@ -16,7 +16,8 @@ interface Props {
 export function Field({ parameter, locked, change }: Props) {
   const { name, kind, editable, doc, group } = parameter;
   const [pending, change_] = usePending(parameter.value, change);
-  const label = group && name.startsWith(`${group}.`) ? name.slice(group.length + 1) : name;
+  const [heading] = group.split(" · "); // "digits · datasets"
+  const label = heading && name.startsWith(`${heading}.`) ? name.slice(heading.length + 1) : name;
   const id = useId(); // a name may hold spaces, or anything else
   const props = { parameter, id, disabled: locked, pending, change: change_ };
   const simple = !Array.isArray(parameter.value);

@@ -19,7 +19,7 @@ export interface RangeSetting {
 /** How a variable is shown until somebody changes it. */
 export function firstSetting(variable: Variable | undefined): RangeSetting {
   const [min, max] = variable?.range ?? [-1, 1];
-  const mode = variable?.range ? "fixed" : "auto";
+  const mode = variable?.range ? "fixed" : "layer"; // one strong layer would leave the others grey
   return { mode, min, max, percent: 99, zeroCentred: variable?.zero_centred ?? true };
 }
 

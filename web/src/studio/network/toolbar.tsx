@@ -15,8 +15,8 @@ const MODES = [
 ];
 
 const RANGES: { value: RangeMode; title: string }[] = [
-  { value: "auto", title: "auto" },
   { value: "layer", title: "each layer" },
+  { value: "auto", title: "automatic" },
   { value: "percentile", title: "percentile" },
   { value: "fixed", title: "fixed" },
 ];

@@ -84,16 +84,17 @@ export function useClosing(open: boolean, close: () => void) {
     if (!open) return;
     const pressed = (event: KeyboardEvent): void => {
       if (event.key !== "Escape") return;
+      event.preventDefault(); // it means this list, not what is selected behind it
       close();
       box.current?.querySelector("button")?.focus();
     };
     const clicked = (event: MouseEvent): void => {
       if (!box.current?.contains(event.target as Node)) close();
     };
-    document.addEventListener("keydown", pressed);
+    document.addEventListener("keydown", pressed, true); // before the page's own keys
     document.addEventListener("mousedown", clicked);
     return () => {
-      document.removeEventListener("keydown", pressed);
+      document.removeEventListener("keydown", pressed, true);
       document.removeEventListener("mousedown", clicked);
     };
   }, [open]);

@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { ControlBar, trainOrStop } from "../control/bar";
 import { Parameters } from "../control/parameters";
 import { addKeys } from "../keys";
-import { NetworkTab } from "../network/index";
+import { Inspector, NetworkTab } from "../network/index";
 import { PlotsTab } from "../plots/tab";
 import { useValue, type Store, type TabName } from "../store";
 import { TablesTab } from "../tables/tab";
@@ -50,6 +50,9 @@ export function App({ store }: { store: Store }) {
         <main>
           <Panels store={store} />
         </main>
+        <Boundary what="The selection">
+          <Inspector store={store} />
+        </Boundary>
       </div>
       <Status store={store} />
       <Notices store={store} />
