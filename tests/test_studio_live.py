@@ -64,6 +64,8 @@ class Loop:
 
     def end(self) -> None:
         self.going = False
+        if self.view.viewer is not None:
+            self.view.viewer.close()  # so that one that was left paused goes on
         if self._thread.ident is not None:
             self._thread.join(20)
         self.view.close()
@@ -100,6 +102,15 @@ def test_a_page_sees_the_network_its_values_and_its_plots_live(
         later = page.until("shown", lambda message: message["moment"] > shown["moment"])
         assert later["missing"] == []
         page.until("rows", lambda message: message["table"] == "train_step" and message["columns"].get("loss"))
+
+
+def test_a_page_that_comes_at_once_finds_a_loop_that_it_may_stop(loops: list[Loop]) -> None:
+    loop = made(loops)
+    with Page(loop.view.url) as page:  # before the first step
+        assert page.hello["state"]["status"] == "running" and "stop" in page.hello["state"]["can"]
+        page.say("act", action="stop")
+        loop.start()
+        page.until("state_came", lambda message: message["state"]["status"] == "paused")
 
 
 def test_buttons_hold_the_loop_at_a_step_and_let_it_go_so_many_steps(loops: list[Loop]) -> None:

@@ -61,21 +61,28 @@ def live(
     rank, _ = rank_of()  # of several processes with the same model one is enough
     host = nowhere(title or "") if rank else Host(to, title=title or type(model).__name__)
     try:
-        viewer = start(host.path, port=port, browser=browser) if open_server and host.path is not None else None
-        return Live(model, host, viewer, inputs=inputs, optimizer=optimizer, step_of=step_of)
+        view = Live(model, host, inputs=inputs, optimizer=optimizer, step_of=step_of)
     except BaseException:
         host.close()
         raise
+    if open_server and host.path is not None:
+        try:
+            view.viewer = start(host.path, port=port, browser=browser)  # it finds a host that has its say
+        except BaseException:
+            view.finish()
+            raise
+    return view
 
 
 class Live:
     """A model that is shown; ends with its `with` block, or by `close`."""
 
     def __init__(
-        self, model: nn.Module, host: Host, viewer: Viewer | None = None, *, inputs: Any = None,
+        self, model: nn.Module, host: Host, *, inputs: Any = None,
         optimizer: Optimizer | None = None, step_of: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        self.host, self.viewer = host, viewer
+        self.host = host
+        self.viewer: Viewer | None = None
         self._epoch, self._steps_left, self._told_at = 0, -1, 0.0  # -1: runs until it is stopped
         self._message = ""
         self._numbers, self._form = Numbers(host), Form(host, model, optimizer)
