@@ -55,7 +55,7 @@ def mlp() -> tuple[nn.Module, torch.Tensor]:
 def lenet() -> tuple[nn.Module, torch.Tensor]:
     from autograd_models import LeNet
 
-    return LeNet(), torch.rand(64, 1, 28, 28)
+    return LeNet(), torch.rand(32, 1, 28, 28)
 
 
 def trained(name: str) -> tuple[nn.Module, Callable[[], torch.Tensor]]:
@@ -85,7 +85,7 @@ def measured(row: str, rounds: int) -> dict[str, float]:
     from torcheer.host import pacing
     from torcheer.studio.live import live
 
-    # The twin's steps pass as well: of the time of its own steps, the recording may take no more than 2%.
+    # The twin's steps pass as well: of the time of its own steps, the recording may take no more than 1%.
     pacing.SHARE, pacing.LEAST_SECS = 2 * pacing.SHARE, 2 * pacing.LEAST_SECS  # type: ignore[misc]
     _, name, kind, count, steps, _, _ = ROWS[row]
     _, plain = trained(name)
@@ -259,7 +259,7 @@ def line(row: str, found: dict[str, Any] | str) -> list[str]:
     title, name, kind, _, _, _, floor = ROWS[row]
     if kind == "page" and not chromium():
         title += " (clients)"
-    model = {"mlp": "MLP 32-64-10, 32", "lenet": "LeNet, 64"}[name]
+    model = {"mlp": "MLP 32-64-10, 32", "lenet": "LeNet, 32"}[name]
     if isinstance(found, str):
         return [title, model, "", "", found, "", ""]
     met = found["ratio"] <= floor if floor else found["extra_us"] <= IDLE_MICROSECONDS

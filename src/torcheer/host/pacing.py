@@ -6,7 +6,7 @@ from typing import Final
 
 from torcheer.host.records import Every, Wants
 
-SHARE: Final = 50  # "auto": after a record that took c seconds, the next is due 50·c later: 2% of the time
+SHARE: Final = 100  # "auto": after a record that took c seconds, the next is due 100·c later: 1% of the time
 LEAST_SECS: Final = 0.05  # "auto": between two records, 20 a second
 
 

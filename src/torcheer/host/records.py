@@ -114,7 +114,7 @@ class TableHead:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """How often states are recorded: `count` trials or epochs apart; "auto": as often as costs no more than 2%."""
+    """How often states are recorded: `count` trials or epochs apart; "auto": as often as costs no more than 1%."""
 
     unit: str = "auto"  # "auto", "trial", "epoch", "off"
     count: int = 1

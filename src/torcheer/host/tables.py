@@ -21,6 +21,7 @@ _MOST_ARRIVED: Final = 500
 _MOST_CELL: Final = 65_536  # numbers of a tensor in a cell
 _HUGE: Final = sys.float_info.max
 _LARGE: Final = 2**63
+_PLAIN: Final = frozenset((int, float, str, bool, type(None)))  # made a cell of later, many together
 _SOME_NUMBERS: Final = 20_000  # that travel in one message
 _TITLES: Final = {"train_epoch": "Train epochs", "test_trial": "Test trials", "test_epoch": "Test epochs",
                   "run": "Runs", "train_step": "Train steps", "patterns": "Patterns"}  # fmt: skip
@@ -46,7 +47,11 @@ class Tables:
 
     def row(self, name: str, cells: Mapping[str, Any]) -> None:
         """Add a row; a table, or a column, that is not there yet is made of what its cells are."""
-        self._arrived.append((name, {str(column): cell_of(value) for column, value in cells.items()}))
+        plain = dict(cells)
+        for column, value in plain.items():
+            if type(value) not in _PLAIN:  # it may be changed before somebody looks at it
+                plain[column] = cell_of(value)
+        self._arrived.append((name, plain))
         if len(self._arrived) >= _MOST_ARRIVED:  # together they cost half of what they do alone, in a training step
             with self._lock:
                 self._settle()
@@ -54,7 +59,8 @@ class Tables:
     def _settle(self) -> None:
         """Put the rows that have arrived where they belong."""
         while self._arrived:
-            name, cells = self._arrived.popleft()
+            name, plain = self._arrived.popleft()
+            cells = {str(column): cell_of(value) for column, value in plain.items()}
             table = self._tables.get(name)
             if table is None:
                 x = next((column for column in ("Epoch", "Step", "Trial", "epoch", "step") if column in cells), "")

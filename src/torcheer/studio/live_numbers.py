@@ -25,14 +25,14 @@ class Numbers:
 
     def add(self, table: str, cells: Mapping[str, Any]) -> None:
         """Add a row."""
-        if self._host.closed:
-            return
         here, event = dict(cells), None
         for name, value in cells.items():
             if isinstance(value, Tensor):
                 here[name], event = _fetched(value, event)
         if event is None and not self._waiting:
             self._host.row(table, here)
+            return
+        if self._host.closed:
             return
         self._waiting.append((table, here, event))
         self.flush(wait=len(self._waiting) > _MOST_WAITING)
@@ -51,10 +51,10 @@ class Numbers:
 
 def _fetched(tensor: Tensor, event: Any) -> tuple[Any, Any]:
     """A tensor here, or on its way, and the event that says so."""
+    if not tensor.is_cuda:
+        return (tensor.item() if tensor.numel() == 1 else tensor.detach().clone()), event
     tensor = tensor.detach()
     cuda: Any = torch.cuda  # it is not all annotated
-    if not tensor.is_cuda:
-        return (tensor.item() if tensor.numel() == 1 else tensor.clone()), event
     if cuda.is_current_stream_capturing():
         return None, event
     here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)

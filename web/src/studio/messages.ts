@@ -246,7 +246,7 @@ export interface FrameHead {
   raster: boolean; // then rows are units and columns moments, the last one the newest
 }
 
-/** How often states are recorded: `count` trials or epochs apart; "auto": as often as costs no more than 2%. */
+/** How often states are recorded: `count` trials or epochs apart; "auto": as often as costs no more than 1%. */
 export interface Every {
   unit?: string; // "auto", "trial", "epoch", "off"
   count?: number;

@@ -12,7 +12,7 @@ const CHOICES: { value: string; title: string }[] = [
   { value: "off", title: "off" },
 ];
 
-/** Two choices; "automatic" takes 2% of the run's time at most. */
+/** Two choices; "automatic" takes 1% of the run's time at most. */
 export function Rates({ store }: { store: Store }) {
   const { train, test } = useValue(store.look);
   return (
@@ -33,7 +33,7 @@ interface Props {
 
 function Rate({ label, id, every, set }: Props) {
   return (
-    <div class="field" title="How often the view gets a new state. Automatic takes 2% of the time at most.">
+    <div class="field" title="How often the view gets a new state. Automatic takes 1% of the time at most.">
       <label for={id}>{label}</label>
       <select id={id} value={written(every)} onChange={({ currentTarget }) => set(read(currentTarget.value))}>
         {CHOICES.map(({ value, title }) => (
