@@ -19,6 +19,7 @@ def nothing_was_compiled_before():
     """A history says so where something was compiled in its process; other tests' doings are none of its business."""
     if "torch._dynamo.utils" in sys.modules:
         sys.modules["torch._dynamo.utils"].counters.clear()
+        sys.modules["torch"].compiler.reset()  # or what another test had compiled, in parts, is taken
 
 
 @pytest.fixture
