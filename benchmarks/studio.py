@@ -5,7 +5,9 @@
 Each row has a process of its own, in which a model inside `tl.live` and a twin outside of it take turns, step by step,
 while pages look on from other processes: real ones in Chromium where there is one, or else clients that speak as pages
 do; slow clients look and never say that they have seen. Ratios are of CPU time, medians over the rounds, and what other
-threads of the process took is all counted as the studio's. The exit status is 1 where a floor is missed.
+threads of the process took is all counted as the studio's. How a process lies in memory moves a ratio by two percent
+either way, so each row is measured in five processes: the median counts, the least and the greatest stand beside it.
+The exit status is 1 where a floor is missed.
 """
 
 from __future__ import annotations
@@ -36,15 +38,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 CHROMIUMS = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 IDLE_MICROSECONDS = 5.0
+PROCESSES = 5
 
 # name -> what it is, model, who looks, how many, steps in a round, rounds, floor of the ratio
 ROWS: dict[str, tuple[str, str, str, int, int, int, float]] = {
-    "idle": ("no page, a very small model", "mlp", "", 0, 300, 60, 0.0),
-    "pages-0": ("no page", "lenet", "", 0, 20, 60, 1.03),
-    "pages-1": ("1 page", "lenet", "page", 1, 20, 60, 1.03),
-    "pages-10": ("10 pages", "lenet", "page", 10, 20, 60, 1.03),
-    "slow-100": ("100 slow clients", "lenet", "slow", 100, 20, 60, 1.05),
-    "killed": ("1 page, its server killed", "lenet", "page", 1, 20, 60, 1.03),
+    "idle": ("no page, a very small model", "mlp", "", 0, 300, 30, 0.0),
+    "pages-0": ("no page", "lenet", "", 0, 20, 20, 1.03),
+    "pages-1": ("1 page", "lenet", "page", 1, 20, 20, 1.03),
+    "pages-10": ("10 pages", "lenet", "page", 10, 20, 20, 1.03),
+    "slow-100": ("100 slow clients", "lenet", "slow", 100, 20, 20, 1.05),
+    "killed": ("1 page, its server killed", "lenet", "page", 1, 20, 20, 1.03),
 }
 
 
@@ -242,6 +245,15 @@ def cookie_of(url: str) -> str:
 # -- the table -------------------------------------------------------------------------------------------------------
 
 
+def asked_often(row: str, processes: int, rounds: int) -> dict[str, Any] | str:
+    """The process in the middle of several, by its ratio, and how far they lie apart."""
+    found = [asked(row, rounds) for _ in range(processes)]
+    good = sorted((one for one in found if isinstance(one, dict)), key=lambda one: float(one["ratio"]))
+    if len(good) < processes:
+        return next(one for one in found if isinstance(one, str))
+    return {**good[len(good) // 2], "least": good[0]["ratio"], "most": good[-1]["ratio"]}
+
+
 def asked(row: str, rounds: int) -> dict[str, Any] | str:
     """A row, measured by a fresh process; or why not."""
     done = subprocess.run(
@@ -264,7 +276,8 @@ def line(row: str, found: dict[str, Any] | str) -> list[str]:
         return [title, model, "", "", found, "", ""]
     met = found["ratio"] <= floor if floor else found["extra_us"] <= IDLE_MICROSECONDS
     wanted = f"≤{floor:g}x" if floor else f"≤{IDLE_MICROSECONDS:g} µs"
-    return [title, model, f"{found['plain_us']:,.0f} µs", f"{found['extra_us']:+,.1f} µs", f"{found['ratio']:.3f}x",
+    ratio = f"{found['ratio']:.3f}x ({found['least']:.2f}–{found['most']:.2f})"
+    return [title, model, f"{found['plain_us']:,.0f} µs", f"{found['extra_us']:+,.1f} µs", ratio,
             f"{found['states']:.1f}", f"{wanted} {'floor met' if met else 'FLOOR MISSED'}"]  # fmt: skip
 
 
@@ -288,7 +301,7 @@ def main() -> None:
         return
     rows = []
     for row in chosen.only.split(",") if chosen.only else ROWS:
-        rows.append(line(row, asked(row, 5 if chosen.quick else ROWS[row][5])))
+        rows.append(line(row, asked_often(row, 1 if chosen.quick else PROCESSES, 5 if chosen.quick else ROWS[row][5])))
         print(" | ".join(rows[-1]), file=sys.stderr, flush=True)
     header = ["who looks", "model", "a step", "more", "all steps", "states/s", "floor"]
     text = (
