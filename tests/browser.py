@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +39,19 @@ def browser() -> Iterator[Any]:
     yield loop, browser
     with _awake(loop):
         browser.close()
+        _end_driver()
         playwright.stop()
+
+
+def _end_driver() -> None:
+    """End Playwright's driver, which `stop` would wait for without end where a forked process holds its pipe."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            if parent == os.getpid() and b"playwright/driver" in (folder / "cmdline").read_bytes():
+                os.kill(int(folder.name), signal.SIGKILL)
+        except OSError:  # it has just ended
+            continue
 
 
 @pytest.fixture
