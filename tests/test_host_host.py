@@ -173,7 +173,7 @@ def test_a_cleared_table_begins_anew(host: Host) -> None:
         until(lambda: viewer.rows("run").get("seed") == [1], "a row")
         host.clear("run")
         host.row("run", {"seed": 2})
-        until(lambda: viewer.rows("run").get("seed") == [2], "only the new row")
+        assert until(lambda: viewer.rows("run").get("seed") == [2], "only the new row")
 
 
 # -- values ----------------------------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ def test_a_viewer_sees_the_end_though_a_forked_worker_lives_on(tmp_path: Path) -
 
         wire = until(lambda: (tmp_path / "control.sock").exists() and connect(tmp_path / "control.sock"), "a host")
         wire.send({"kind": "hello", "version": 1, "url": "http://x"})
-        until(lambda: (wire.receive(), wire.closed)[1], "the end to be seen")
+        assert until(lambda: (wire.receive(), wire.closed)[1], "the end to be seen")
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

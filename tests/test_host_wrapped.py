@@ -60,7 +60,7 @@ def test_a_model_in_data_parallel_is_shown() -> None:
     with live(model, open_server=False) as view, Viewer(view.host, ALL) as viewer:
         for _ in range(4):
             model(torch.rand(6, 4)).sum().backward()
-        until(lambda: (viewer.hear(), {"Input", "0", "2"} <= names_of(viewer))[1], "its values")
+        assert until(lambda: (viewer.hear(), {"Input", "0", "2"} <= names_of(viewer))[1], "its values")
 
 
 def test_a_loader_with_forked_workers_and_a_loop_that_is_looked_at_get_along() -> None:
