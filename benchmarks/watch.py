@@ -166,7 +166,7 @@ ROWS: dict[str, tuple[str, str, int, int, int, tuple[float, float]]] = {
     "lenet-tensorboard": ("lenet", "tensorboard", 20, 20, 30, (0.0, 0.0)),
 }
 IDLE_MICROSECONDS = 5.0
-SIZES = {"copy-400k": 400_000, "copy-400k-alone": 400_000, "copy-40m": 40_000_000}
+SIZES = {"copy-400k": 400_000, "copy-400k-alone": 400_000, "copy-40m": 40_000_000, "copy-40m-whole": 40_000_000}
 COPY_FLOOR = 2.0
 
 
@@ -235,19 +235,21 @@ def now() -> int:
     return time.perf_counter_ns()
 
 
-def copied(size: int, rounds: int, alone: bool) -> dict[str, float]:
+def copied(size: int, rounds: int, how: str) -> dict[str, float]:
     """What it costs to send a tensor, over a plain copy of it into as much other memory as the ring has.
 
-    In bursts, as a step has them; or alone, when the child has gone to sleep and must be woken each time.
+    In bursts, as a step has them; or alone, when the child has gone to sleep and must be woken each time; or whole,
+    in a ring eight times as large, where one of 40 MB would else be sent as a sample.
     """
     from torcheer.inspector.link import Link
     from torcheer.inspector.records import Plan
     from torcheer.inspector.tensors import offer
 
     torch.set_num_threads(1)
-    link = Link(Plan(statistics=False))
+    ring_bytes = (8 if how == "whole" else 1) * (64 << 20)
+    link = Link(Plan(statistics=False), ring_bytes=ring_bytes)
     tensor = torch.rand(size // 4)
-    places = [torch.zeros_like(tensor) for _ in range(max((64 << 20) // size, 2))]
+    places = [torch.zeros_like(tensor) for _ in range(max(ring_bytes // size, 2))]
     ratios, took = [], []
     for number in range(rounds + 20):
         start = time.process_time_ns()
@@ -258,7 +260,7 @@ def copied(size: int, rounds: int, alone: bool) -> dict[str, float]:
         if number >= 20 and sent:
             ratios.append((end - middle) / (middle - start))
             took.append(end - middle)
-        if alone or number % max((16 << 20) // size, 1) == 0:  # so that there is always room
+        if how == "alone" or number % max(ring_bytes // 4 // size, 1) == 0:  # so that there is always room
             while link.ring.handled < link.ring.published:
                 time.sleep(0.0005)
     link.stop()
@@ -320,9 +322,14 @@ def _verdict(checks: list[tuple[str, bool]]) -> str:
     )
 
 
+def how_of(row: str) -> str:
+    """The last word of a row's name."""
+    return row.rpartition("-")[2]
+
+
 def copy_line(row: str, found: dict[str, Any] | str) -> list[str]:
     size = f"{SIZES[row] // 1000:,} KB" if SIZES[row] < 10**6 else f"{SIZES[row] // 10**6} MB"
-    size += ", one at a time" if row.endswith("alone") else ", in bursts" if size.endswith("KB") else ""
+    size += {"alone": ", one at a time", "400k": ", in bursts", "40m": ", a sample", "whole": ", whole"}[how_of(row)]
     if isinstance(found, str):
         return [size, "", found, ""]
     verdict = _verdict([(f"{COPY_FLOOR:g}x", found["ratio"] <= COPY_FLOOR)])
@@ -347,14 +354,14 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.row:
         if chosen.row in SIZES:
-            found = copied(SIZES[chosen.row], chosen.rounds, chosen.row.endswith("alone"))
+            found = copied(SIZES[chosen.row], chosen.rounds, how_of(chosen.row))
         else:
             found = measured(chosen.row, chosen.rounds)
         print(json.dumps(found))
         return
     rows, copies = [], []
     for row in chosen.only.split(",") if chosen.only else [*ROWS, *(SIZES if DEVICE == "cpu" else ())]:
-        rounds = 2 if chosen.quick else ROWS[row][4] if row in ROWS else 300
+        rounds = 2 if chosen.quick else ROWS[row][4] if row in ROWS else 100 if "40m" in row else 300
         (copies if row in SIZES else rows).append(
             copy_line(row, asked_often(row, rounds)) if row in SIZES else line(row, asked(row, rounds))
         )

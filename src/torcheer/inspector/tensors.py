@@ -18,7 +18,10 @@ from torcheer.encoding import type_name
 Report = Callable[[str], None]
 _BYTE = ctypes.c_char
 _PLAIN = {Tensor, torch.nn.Parameter}
-_USUAL = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64}  # need no closer look
+_USUAL = {  # need no closer look
+    kind: type_name(kind) for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
+}
+_untouched, _is_wrapped = torch._C.DisableTorchFunction, torch._C._functorch.is_functorch_wrapped_tensor
 
 
 class Takes(Protocol):
@@ -45,8 +48,13 @@ def offer(
     `minus` is taken from it on the way: the `part` of another tensor of its shape. False where the ring has no room, or
     the tensor cannot be sent; `report` is told why. The other settings are those of `Sent`.
     """
-    with torch._C.DisableTorchFunction():
+    with _untouched():
         plain = local(tensor)
+        if minus is None and (name := _simple(plain)) and 0 < (size := plain.nbytes) <= limit_bytes:
+            about = {"layer": layer, "variable": variable, "item": -1, "step": step, "type": name, "time_secs": 0.0,
+                     "shape": list(plain.shape), **extras}  # fmt: skip
+            about["time_secs"] = about["time_secs"] or time.time()
+            return link.offer(about, size, _moving(plain.data_ptr(), size))
         if reason := refusal(plain):
             if report is not None:
                 report(f"{layer} ({variable}) is not sent: {reason}")
@@ -72,13 +80,25 @@ def describe(whole: Tensor, sent: Tensor, stride: int, *, time_secs: float = 0.0
     return about
 
 
+def _simple(tensor: Tensor) -> str:
+    """The name of a tensor's type, where it is one of the usual whose bytes can be copied as they lie; else ""."""
+    if type(tensor) not in _PLAIN or _is_wrapped(tensor) or not tensor.is_cpu or tensor.is_nested:
+        return ""
+    plain = tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg()
+    return _USUAL.get(tensor.dtype, "") if plain else ""
+
+
+def _moving(address: int, size_bytes: int) -> Callable[[memoryview], None]:
+    def fill(view: memoryview) -> None:
+        ctypes.memmove(ctypes.addressof(_BYTE.from_buffer(view)), address, size_bytes)
+
+    return fill
+
+
 def _filling(sent: Tensor, minus: Tensor | None) -> Callable[[memoryview], None]:
     def fill(view: memoryview) -> None:
         if not sent.numel():
             return  # torch refuses memory of no bytes
-        if minus is None and sent.is_cpu and sent.is_contiguous() and not (sent.is_conj() or sent.is_neg()):
-            ctypes.memmove(ctypes.addressof(_BYTE.from_buffer(view)), sent.data_ptr(), sent.nbytes)
-            return
         place = torch.frombuffer(view, dtype=sent.dtype)
         if minus is None:
             place.view(sent.shape).copy_(sent)
@@ -99,11 +119,10 @@ def local(tensor: Tensor) -> Tensor:
 
 def refusal(tensor: Tensor) -> str:
     """Why a tensor cannot be sent; "" where it can."""
-    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+    if _is_wrapped(tensor):
         return "it lives inside a transformation (vmap, grad), where it has no values of its own"
     if type(tensor) in _PLAIN:
-        usual = tensor.dtype in _USUAL and tensor.is_cpu and tensor.layout is torch.strided and not tensor.is_nested
-        return "" if usual else encoding_refusal(tensor)
+        return "" if _simple(tensor) else encoding_refusal(tensor)
     if isinstance(tensor, torch.nn.parameter.UninitializedParameter):
         return "it has no shape before the model has run once"
     if type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
