@@ -31,7 +31,7 @@ class Host:
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, *, title: str = "") -> None:
-        self._process, self._alerts = os.getpid(), 0
+        self._alerts = 0
         self.problems: list[str] = []  # what could not be shown, in words
         self._board = Board(title, {"state": State(), "parameters": ()})
         self._doorway: Doorway | None = Doorway(Path(directory) if directory is not None else None)
@@ -93,13 +93,14 @@ class Host:
 
     def row(self, table: str, cells: Mapping[str, Any]) -> None:
         """Add a row: numbers, text, arrays. A table or column that nobody announced is made of it."""
-        if self._gone:
+        service = self._service
+        if service is None:
             return
         try:
             self._board.tables.row(table, cells)
         except Exception as error:
             self._problem(f"a row of {table} cannot be shown: {type(error).__name__}: {error}")
-        self._poke(urgent=False)
+        service.poke(urgent=False)
 
     def clear(self, table: str) -> None:
         """Forget the rows of a table."""
@@ -195,11 +196,11 @@ class Host:
     @property
     def closed(self) -> bool:
         """Whether nobody can look any more; also in a forked process."""
-        return self._gone
+        return self._service is None
 
     @property
     def _gone(self) -> bool:
-        return self._service is None or self._process != os.getpid()
+        return self._service is None
 
     def close(self) -> None:
         """Say goodbye to the viewer, remove the socket; again does nothing."""
@@ -242,7 +243,7 @@ class Host:
 def nowhere(title: str) -> Host:
     """A host that is closed from the beginning."""
     host = object.__new__(Host)
-    host._process, host._alerts, host.problems = os.getpid(), 0, []
+    host._alerts, host.problems = 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
     host._doorway = host._service = host.path = None
     return host
@@ -257,6 +258,8 @@ def _forget() -> None:
         if host._service is not None and host._doorway is not None:
             host._service.let_go()
             host._doorway.let_go()
+            host._service = None
+            atexit.unregister(host.close)
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -19,22 +18,20 @@ class Numbers:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._waiting: deque[tuple[str, dict[str, Any], Any]] = (
-            deque()
-        )  # table, cells, the event after which they are there
+        self._waiting = deque[tuple[str, dict[str, Any], Any]]()  # table, cells, the event after which they are there
 
-    def add(self, table: str, cells: Mapping[str, Any]) -> None:
-        """Add a row."""
-        here, event = dict(cells), None
+    def add(self, table: str, cells: dict[str, Any]) -> None:
+        """Add a row; its cells are ours from now on."""
+        event = None
         for name, value in cells.items():
             if isinstance(value, Tensor):
-                here[name], event = _fetched(value, event)
+                cells[name], event = _fetched(value, event)
         if event is None and not self._waiting:
-            self._host.row(table, here)
+            self._host.row(table, cells)
             return
         if self._host.closed:
             return
-        self._waiting.append((table, here, event))
+        self._waiting.append((table, cells, event))
         self.flush(wait=len(self._waiting) > _MOST_WAITING)
 
     def flush(self, wait: bool = False) -> None:
