@@ -297,7 +297,9 @@ def test_the_python_in_the_documents_runs(page: Path, tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     text = page.read_text()
     names: dict[str, object] = {"__name__": page.stem}
-    for block in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+    blocks = list(re.finditer(r"```python\n(.*?)```", text, re.DOTALL))
+    assert len(blocks) == text.count("```python")
+    for block in blocks:
         lines_above = text.count("\n", 0, block.start(1))  # so that a traceback names the page's own line
         exec(compile("\n" * lines_above + block[1], page, "exec"), names)
 

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import random
+import sys
 from collections import Counter, OrderedDict
 from pathlib import Path
 from typing import Any
@@ -337,13 +338,17 @@ def test_a_state_made_of_anything_is_read_or_refused_and_imports_nothing() -> No
     )
     text, draw = json.dumps(plain), random.Random(0)
     words = ["dict", "tuple", "size", "tensor", "array", "dtype", "os.system", "-1", "null", "{}", "[]", "1e999", '"t"']
+    modules, read = set(sys.modules), 0
     for _ in range(3000):
         at = draw.randrange(len(text))
         changed = text[:at] + draw.choice(words) + text[at + draw.randrange(6) :]
         try:
             unpack(tensors, json.loads(changed))
+            read += 1
         except (TorcheerError, json.JSONDecodeError):
-            pass
+            continue
+    assert 0 < read < 3000
+    assert set(sys.modules) == modules
 
 
 def test_what_is_packed_is_not_changed() -> None:
