@@ -207,17 +207,20 @@ def test_importing_patches_nothing_in_torch() -> None:
     assert changed == "[]"
 
 
-def test_importing_adds_less_than_60_ms_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_adds_60_ms_to_the_second_that_torch_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # the first run compiles, the others import
     code = """
-        import gc, time, numpy, torch
+        import gc, time, numpy
+        begin = time.process_time()
+        import torch
+        torch_secs = time.process_time() - begin
         gc.collect()  # or a collection of all that torch made may fall due in between
         start = time.process_time()
         import torcheer as tl
         verbs = [getattr(tl, name) for name in tl.__all__]
-        print((time.process_time() - start) * 1000)
+        print((time.process_time() - start) / torch_secs)
     """
-    assert min(float(answer(code)) for _ in range(3)) < 60
+    assert min(float(answer(code)) for _ in range(4)) < 0.06
 
 
 @pytest.mark.parametrize("room", WITHOUT_TORCH)
