@@ -211,7 +211,7 @@ class _Begins(_Hook):
             return
         if module.training:
             self.in_any_mode = False
-        if self.quiet and (module.training or self.in_any_mode):
+        if self.quiet > 0 and (module.training or self.in_any_mode):
             self.quiet -= 1
         else:
             self._following.called(module, arguments, keywords)

@@ -262,7 +262,8 @@ _FRONTS: dict[Any, str] = {}  # what records of one value have in common, as JSO
 
 
 def _text(about: Mapping[str, Any]) -> bytes:
-    if len(about) == 7 and type(about) is dict:
+    counted = "count" in about
+    if len(about) == 7 + counted and type(about) is dict:
         try:
             layer, variable, item, kind, shape, step, secs = _USUAL(about)
             plain = type(layer) is type(variable) is str and type(step) is type(item) is int and type(shape) is list
@@ -270,8 +271,9 @@ def _text(about: Mapping[str, Any]) -> bytes:
                 plain and type(secs) is float and 0 <= secs < 1e12
             ):  # what JSON's own encoder gives, at a quarter of its cost
                 front = _FRONTS.get((layer, variable, item, kind, *shape)) or _front(layer, variable, item, kind, shape)
-                return f'{front}{step},"time_secs":{int(secs * 1e6)}e-6}}'.encode()
-        except (KeyError, TypeError):
+                count = f'"count":{about["count"]:d},' if counted else ""
+                return f'{front}{step},{count}"time_secs":{int(secs * 1e6)}e-6}}'.encode()
+        except (KeyError, TypeError, ValueError):
             pass
     return _ENCODE(about if type(about) is dict else dict(about)).encode()
 
