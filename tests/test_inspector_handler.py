@@ -8,13 +8,14 @@ import os
 import time
 import warnings
 from pathlib import Path
+from queue import Empty
 
 import pytest
 import torch
 from torch import nn
 
 from torcheer.errors import BadArgument, NotAModel
-from torcheer.inspector import ParallelHandler, ParrallelHandler
+from torcheer.inspector import ParallelHandler, ParrallelHandler, ProcessInfoData
 from torcheer.inspector.handler import _Single
 
 
@@ -350,3 +351,37 @@ def test_a_handler_that_is_not_enabled_tracks_nothing():
 def test_tracking_nothing_says_so():
     with pytest.warns(RuntimeWarning, match="nothing to track was given"):
         assert ParallelHandler(None).track_layer(-1, {}) == (None, None, None, None)
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_eight_bits_arrive_as_they_were(kind, tmp_path):
+    def note(input_data, **values):
+        (tmp_path / "notes").write_text(f"{input_data.dtype} {input_data.float().tolist()}")
+
+    handler, model = ParallelHandler(note), Parrot()
+    handler.track_model(-1, {"model": model})
+    model(torch.tensor([[0.5, -1.5], [3.0, 0.0]]).to(kind))
+    handler.stop(True)
+    assert (tmp_path / "notes").read_text() == f"{kind} [[0.5, -1.5], [3.0, 0.0]]"
+
+
+# The queues
+
+
+def test_a_value_can_be_put_into_the_queue_by_hand():
+    handler = ParallelHandler(None)
+    _, queue_to, queue_from, _ = handler.track_model(-1, {"model": nn.ReLU()})
+    queue_to.put(ProcessInfoData("mine", "a line", "7", torch.ones(2)))
+    queue_to.put_nowait(ProcessInfoData("mine", "a line", "in words", torch.ones(2)))
+    with pytest.raises(BadArgument, match="queue_to takes a ProcessInfoData with a tensor"):
+        queue_to.put([1, 2])
+    with pytest.raises(BadArgument, match="only the child reads queue_to"):
+        queue_to.get()
+    with pytest.raises(BadArgument, match="only the child writes to queue_from"):
+        queue_from.put(1)
+    with pytest.raises(Empty):
+        queue_from.get(timeout=0.05)
+    wait_until(queue_to.empty)
+    handler.stop(True)
+    assert queue_from.get_nowait()["kind"] == "done"
+    assert handler.accounts[0].handled == 2

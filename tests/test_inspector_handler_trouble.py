@@ -11,14 +11,13 @@ import threading
 import time
 import warnings
 from pathlib import Path
-from queue import Empty
 
 import pytest
 import torch
 from torch import nn
 
 from torcheer.errors import BadArgument, NotAModel
-from torcheer.inspector import DataRecorder, ParallelHandler, ProcessInfoData
+from torcheer.inspector import DataRecorder, ParallelHandler
 from torcheer.inspector.handler import _Single
 
 
@@ -103,18 +102,30 @@ def test_a_callback_that_cannot_travel_is_refused_by_name():
     assert not handler.is_alive()
 
 
-def test_of_a_tensor_too_large_the_first_rows_are_sent_and_said():
-    handler, model = ParallelHandler(None, ring_bytes=1 << 20), nn.ReLU()
-    handler.track_model(-1, {"model": model})
-    with pytest.warns(
-        RuntimeWarning,
-        match=r"has 4,000,000 bytes: only its first 1\d of 100 rows are sent; .*ring_bytes=16777216\) sends",
-    ):
-        model(torch.ones(100, 10_000))
-    with pytest.warns(RuntimeWarning, match="only its first 0 of 1 rows are sent"):
-        model(torch.ones(1, 1_000_000))
-    handler.stop()
-    assert handler.accounts[0].handled == 1
+def test_of_a_tensor_too_large_the_beginning_is_sent_and_that_is_said_once(tmp_path):
+    def note(key, input_data, **values):
+        with open(tmp_path / "notes", "a") as file:
+            print(key, *input_data.shape, input_data.flatten()[-1].item(), file=file)
+
+    handler = ParallelHandler(note, ring_bytes=1 << 20)
+    layers = {name: Identity() for name in ("rows", "one_row", "blocks")}
+    _, queue_to, _, _ = handler.track_model(-1, layers)
+    numbers = torch.arange(1e6)
+    sent = [("rows", 100, 10_000), ("rows", 50, 20_000), ("one_row", 1, 1_000_000), ("blocks", 2, 5, 100_000)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for name, *shape in sent:
+            layers[name](numbers.view(shape))
+            wait_until(queue_to.empty)
+        handler.stop()
+    texts = [str(one.message) for one in said]
+    assert [text.split()[1] for text in texts] == ["rows", "one_row", "blocks"]
+    assert "4,000,000 bytes: of its shape (1, 1000000) only the first (1, 114688) are sent" in texts[1]
+    assert "ring_bytes=16777216) sends it whole" in texts[1]
+    assert (tmp_path / "notes").read_text().splitlines() == [
+        "rows 11 10000 109999.0", "rows 5 20000 99999.0", "one_row 1 114688 114687.0", "blocks 1 1 100000 99999.0",
+    ]  # fmt: skip
+    assert handler.accounts[0].handled == 4
 
 
 def test_what_does_not_fit_is_dropped_and_counted():
@@ -126,7 +137,8 @@ def test_what_does_not_fit_is_dropped_and_counted():
     for _ in range(50):
         model(torch.ones(1))
     assert queue_to.full()
-    handler.stop(True)
+    with pytest.warns(RuntimeWarning, match=r"child 0: of 50 values 4\d dropped: model \(output\) 4\d$"):
+        handler.stop(True)
     account = handler.accounts[0]
     assert account.offered == 50
     assert account.dropped[("model", "output")] >= 40
@@ -199,9 +211,12 @@ def test_a_child_ends_after_its_timeout_counted_from_the_last_data_and_new_data_
         assert process.is_alive()
     wait_until(lambda: not process.is_alive())
     assert videos(tmp_path) == {"model_cpu_0_1": 4}  # its end is the closing callback
+    ring = handler._workers[0].link.ring
     model(torch.ones(4, 4))
+    assert handler._workers[0].link.ring is ring  # no new memory inside a training step
     assert process.is_alive()
     assert process.pid != first
+    wait_until(lambda: handler.accounts[0].handled == 5)
     handler.stop(True)
     assert videos(tmp_path) == {"model_cpu_0_1": 4, "model_cpu_0_2": 1}
     assert handler.accounts[0].handled == 5
@@ -441,7 +456,11 @@ def test_what_has_no_values_is_passed_over_and_the_next_is_sent():
     assert len(said) == 3  # each once
     with torch.inference_mode():
         model(torch.ones(2))
-    assert handler.accounts[0].offered == 1
+    assert handler.accounts[0].offered == 5
+    assert handler.accounts[0].dropped == {("model", "output"): 4}
+    with pytest.warns(RuntimeWarning, match="of 5 values 4 dropped"):
+        handler.stop()
+    assert handler.accounts[0].handled == 1
 
 
 def test_a_scripted_module_is_refused():
@@ -459,25 +478,3 @@ def test_a_capture_does_not_see_what_is_sent():
     handler.track_model(-1, {"model": model[0]})
     assert tl.log_forward_pass(model, torch.ones(1, 2)).layer_labels == before
     assert handler.accounts[0].offered == 1
-
-
-# The queues
-
-
-def test_a_value_can_be_put_into_the_queue_by_hand():
-    handler = ParallelHandler(None)
-    _, queue_to, queue_from, _ = handler.track_model(-1, {"model": nn.ReLU()})
-    queue_to.put(ProcessInfoData("mine", "a line", "7", torch.ones(2)))
-    queue_to.put_nowait(ProcessInfoData("mine", "a line", "in words", torch.ones(2)))
-    with pytest.raises(BadArgument, match="queue_to takes a ProcessInfoData with a tensor"):
-        queue_to.put([1, 2])
-    with pytest.raises(BadArgument, match="only the child reads queue_to"):
-        queue_to.get()
-    with pytest.raises(BadArgument, match="only the child writes to queue_from"):
-        queue_from.put(1)
-    with pytest.raises(Empty):
-        queue_from.get(timeout=0.05)
-    wait_until(queue_to.empty)
-    handler.stop(True)
-    assert queue_from.get_nowait()["kind"] == "done"
-    assert handler.accounts[0].handled == 2

@@ -177,6 +177,23 @@ def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
         open_watch(tmp_path)
 
 
+def test_of_several_logs_one_has_to_be_named_and_a_folder_that_is_not_there_is_guessed(tmp_path: Path) -> None:
+    for name in ("net", "other"):
+        write(tmp_path / "run" / "watch" / name)
+    with pytest.raises(NotAnArchive, match=r"run holds 2 logs; open one of them: '.*/watch/net', '.*/watch/other'"):
+        open_watch(tmp_path / "run")
+    assert len(open_watch(tmp_path / "run" / "watch" / "net")) == 4
+    with pytest.raises(NotAnArchive, match=r"there is no folder .*/rnu\. Did you mean '.*/run'"):
+        open_watch(tmp_path / "rnu")
+
+
+def test_a_series_of_samples_says_so(tmp_path: Path) -> None:
+    reader = Analysis(Plan(to=str(tmp_path)), lambda what: None)
+    reader.take(Sent(Sample(0, "a", "output", array=np.arange(4.0)), stride=3, whole=(3, 4)))
+    reader.close()
+    assert repr(open_watch(tmp_path)["a"]).endswith("norm 3.742, of every 3rd number>")
+
+
 # Damage
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from torcheer.encoding import TYPES, from_bytes
+from torcheer.inspector.cuda import SAMPLE, Fetcher, looked_at_bytes
 from torcheer.inspector.records import Sent, Summary
+from torcheer.inspector.ring import Ring, RingReader
+from torcheer.inspector.rules import Rules, settle
 from torcheer.inspector.statistics import (
     BINS,
     EDGES,
@@ -23,6 +30,7 @@ from torcheer.inspector.statistics import (
     summarise,
     summary_of,
 )
+from torcheer.inspector.tensors import part
 from torcheer.records import Sample
 
 RANDOM = np.random.default_rng(0)
@@ -197,3 +205,96 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 def test_two_floats_that_make_a_magnitude_no_float_holds_are_finite() -> None:
     found = summary_of(np.array([3e38 + 3e38j, 3e38 - 3e38j], np.complex64))
     assert found.infs == 0 and found.maximum == pytest.approx(3e38 * 2**0.5)
+
+
+# -- of values that are on a device, whichever it is
+
+
+SIZES = [(7,), (40, 50), (64, 4, 16), (3, 5, 4000), (300, 400)]
+
+
+def on_device(*values: Any, whole: bool = False, limit_bytes: int | None = None) -> list[Sent]:
+    """The road of values on a device, taken by some on the CPU."""
+    ring = Ring(16 << 20)
+    fetcher = Fetcher(ring)
+    for step, value in enumerate(values):
+        if whole:
+            fetcher.whole(value, limit_bytes=limit_bytes or 1 << 20, layer="a", variable="output", step=step)
+        else:
+            fetcher.reduced(value, limit_bytes=looked_at_bytes(value), layer="a", variable="output", step=step)
+    fetcher.harvest(wait=True)
+    reader = RingReader(os.dup(ring.fd))
+    found = list(iter(reader.take, None))
+    reader.close()
+    ring.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_sheet_finds_what_the_child_finds(kind: torch.dtype) -> None:
+    source = torch.Generator().manual_seed(0)
+    values = [(torch.randn(size, generator=source) * 3).relu().to(kind) for size in SIZES]
+    for value, sent in zip(values, on_device(*values)):
+        mine, child = summarise(sent), summary_of(value.float().numpy())
+        assert sent.type == str(kind).removeprefix("torch.")
+        assert mine.minimum == child.minimum and mine.mean == pytest.approx(child.mean, rel=0.02)
+        assert mine.percentiles == pytest.approx(child.percentiles, rel=0.15, abs=0.2)
+        shares = [np.array(one.histogram) / sum(one.histogram) for one in (mine, child)]
+        assert np.abs(shares[0] - shares[1]).max() < 0.03
+        if value.numel() <= SAMPLE:  # all of it came along
+            assert mine.histogram == child.histogram and mine.percentiles == child.percentiles
+            assert np.array_equal(sent.sample.array.astype(np.float32), value.float().numpy())
+
+
+def test_a_sample_from_a_sheet_says_which_numbers_it_has() -> None:
+    value = torch.arange(300 * 400, dtype=torch.float32).reshape(300, 400)
+    (sent,) = on_device(value)
+    assert sent.whole == (300, 400) and 1000 < sent.sample.array.size <= SAMPLE
+    assert np.array_equal(sent.sample.array, np.arange(sent.sample.array.size) * sent.stride)
+    columns = {int(number) % 400 for number in sent.sample.array}
+    assert len(columns) == 400  # every one is met
+
+
+def test_rules_see_on_a_device_what_they_see_elsewhere() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(20, 200), nn.Tanh(), nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 400), nn.Sigmoid(),
+        nn.Linear(400, 4),
+    )  # fmt: skip
+    model[0].weight.data *= 200
+    model[2].bias.data[:250] = -100.0  # so many units of the ReLU are dead
+    model[4].weight.data *= 300
+    judge, found = Rules(settle(["saturation", "dead_relu"])), []
+    for step in range(12):
+        values, x = [], torch.randn(64, 20)
+        for layer in model:
+            x = layer(x)
+            values.append(x.detach())
+        for name, sent in enumerate(on_device(*values)):
+            sent = replace(sent, sample=replace(sent.sample, step=step, layer=str(name)))
+            found += judge.judge(sent, summarise(sent))
+    found += judge.close()
+    told = {(alert.rule, alert.layer) for alert in found}
+    also = {(alert.rule, name.split()[0]) for alert in found for name in alert.values.get("also", ())}
+    assert told | also == {("saturation", "1"), ("saturation", "5"), ("dead_relu", "3")}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0])
+def test_what_is_fetched_whole_and_is_too_large_is_sampled_where_it_is(bad: float) -> None:
+    value = torch.rand(200, 300)
+    value[100, 150] = bad  # most likely not one of those that are fetched
+    (sent,) = on_device(value, whole=True, limit_bytes=20_000)
+    assert sent.whole == (200, 300) and sent.stride >= 12 and sent.finite is (bad == 0.0)
+    assert np.array_equal(sent.sample.array, value.reshape(-1)[:: sent.stride].numpy(), equal_nan=True)
+
+
+def test_what_is_fetched_whole_less_another_says_which_numbers_it_has() -> None:
+    ring, value = Ring(1 << 20), torch.rand(200, 300)
+    fetcher, before = Fetcher(ring), part(value - 1, 20_000)[0].clone()
+    fetcher.whole(value, before, limit_bytes=20_000, layer="a", variable="update", step=0)
+    reader = RingReader(os.dup(ring.fd))
+    sent = reader.take()
+    reader.close()
+    ring.close()
+    assert sent is not None and sent.whole == (200, 300) and sent.stride >= 12
+    assert np.allclose(sent.sample.array, 1.0)

@@ -204,8 +204,9 @@ print(json.dumps(said))
     )
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
-    (problem,) = [one["text"] for one in said if one["kind"] == "problem"]
-    assert "noise/output ends: File too large" in problem
+    (alert,) = [one for one in said if one["kind"] == "alert"]
+    assert alert["rule"] == "disk_full" and alert["variable"].startswith("video of ")
+    assert alert["what"] == f"File too large in {tmp_path / 'videos'}: it ends here"
     assert sorted(paths(said)) == ["calm_output_1.mp4", "more_noise_output_1.mp4", "noise_output_1.mp4"]
     assert len(decoded(tmp_path / "videos" / "calm_output_1.mp4")) == 40
     for name in ("noise", "more_noise"):
@@ -229,12 +230,12 @@ print([one["kind"] for one in said])
         tmp_path,
         limit,
     )
-    assert done.returncode == 0 and done.stdout == "['problem']\n", (done.stdout, done.stderr)
+    assert done.returncode == 0 and done.stdout == "['alert']\n", (done.stdout, done.stderr)
     assert not list((tmp_path / "videos").iterdir())
 
 
 @pytest.mark.parametrize("ending", ["gif", "webp"])
-def test_an_animation_that_does_not_fit_is_a_problem_and_leaves_nothing(tmp_path: Path, ending: str) -> None:
+def test_an_animation_that_does_not_fit_is_an_alert_and_leaves_nothing(tmp_path: Path, ending: str) -> None:
     done = run(
         """
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
@@ -248,7 +249,7 @@ print([one["kind"] for one in said])
         tmp_path,
         ending,
     )
-    assert done.returncode == 0 and done.stdout == "['problem']\n", (done.stdout, done.stderr)
+    assert done.returncode == 0 and done.stdout == "['alert']\n", (done.stdout, done.stderr)
     assert not list((tmp_path / "videos").iterdir())
 
 

@@ -339,7 +339,9 @@ def test_drops_are_counted_by_key_and_said(capsys: pytest.CaptureFixture[str]) -
     account = w.account
     assert account.offered == account.handled + sum(account.dropped.values()) + account.lost + account.damaged
     assert sum(w.drops.values()) > 0 and all(len(key) == 2 for key in w.drops)
-    assert "dropped for want of room" in capsys.readouterr().err
+    (told,) = [line for line in capsys.readouterr().err.splitlines() if " dropped: " in line]
+    worst, count = max(w.drops.items(), key=lambda item: item[1])
+    assert f"{sum(w.drops.values()):,} dropped: " in told and f"{worst[0]} ({worst[1]}) {count}" in told
 
 
 @pytest.mark.parametrize(
@@ -356,8 +358,15 @@ def test_drops_are_counted_by_key_and_said(capsys: pytest.CaptureFixture[str]) -
         ({"video": {"fsp": 3}}, "no setting of videos named 'fsp'"),
         ({"optimizer": "adam"}, "optimizer: one of torch.optim is needed, got str"),
         ({"keep": 3}, "keep=3: text is needed"),
-        ({"transport": Transport(policy="wait")}, "no policy 'wait'"),
-        ({"transport": Transport(bytes=10)}, "too small"),
+        ({"transport": {"policy": "wait"}}, "no policy 'wait'; there are drop, latest, block"),
+        ({"transport": {"policy": "blok"}}, "no policy 'blok'.*Did you mean 'block'"),
+        ({"transport": {"bytes": 10}}, "too small"),
+        ({"transport": {"bytes": "64 MiB"}}, "bytes='64 MiB': a whole number is needed, such as 67108864"),
+        ({"transport": {"bytes": 1e6}}, "bytes=1000000.0: a whole number is needed"),
+        ({"transport": {"policy": "block"}}, "policy='block' with block_ms=0: .*try policy='block', block_ms=50"),
+        ({"transport": {"block_ms": 5}}, "policy='drop' with block_ms=5"),
+        ({"transport": {"block_ms": "5"}}, "block_ms='5': a number is needed, 0 or more"),
+        ({"transport": {"drain_secs": math.inf}}, "drain_secs=inf: a number is needed"),
         ({"transport": {"byte": 10}}, "no setting 'byte'; use Transport"),
         ({"transport": 64}, "64 means nothing; use Transport"),
     ],

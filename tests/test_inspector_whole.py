@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,71 @@ def test_the_frames_of_a_watchs_videos_are_the_tensors(tmp_path: Path) -> None:
             optimizer.step()
     check(tmp_path / "videos" / "0.weight_weight_1.mp4", weights)
     check(tmp_path / "videos" / "1_output_1.mp4", outputs)
+
+
+def cells_of(shape: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Where each number of an array is drawn: what changes below the text when it alone does."""
+    numbers, found = np.zeros(shape), []
+    blank = draw(numbers, size=SIZE, running=Running(Scale(-1.0, 1.0, True)))[80:]
+    for place in np.ndindex(shape):
+        numbers[place] = 1.0
+        other = draw(numbers, size=SIZE, running=Running(Scale(-1.0, 1.0, True)))[80:]
+        numbers[place] = 0.0
+        rows, columns = np.nonzero((other != blank).any(-1))
+        found.append((80 + int(np.median(rows)), int(np.median(columns))))
+    return found
+
+
+def bars_in(frame: np.ndarray, scale: Scale) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers below each column of a histogram's room, and how high its bar stands there."""
+    ends = [draw(np.full(9, end), size=SIZE, running=Running(replace(scale)))[80:] for end in (scale.low, scale.high)]
+    sides = [np.nonzero((end == palette.ACCENT).all(-1))[1] for end in ends]
+    left, right = sides[0].min(), sides[1].max() + 2
+    close = np.abs(frame[80:, left:right].astype(int) - palette.ACCENT).sum(-1) < 60
+    return scale.low + (np.arange(right - left) + 0.5) / (right - left) * (scale.high - scale.low), close.sum(0)
+
+
+def test_the_frames_of_tiles_and_of_a_matrix_in_a_batch_of_one_are_the_tensors(tmp_path: Path) -> None:
+    class Pages(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:1, :2].reshape(1, 3, 6)
+
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), Pages())
+    maps, pages = [], []
+    model[0].register_forward_hook(lambda module, args, output: maps.append(output.detach().clone()))
+    with tl.watch(model, what="output", every=1, to=tmp_path, video=True, tell=lambda text: None):
+        for step in range(5):
+            pages.append(model(torch.randn(2, 1, 5, 5) * (step + 1)).detach().clone())
+    check(tmp_path / "videos" / "1_output_1.mp4", [page[0] for page in pages])
+    places, scale = np.array(cells_of((4, 3, 3))), Scale()
+    frames = decoded(tmp_path / "videos" / "0_output_1.mp4")
+    assert len(frames) == len(maps) == 5 and len(set(map(tuple, places))) == 36
+    for frame, tensor in zip(frames, maps):
+        values = tensor[0].numpy().astype(np.float64).reshape(-1)  # the first of two items
+        scale.follow(float(values.min()), float(values.max()))
+        colours = palette.table(scale.signed)[: palette.STEPS].astype(int)
+        found = np.abs(frame[places[:, 0], places[:, 1]].astype(int)[:, None] - colours).sum(-1).argmin(-1)
+        shown = scale.low + found / (palette.STEPS - 1) * (scale.high - scale.low)
+        assert np.abs(shown - values).max() < 0.06 * (scale.high - scale.low)
+
+
+def test_the_bars_of_a_videos_histograms_are_the_numbers_of_the_tensors(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Flatten(0))
+    sent = [torch.randn(40, 50) * 0.5 + shift for shift in (0.0, 2.0, -2.0, 1.0)]
+    with tl.watch(model, what="output", every=1, to=tmp_path, video="0", tell=lambda text: None):
+        for tensor in sent:
+            model(tensor)
+    frames, scale = decoded(tmp_path / "videos" / "0_output_1.mp4"), Scale()
+    assert len(frames) == len(sent)
+    for frame, tensor in zip(frames, sent):
+        scale.follow(tensor.min().item(), tensor.max().item())
+        below, heights = bars_in(frame, scale)
+        bin_width = (scale.high - scale.low) / 58
+        mean = np.average(below, weights=heights)
+        assert abs(mean - tensor.mean().item()) < bin_width
+        assert abs(np.sqrt(np.average((below - mean) ** 2, weights=heights)) - tensor.std().item()) < bin_width
+        most = below[heights > 0.8 * heights.max()]
+        assert abs(float(np.median(most)) - tensor.median().item()) < 4 * bin_width
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])

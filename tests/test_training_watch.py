@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from torcheer.errors import BadArgument
 from torcheer.inspector import open_watch
+from torcheer.studio.run_source import alerts_of
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.events import Alert, StepDone, Stopped
 
@@ -104,11 +105,53 @@ def test_an_alert_is_an_event_and_stops_the_run_where_that_was_asked_for(tmp_pat
     assert sick.place.epoch < 2000
 
 
-def test_several_models_have_a_folder_each(tmp_path: Path) -> None:
-    one = session(tmp_path / "a", watch={"every": 5})
+def test_several_models_have_a_folder_each_and_their_names_before_the_layers(tmp_path: Path) -> None:
+    one = session(tmp_path / "a", model=Sick(), watch={"every": 5})
     one.models["other"] = nn.Linear(2, 2)  # never called
-    list(one.run())
-    assert list(open_watch(tmp_path / "a" / "watch" / "net")["0", "output"].steps) == [0, 5, 10, 15]
+    told = [event.message for event in one.run() if isinstance(event, Alert)]
+    assert list(open_watch(tmp_path / "a" / "watch" / "net")["layer", "output"].steps) == [0, 5, 10, 15]
+    live = [text for text in told if text.startswith("nan_inf")]
+    at_rest = [alert for alert in alerts_of(tmp_path / "a" / "watch") if alert.rule == "nan_inf"]
+    assert at_rest and len(at_rest) == len(live)
+    names = [text.split(": ")[1].split(" (")[0] for text in live]
+    assert sorted(names) == sorted(alert.layer for alert in at_rest) and names[0].startswith("net.")
+
+
+def test_what_is_seen_in_an_epoch_bears_its_number_also_after_going_on(tmp_path: Path) -> None:
+    first = session(tmp_path / "a", epochs=3, watch={"every": 5})
+    for event in first.run():
+        if isinstance(event, StepDone) and event.step == 13:
+            first.asked_to_stop = "a test"
+    list(session(tmp_path / "a", epochs=3, watch={"every": 5}).run())
+    table = open_watch(tmp_path / "a" / "watch")["0", "output"].table()
+    assert table["step"] == [0, 5, 10, 15, 20, 25]
+    assert table["message"] == ["epoch:1", "epoch:1", "epoch:2", "epoch:2", "epoch:3", "epoch:3"]
+
+
+def test_rules_and_what_ends_the_run_can_be_changed_while_it_runs(tmp_path: Path) -> None:
+    sick = session(tmp_path / "a", epochs=300, model=Sick(), watch={"every": 1, "rules": ["all_zero"]})
+    stopped = []
+    for event in sick.run():
+        if isinstance(event, StepDone) and event.step == 20:
+            assert sick.watching is not None and sick.watching.rules["nan_inf"] is False
+            sick.watching.set_rules(["nan_inf"])
+            sick.watching.set_stop_on("nan_inf")
+            assert sick.watching.rules["nan_inf"] and sick.watching.stop_on == ("nan_inf",)
+            with pytest.raises(BadArgument, match="stop_on='nan_inf': no such rule is on"):
+                sick.watching.set_rules(None)
+        stopped += [event.reason] if isinstance(event, Stopped) else []
+    assert len(stopped) == 1 and "nan_inf at step" in stopped[0]
+
+
+def test_the_size_of_the_ring_and_what_gives_way_are_settings_too(tmp_path: Path) -> None:
+    one = session(tmp_path / "a", watch={"every": 1, "transport": {"bytes": 1 << 20, "policy": "latest"}})
+    found = []
+    for event in one.run():
+        if isinstance(event, StepDone) and event.step == 5:
+            assert one.watching is not None and one.watching._watches is not None
+            (watch,) = one.watching._watches
+            found.append((watch._settings.transport.policy, watch._link.ring.memory.size))
+    assert found == [("latest", 1 << 20)]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +163,8 @@ def test_several_models_have_a_folder_each(tmp_path: Path) -> None:
         (True, "watch: a table of settings is needed, such as {'every': 20}, not True"),
         ({"layers": ["9"]}, "9"),
         ({"stop_on": ["nan"]}, "Did you mean 'nan_inf'?"),
+        ({"transport": {"byte": 1}}, "transport: no setting 'byte'; use Transport"),
+        ({"transport": {"policy": "lates"}}, "transport: no policy 'lates'.* Did you mean 'latest'?"),
     ],
 )
 def test_a_watch_that_cannot_be_is_told_before_anything_is_trained(tmp_path: Path, watch: Any, said: str) -> None:
@@ -136,7 +181,8 @@ def test_a_config_may_ask_for_a_watch(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.chdir(tmp_path)
     project = Project(tmp_path)
-    built = begin(understand(project.config(SMALL, lambda config: config.update(watch={"every": 1, "layers": "*"}))))
+    asked = {"every": 1, "layers": "*", "transport": {"bytes": 1 << 20, "policy": "block", "block_ms": 5}}
+    built = begin(understand(project.config(SMALL, lambda config: config.update(watch=asked))))
     list(built.session.run())
-    assert json.loads(Path("run/spec.json").read_text())["watch"] == {"every": 1, "layers": "*"}
+    assert json.loads(Path("run/spec.json").read_text())["watch"] == asked
     assert open_watch("run/watch").steps.size

@@ -12,6 +12,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torcheer.inspector.records import Plan, Reader, Say, Sent
@@ -136,6 +137,8 @@ class Watcher:
             if now - self._looked >= _LOOK_SECS:
                 self._looked = now
                 orders.look(0.0)
+            if orders.changes:
+                self._change(orders.changes)
             if now - self._ticked >= _TICK_SECS:
                 self._tick(now)
             if orders.enough(now):
@@ -182,6 +185,14 @@ class Watcher:
             self._guarded(reader, reader.tick, "tick")
         self._voice.flush()
 
+    def _change(self, changes: list[dict[str, Any]]) -> None:
+        """Hand on what is wanted otherwise from now on, to those who care."""
+        while changes:
+            change = changes.pop(0)
+            for reader in self._readers:
+                if (do := getattr(reader, "change", None)) is not None:
+                    self._guarded(reader, partial(do, change), "change")
+
     def _guarded(self, reader: Reader, do: Callable[[], None], what: str) -> None:
         try:
             do()
@@ -198,7 +209,8 @@ class Orders:
     def __init__(self, fd: int, parent: int) -> None:
         self._fd, self._parent = fd, parent
         self.why = ""  # why this child is to end
-        self._until = 0.0
+        self.changes: list[dict[str, Any]] = []  # of the plan: {"rules": …}
+        self._until, self._rest = 0.0, b""
         os.set_blocking(fd, False)
 
     def look(self, wait_secs: float) -> None:
@@ -208,8 +220,10 @@ class Orders:
         if self.why:
             return
         if select.select([self._fd], [], [], wait_secs)[0]:
-            said = os.read(self._fd, 4096)
-            if b"q" in said:
+            said = os.read(self._fd, 1 << 16)
+            *lines, self._rest = (self._rest + said).split(b"\n")
+            self.changes += [json.loads(line) for line in lines if line.startswith(b"{")]
+            if b"q" in lines:
                 self.why = "stopped"
             elif not said:
                 self._end("the training process is gone")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,9 +14,12 @@ from torcheer.inspector.records import Summary
 from torcheer.inspector.tensors import Takes, describe, offer, part
 
 _Waiting = tuple[dict[str, Any], int, Tensor]  # what a record says, of how many numbers, and what is to be fetched
+# Of a row the same; every how manyth of its numbers is fetched, and of which type they are, if they can be.
+_Told = tuple[dict[str, Any], int, int, torch.dtype | None]
 _WIDE = (torch.int32, torch.int64, torch.uint32, torch.uint64)
 _SUMS = 8  # numbers that `reduce` returns
 WIDTH, _ROWS = 1 << 16, 64  # of a sheet: numbers of each value, values
+SAMPLE = 1 << 12  # numbers of each value that are fetched, for its histogram, its percentiles and the rules
 
 
 def looked_at_bytes(tensor: Tensor) -> int:
@@ -95,10 +98,10 @@ class Sheet:
     and to sum up one value takes fourteen of them."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
+        self.device, self._stream = device, _stream_of(device)
         self._numbers = torch.full((_ROWS, WIDTH), math.nan, dtype=torch.float32, device=device)
         self._largest = torch.zeros(_ROWS, dtype=torch.float32, device=device)
-        self.told: list[tuple[dict[str, Any], int]] = []  # what a record says, and of how many numbers
+        self.told: list[_Told] = []
 
     @staticmethod
     def takes(value: Tensor) -> bool:
@@ -113,17 +116,55 @@ class Sheet:
     def add(self, value: Tensor, of: Tensor | None, about: dict[str, Any]) -> None:
         """Copy a value; where it is a sample, ask all it is `of` whether it is finite."""
         row, count = len(self.told), value.numel()
+        kind = None if value.is_complex() else value.dtype
         value = value.abs() if value.is_complex() else value
         self._numbers[row, :count].view(value.shape).copy_(value)
         if of is not None and (of.is_floating_point() or of.is_complex()):
             numbers = of.detach().float() if of.element_size() == 1 else of.detach()
             torch.linalg.vector_norm(numbers, math.inf, dtype=_norm_type(numbers), out=self._largest[row])
-        self.told.append((about, count))
+        self.told.append((about, count, _sample_stride(count, math.prod(about["whole"])), kind))
 
     def sums(self) -> Tensor:
         """What `reduce` gives, a row for each value; the empty rest of a row counts as NaN."""
         used = self._numbers[: len(self.told)]
         return torch.cat([reduce(used, by_row=True)[:, :-1], self._largest[: len(self.told), None].double()], 1)
+
+    def sample(self) -> Tensor:
+        """Every n-th number of each value; behind its last one a row means nothing."""
+        strides = torch.tensor([stride for _, _, stride, _ in self.told])
+        if self.device.type == "cuda":  # a copy from other memory would be waited for
+            strides = strides.pin_memory().to(self.device, non_blocking=True)
+        places = torch.arange(SAMPLE, device=self.device) * strides[:, None]
+        return self._numbers[: len(self.told)].gather(1, places.clamp_(max=WIDTH - 1))
+
+    def meet(self, stream: Any) -> None:
+        """Another stream is to write or read here: after what was begun, and before the memory is somebody else's."""
+        if stream != self._stream:
+            stream.wait_stream(self._stream)
+            self._numbers.record_stream(stream)
+            self._largest.record_stream(stream)
+
+
+def _sample_stride(count: int, whole: int) -> int:
+    """A step through so many of a value's numbers that takes at most `SAMPLE`, and some of each of its columns."""
+    stride = -(-count // SAMPLE) or 1
+    while stride > 1 and math.gcd(stride, whole) > 1:
+        stride += 1
+    return stride
+
+
+def _stream_of(device: torch.device) -> Any:
+    """The stream that works for us now; None where a device has none."""
+    cuda: Any = torch.cuda  # it is not all annotated
+    return cuda.current_stream(device) if device.type == "cuda" else None
+
+
+def _filling(here: Tensor) -> Callable[[memoryview], None]:
+    def fill(view: memoryview) -> None:
+        if here.numel():  # torch refuses memory of no bytes
+            torch.frombuffer(view, dtype=here.dtype).view(here.shape).copy_(here)
+
+    return fill
 
 
 def _norm_type(tensor: Tensor) -> torch.dtype:
@@ -140,6 +181,7 @@ class Fetcher:
         self._numbers: list[_Waiting] = []
         self._coming: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to do then
         self._streams: dict[torch.device, Any] = {}
+        self._made: dict[torch.device, set[Any]] = {}  # the streams that work on this step's
 
     def reduced(
         self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int | None = None, **about: Any
@@ -150,6 +192,7 @@ class Fetcher:
         told |= {"whole": list(tensor.shape), "stride": stride}
         of = tensor if stride > 1 and minus is None else None
         value = value if minus is None else value - minus
+        self._made.setdefault(value.device, set()).add(_stream_of(value.device))
         if Sheet.takes(value):
             self._sheet(value.device).add(value, of, told)
         else:
@@ -158,6 +201,7 @@ class Fetcher:
     def _sheet(self, device: torch.device) -> Sheet:
         for sheet in self._sheets:
             if sheet.device == device and not sheet.is_full:
+                sheet.meet(_stream_of(device))
                 return sheet
         self._sheets.append(Sheet(device))
         return self._sheets[-1]
@@ -165,59 +209,100 @@ class Fetcher:
     def number(self, tensor: Tensor, **about: Any) -> None:
         """Fetch a metric, together with others."""
         value = tensor.detach().reshape(()).to(torch.float64, copy=True)
+        self._made.setdefault(value.device, set()).add(_stream_of(value.device))
         self._numbers.append(({**about, "device": str(tensor.device)}, 1, value))
 
-    def whole(self, tensor: Tensor, *, limit_bytes: int, **about: Any) -> None:
-        """Fetch all of a tensor: copied on its device at once, the copy fetched beside what computes."""
-        copy = tensor.detach().clone()
-        device = str(copy.device)
+    def whole(self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int, **about: Any) -> None:
+        """Fetch a tensor, less `minus`, or every n-th of its numbers: copied there, and the copy fetched."""
+        plain = tensor.detach()
+        value, stride = part(plain, limit_bytes)
+        told = describe(plain, value, stride, **about)
+        if minus is None:
+            copy = value.clone()
+        else:
+            copy = (value.float() - minus.float()).to(value.dtype) if value.element_size() == 1 else value - minus
+        largest = [_largest(plain)] if stride > 1 and minus is None else []
+        self._fetch([copy, *largest], partial(self._send_whole, told))
 
-        def send(here: Tensor) -> None:
-            offer(self._link, here, limit_bytes=limit_bytes, **{**about, "device": device})
+    def _send_whole(self, about: dict[str, Any], here: Tensor, largest: Tensor | None = None) -> None:
+        if largest is not None:
+            about["finite"] = math.isfinite(largest.item())
+        self._link.offer(about, here.nbytes, _filling(here))
 
-        self._fetch(copy, send)
-
-    def _fetch(self, there: Tensor, then: Callable[[Tensor], None]) -> None:
-        if not there.is_cuda:  # the same road without the wait, for devices that have no streams
-            then(there.cpu())
+    def _fetch(self, there: Sequence[Tensor], then: Callable[..., None]) -> None:
+        """Bring tensors of one device here, beside what it computes, and then do something with them."""
+        device = there[0].device
+        if device.type != "cuda":  # the same road without the wait, for devices that have no streams
+            then(*(one.cpu() for one in there))
             return
         cuda: Any = torch.cuda  # it is not all annotated
-        side = self._streams.get(there.device) or cuda.Stream(there.device)
-        self._streams[there.device] = side
-        here = torch.empty(there.shape, dtype=there.dtype, pin_memory=True)
-        side.wait_stream(cuda.current_stream(there.device))
+        side = self._streams.get(device) or cuda.Stream(device)
+        self._streams[device] = side
+        here = [torch.empty(one.shape, dtype=one.dtype, pin_memory=True) for one in there]
+        side.wait_stream(cuda.current_stream(device))
         with cuda.stream(side):
-            here.copy_(there, non_blocking=True)
+            for one, place in zip(there, here):
+                place.copy_(one, non_blocking=True)
             arrived = cuda.Event()
             arrived.record(side)
-        there.record_stream(side)
-        self._coming.append((arrived, lambda: then(here)))
+        for one in there:
+            one.record_stream(side)
+        self._coming.append((arrived, lambda: then(*here)))
+
+    def when(self, event: Any, then: Callable[[], None]) -> None:
+        """Do something once a device has come to an event."""
+        self._coming.append((event, then))
 
     def dispatch(self) -> None:
         """Begin to fetch what was summed up, all of a device at once."""
+        for device, streams in self._made.items():
+            self._join(device, streams)
+        self._made.clear()
         for sheet in self._sheets:
-            self._fetch(sheet.sums(), partial(self._send_sheet, sheet.told))
+            self._fetch([sheet.sums(), sheet.sample()], partial(self._send_sheet, sheet.told))
         self._sheets.clear()
         for waiting, send in ((self._numbers, self._send_numbers), (self._reduced, self._send_sums)):
             for device in {value.device for *_, value in waiting}:
                 there = [one for one in waiting if one[-1].device == device]
-                self._fetch(torch.stack([value for *_, value in there]), partial(send, there))
+                self._fetch([torch.stack([value for *_, value in there])], partial(send, there))
             waiting.clear()
+
+    def _join(self, device: torch.device, streams: set[Any]) -> None:
+        """Have the stream of now wait for those that others worked on, and keep what they made until it has read it."""
+        now = _stream_of(device)
+        for stream in streams - {now}:
+            now.wait_stream(stream)
+        for sheet in self._sheets:
+            if sheet.device == device:
+                sheet.meet(now)
+        if streams - {now}:
+            for *_, value in (*self._reduced, *self._numbers):
+                if value.device == device:
+                    value.record_stream(now)
 
     def _send_sums(self, there: list[_Waiting], here: Tensor) -> None:
         for (about, count, _), sums in zip(there, here.tolist()):
             self._send_summary(about, count, sums)
 
-    def _send_summary(self, about: dict[str, Any], count: int, sums: list[float]) -> None:
+    def _send_summary(
+        self, about: dict[str, Any], count: int, sums: list[float], sample: Tensor | None = None, stride: int = 1
+    ) -> None:
         about["summary"] = summary_of(sums, count, about["stride"])
         if about["stride"] > 1:
             about["finite"] = math.isfinite(sums[-1])
-        self._link.offer(about, 0, lambda view: None)
+        if sample is None:
+            self._link.offer(about, 0, lambda view: None)
+            return
+        about["stride"] *= stride
+        about["shape"] = about["whole"] if about["stride"] == 1 else [sample.numel()]
+        self._link.offer(about, sample.nbytes, _filling(sample))
 
-    def _send_sheet(self, told: list[tuple[dict[str, Any], int]], here: Tensor) -> None:
-        for (about, count), sums in zip(told, here.tolist()):
+    def _send_sheet(self, told: list[_Told], all_sums: Tensor, samples: Tensor) -> None:
+        for (about, count, stride, kind), sums, sample in zip(told, all_sums.tolist(), samples):
             empty = WIDTH - count
-            self._send_summary(about, count, [*sums[:3], sums[3] - empty, *sums[4:6], sums[6] - empty, sums[7]])
+            sums[3], sums[6] = sums[3] - empty, sums[6] - empty
+            some = None if kind is None else sample[: -(-count // stride)].to(kind)
+            self._send_summary(about, count, sums, some, stride)
 
     def _send_numbers(self, there: list[_Waiting], here: Tensor) -> None:
         for (about, *_), number in zip(there, here):

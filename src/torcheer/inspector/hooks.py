@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,11 @@ class Gone:
 class Called(_Hook):
     """On the model all the time, and doing next to nothing: it counts down the passes that need no more."""
 
-    __slots__ = ("_probes", "in_any_mode", "nap", "quiet")
+    __slots__ = ("_probes", "count", "in_any_mode", "nap", "quiet")
 
     def __init__(self, probes: Probes, only_training: bool) -> None:
         self._probes, self.in_any_mode, self.quiet = probes, not only_training, 0
+        self.count: Callable[[], bool] | None = None  # where a pass is not a step; False: it was not foreseen
         self.nap: Any = None  # what counts in its place, where there is nothing else to do for long
 
     def __call__(self, module: nn.Module, arguments: Any) -> None:
@@ -51,10 +53,13 @@ class Called(_Hook):
             return
         if module.training:
             self.in_any_mode = False
-        if self.quiet and (module.training or self.in_any_mode):
-            self.quiet -= 1
-        else:
-            self._probes.called(module)
+        if self.quiet > 0 and (module.training or self.in_any_mode):  # less than zero where two threads count at once
+            if self.count is None:
+                self.quiet -= 1
+                return
+            if self.count():
+                return
+        self._probes.called(module)
 
 
 class Output(_Hook):
@@ -98,3 +103,15 @@ class Gradient(_Hook):
     def __call__(self, gradient: Tensor | None) -> None:
         if gradient is not None:
             self._probes.gradient(self._where, self._step, gradient)
+
+
+_CALL = nn.Module._call_impl.__code__
+
+
+def calls_of(module: nn.Module) -> int:
+    """How many calls of a module are going on now, as far as two: it may call itself."""
+    frame, calls = sys._getframe(), 0
+    while frame is not None and calls < 2:
+        calls += frame.f_code is _CALL and frame.f_locals.get("self") is module
+        frame = frame.f_back  # type: ignore[assignment]
+    return calls

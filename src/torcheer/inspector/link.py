@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import signal
 import subprocess
@@ -12,15 +13,17 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from torcheer.errors import CannotWrite
-from torcheer.inspector.process import Child, letter_of
+from torcheer.inspector.process import Child, letter_of, working_folder
 from torcheer.inspector.records import Plan
 from torcheer.inspector.ring import Key, Ring
 
 _LONGEST_SECS: Final = 1e6  # more is more than a lock can wait
+_NAMED: Final = 5  # keys of which it is said how many were dropped
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,21 @@ class Account:
 
     offered: int = 0
     handled: int = 0  # by the child, to the end
-    dropped: dict[Key, int] = field(default_factory=dict)  # of each key: no room, or overwritten before it was read
+    dropped: dict[Key, int] = field(default_factory=dict)  # of each key: refused, no room, overwritten unread
     lost: int = 0  # sent, but the child died or was ended before it was done with them
     damaged: int = 0  # came to the child with a wrong checksum
     restarts: int = 0
+
+    @property
+    def missing(self) -> str:
+        """In words, what never came through; "" where all did."""
+        parts = [f"{self.lost + self.damaged:,} lost"] if self.lost or self.damaged else []
+        if self.dropped:
+            worst = sorted(self.dropped.items(), key=lambda item: -item[1])
+            some = ", ".join(f"{layer} ({variable}) {count:,}" for (layer, variable), count in worst[:_NAMED])
+            more = f", … {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
+            parts.append(f"{sum(self.dropped.values()):,} dropped: {some}{more}")
+        return "; ".join(parts)
 
 
 class Link:
@@ -48,16 +62,19 @@ class Link:
         block_ms: float = 0.0,
         most_records: int = 0,
         restarts: int = 3,
+        tell: Callable[[str], Any] | None = None,
     ) -> None:
-        self._letter = letter_of(plan, callbacks)
+        self._plan, self._callbacks, self._letter = plan, callbacks, letter_of(plan, callbacks)
+        self._folder, self._tell = working_folder(), tell or _warn
         self.ring = Ring(ring_bytes, policy=policy, block_ms=block_ms, most_records=most_records)
         self._process, self._most_restarts, self._restarts = os.getpid(), restarts, 0
         self._looking = threading.RLock()  # held by who reads the pipe, starts or stops the child
         self._inbox: list[dict[str, Any]] = []
         self._open, self._ended, self._final = True, "", Account()
         self._lost, self._mute = 0, False
+        self._past: list[subprocess.Popen[bytes]] = []  # children that have said their last word
         try:
-            self._child = Child(self._letter, self.ring.fd)
+            self._child = Child(self._letter, self.ring.fd, self._folder)
         except BaseException:
             self.ring.close()
             raise
@@ -67,9 +84,9 @@ class Link:
 
     def offer(self, about: Mapping[str, Any], size_bytes: int, fill: Callable[[memoryview], None]) -> bool:
         """Send a value, if there is room for it; see `Ring.offer`. Safe from any thread."""
-        if not self._open or self._process != os.getpid():
+        if not self._open:
             return False
-        try:
+        try:  # the ring knows a forked process
             if self._ended or (self.ring.blocks and not self.process.is_alive()):
                 return self.ring.refuse(about)
             sent = self.ring.offer(about, size_bytes, fill)
@@ -109,25 +126,54 @@ class Link:
         self._inbox.append({"kind": "died", "how": ending, "restarts": self._restarts})
         if self._restarts < self._most_restarts:
             self._restarts += 1
-            try:
-                self._child.close()
-                self.ring.restate()
-                self._child = Child(self._letter, self.ring.fd)
-            except (OSError, CannotWrite) as error:
-                ending = f"{ending}, and could not be started again ({error})"
+            if problem := self._replace():
+                ending = f"{ending}, and {problem}"
             else:
                 if self._restarts == 1:
-                    _warn(
+                    self._tell(
                         f"the watching process {ending} and was started again; {self._lost} of its values are lost. "
                         f"Up to {self._most_restarts} such deaths are made good, without another word. "
                         "The training is not touched."
                     )
                 return
         self._ended = ending
-        _warn(
+        self._tell(
             f"the watching process {ending} and is not started again (after {self._restarts} restarts): "
             "what comes now is dropped and counted. The training is not touched."
         )
+
+    def _replace(self) -> str:
+        """Give the ring to a new child; says why that cannot be."""
+        try:
+            self._child.close()
+            self.ring.restate()
+            self._child = Child(self._letter, self.ring.fd, self._folder)
+        except (OSError, CannotWrite) as error:
+            return f"could not be started again ({error})"
+        return ""
+
+    def resume(self) -> None:
+        """Where the child had no data for too long and has left, start another; it gets what came meanwhile."""
+        with self._looking:
+            if not self._open or self._child.why != "timeout":
+                return
+            self._past = [one for one in (*self._past, self._child.popen) if one.poll() is None]
+            self._ended = self._replace()
+            if self._ended:
+                self._tell(f"the watching process had left for want of data and {self._ended}")
+
+    def change(self, **changes: Any) -> None:
+        """Have the child, and whoever takes its place, go by other settings of its plan from now on."""
+        with self._looking:
+            self._plan = replace(self._plan, **changes)
+            self._letter = letter_of(self._plan, self._callbacks)
+            self._child.tell(json.dumps(changes).encode())
+
+    @property
+    def waiting(self) -> int:
+        """How many values the child has still to take."""
+        ring = self.ring
+        return max(ring.offered - sum(ring.dropped.values()) - ring.taken - ring.damaged, 0) if self._open else 0
 
     def stop(self, timeout_secs: float = 5.0) -> Account:
         """Let the child finish what it was sent and close its files; end it where it takes longer than that."""
@@ -166,6 +212,9 @@ class Link:
         self._final = self._count(dropped)
         self._open = False
         self._child.close()
+        for one in self._past:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(1.0)
         self.ring.close()
         atexit.unregister(self.stop)
 
@@ -181,7 +230,7 @@ class Link:
     def _complain(self, text: str) -> None:
         if not self._mute:
             self._mute = True
-            _warn(text)
+            self._tell(text)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Link:
         return self  # a model is copied with the hooks that hold it

@@ -4,7 +4,7 @@
 several frames. Its `about` names them (`rows`); three arrays under layer `(watch)` have a row for each of them:
 `statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `histogram` (uint32, of those rows
 whose count `binned` says which). Arrays that are kept whole are entries of their own, under their layer and variable.
-`<to>/alerts.jsonl` has one JSON object a line.
+`<to>/alerts.jsonl` has one JSON object a line, `<to>/account.json` what became of the values when the watch was closed.
 
 A folder that has a log is written on: whoever opens it says so in his first frame (`opened`), and readers believe the
 newest where steps come again.
@@ -12,6 +12,7 @@ newest where steps come again.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -21,7 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -33,22 +34,42 @@ from torcheer.inspector.records import Alert, Sent, Summary
 from torcheer.inspector.statistics import BINS, PERCENTILES
 from torcheer.records import Sample
 
+if TYPE_CHECKING:
+    from torcheer.inspector.link import Account
+
 LAYER = "(watch)"
 STATISTICS = ("time_secs", "minimum", "maximum", "mean", "std", "norm", *(f"p{one}" for one in PERCENTILES))
 COUNTS = ("item", "seen", "count", "zeros", "nans", "infs", "stride", "finite", "binned")
 ABOUT = {"kind": "watch", "version": 1}
 _MOST_ROWS, _MOST_BYTES = 4096, 32 << 20  # of a frame, in memory until it is written
 _COMMIT_SECS = 0.25
+DISK_FULL = "disk_full"  # an alert like those of rules, of what is written
+ACCOUNT = "account.json"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def disk_full(error: Exception, folder: Path, what: str, step: int) -> Alert | None:
+    """The alert that something can no longer be written, where it is for want of room that it cannot."""
+    if not isinstance(error, OSError) or error.errno not in _FULL:
+        return None
+    text = f"{os.strerror(error.errno)} in {folder}: it ends here"
+    advice = "make room, or watch to another folder; statistics, rules and training go on"
+    return Alert(DISK_FULL, "", what, step, step, text, advice)
 
 
 class Log:
     """Appends to the log in a folder; what cannot be written is told once, and nothing is written from then on."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], keep: Sequence[str] = (), *, tell: Callable[[str], None]
+        self,
+        folder: str | os.PathLike[str],
+        keep: Sequence[str] = (),
+        *,
+        tell: Callable[[str], None],
+        alert: Callable[[Alert], None] | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self._keep, self._tell = tuple(keep), tell
+        self._keep, self._tell, self._raise_alarm, self._step = tuple(keep), tell, alert, 0
         self._kept: dict[tuple[str, str], bool] = {}
         self._rows: list[_Row] = []
         self._arrays: dict[tuple[str, str, int], Sample] = {}
@@ -69,7 +90,7 @@ class Log:
         """Note a value; it is committed with its step, or at the next tick."""
         if self._writer is None:
             return
-        sample = sent.sample
+        sample, self._step = sent.sample, sent.sample.step
         place = (sample.layer, sample.variable, sample.item)
         if self._rows and self._rows[0].step != sample.step:
             self.commit()
@@ -107,11 +128,15 @@ class Log:
         """Write an alert; it is in the file when this returns."""
         if self._alerts is None:
             return
-        line = json.dumps({**asdict(alert), "opened": self._opened}, default=str)
         try:
-            _write_all(self._alerts, line.encode() + b"\n")
+            self._write_alert(alert)
         except OSError as error:
             self._give_up(error)
+
+    def _write_alert(self, alert: Alert) -> None:
+        assert self._alerts is not None
+        line = json.dumps({**asdict(alert), "opened": self._opened}, default=str)
+        _write_all(self._alerts, line.encode() + b"\n")
 
     def close(self) -> None:
         """Commit what waits, and seal the archive."""
@@ -147,10 +172,17 @@ class Log:
         if self._writer is not None:
             with suppress(OSError, TorcheerError):
                 self._writer.close(seal=False)
-        self._let_go()
         self._tell_of(error)
+        self._let_go()
 
     def _tell_of(self, error: Exception) -> None:
+        full = disk_full(error, self.folder, "log", self._step)
+        if full is not None and self._raise_alarm is not None:
+            if self._alerts is not None:
+                with suppress(OSError):  # a line may fit where an array does not
+                    self._write_alert(full)
+            self._raise_alarm(full)
+            return
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         self._tell(f"there is no log in {self.folder} from here on: {text.rstrip('.')}. Statistics and rules go on.")
 
@@ -160,6 +192,16 @@ class Log:
                 self._alerts.close()
         self._writer = self._alerts = None
         self._rows, self._arrays = [], {}
+
+
+def write_account(folder: Path, account: Account) -> None:
+    """Write down what became of the values, all at once; nothing where there is no log."""
+    if not folder.is_dir():
+        return
+    found = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
+    part = folder / ".account.part"
+    part.write_text(json.dumps({"time_secs": time.time(), **found}))
+    os.replace(part, folder / ACCOUNT)
 
 
 def _check_kind(path: Path) -> None:

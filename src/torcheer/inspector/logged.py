@@ -85,6 +85,11 @@ class Rows:
     def _is_newest(self, number: int, step: int, key: Key) -> bool:
         return not any(later.covers(step, key) for later in self._openings[number + 1 :])
 
+    @property
+    def opened(self) -> float:
+        """When the log was opened last, since 1970; 0 where nothing was written."""
+        return self._openings[-1].when if self._openings else 0.0
+
     def holds(self, opened: float, step: int, key: Key) -> bool:
         """Whether no later opening of the log has come to that step and key."""
         return not any(later.covers(step, key) for later in self._openings if later.when > opened)

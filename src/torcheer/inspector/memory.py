@@ -6,6 +6,7 @@ caught half-way, or damaged, is known as such and its reader goes by the last on
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import tempfile
@@ -54,6 +55,8 @@ class Memory:
         fd = nameless("torcheer-ring")
         try:
             os.ftruncate(fd, _FRONT + size_bytes)
+            if hasattr(os, "memfd_create"):  # who reads it can rely on its size
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             memory = cls(fd, populate=True)
         except (OSError, ValueError) as error:
             os.close(fd)
@@ -115,7 +118,7 @@ class Memory:
 def nameless(name: str) -> int:
     """A descriptor of memory that has no name in any folder: whoever is killed, nothing is left behind."""
     if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
+        return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with tempfile.TemporaryFile() as file:  # where there is no Linux
         return os.dup(file.fileno())
 

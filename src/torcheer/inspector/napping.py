@@ -17,12 +17,17 @@ from torcheer.inspector.hooks import Called, in_backward
 
 
 class Nap:
-    """A model's `forward` while its hook sleeps: counts down the hook's quiet passes, then wakes it."""
+    """A model's `forward` while its hook sleeps: counts down the hook's quiet passes, then wakes it.
 
-    __slots__ = ("__weakref__", "__wrapped__", "_hook", "_model", "_wake")
+    With `count` that does it, in its own way; it says False of a pass that was not foreseen.
+    """
 
-    def __init__(self, model: nn.Module, hook: Called, wake: Callable[[], None]) -> None:
-        self._model, self._hook, self._wake = model, hook, wake
+    __slots__ = ("__weakref__", "__wrapped__", "_count", "_hook", "_model", "_wake")
+
+    def __init__(
+        self, model: nn.Module, hook: Called, wake: Callable[[], None], count: Callable[[], bool] | None = None
+    ) -> None:
+        self._model, self._hook, self._wake, self._count = model, hook, wake, count
         self.__wrapped__ = model.forward  # so that its signature can be asked for
         model.forward = self
 
@@ -36,12 +41,25 @@ class Nap:
         if hook.nap is self and not is_dynamo_compiling() and in_backward() < 0:
             if self._model.training:
                 hook.in_any_mode = False
-                hook.quiet -= 1
-            elif hook.in_any_mode:
-                hook.quiet -= 1
-            if not hook.quiet:
-                self._wake()
+            if self._model.training or hook.in_any_mode:
+                foreseen = True
+                if self._count is None:
+                    hook.quiet -= 1
+                else:
+                    foreseen = self._count()
+                if hook.quiet <= 0 or not foreseen:  # less than zero where two threads count at once
+                    self._wake()
         return self.__wrapped__(*arguments, **keywords)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """What stands here else: torch.jit and torch.export look at its code, which they take from methods only."""
+        return MethodType
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__dict__", "__wrapped__"):  # the first is not there, the second not yet
+            raise AttributeError(name)
+        return getattr(self.__wrapped__, name)
 
     def end(self) -> None:
         """Leave; where somebody has wrapped us meanwhile, stay and do nothing."""

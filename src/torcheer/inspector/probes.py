@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -14,16 +15,16 @@ from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from torcheer.inspector.hooks import Called, Ended, Gradient, Output
+from torcheer.inspector.hooks import Called, Ended, Gradient, Output, calls_of
 from torcheer.inspector.napping import Nap
-from torcheer.inspector.schedule import Schedule
+from torcheer.inspector.schedule import Pace, Schedule
 from torcheer.inspector.selection import Chosen, unwrapped
 from torcheer.inspector.sending import Sender
 from torcheer.inspector.tensors import tensors_in
+from torcheer.inspector.timing import Timing
 from torcheer.inspector.weights import Weights, has_closure
 
 _NAP_PASSES = 4  # for fewer it is not worth the change
-_LOOK_SECS = 0.2  # between two looks at what the child says, where no step is watched
 
 
 class Probes:
@@ -47,7 +48,12 @@ class Probes:
     ) -> None:
         self._step_of = step_of  # who knows the number of the step; else they are counted here
         self._hook = Called(self, model.training)
-        self._reached, self._passes = -1, 0  # the step at which the hook's quiet ends; passes, where others number them
+        self._reached = -1  # the step at which the hook's quiet ends
+        self._shift, self._number, self._until = (
+            0,
+            -1,
+            -math.inf,
+        )  # from counted steps to their numbers; others' numbers
         self.watched_step = -1
         self._model, self._sender, self._schedule, self._on_boundary = model, sender, schedule, on_boundary
         self._weights = Weights(chosen.parameters, what, sender, model.parameters())
@@ -61,19 +67,14 @@ class Probes:
         self._listening = False  # whether the optimizer's next step is of interest
         self._ears = True  # whether any step of an optimizer is
         self._begun = False  # by the optimizer: whether this step has had its first pass
+        self._within: Optimizer | None = None  # whose step it is in, with nothing to do but count it
         self._idle, self._attached, self._entries = list[Any](), list[Any](), list[Any]()
         self._naps = is_called(model)
-        self._calls: Counter[str] = Counter()
-        self._leaves: list[Any] = []  # hooks on tensors that outlive their pass
+        self._calls, self._leaves = Counter[str](), list[Any]()  # in this pass; hooks on tensors that outlive it
         self._soon = True  # there is something to do when the next step begins
-        self._looked_at, self._looked_step, self._pace = (
-            time.monotonic(),
-            0,
-            0,
-        )  # when last, and how many steps until then
-        self._began_at = self._ended_at = 0.0  # of the watched step; 0 where unknown
-        self._evaluated, self._differentiates = False, True
-        self.closed, self._process = False, os.getpid()
+        self._pace, self._timing, self._waking = Pace(), Timing(sender), threading.Lock()
+        self._hook.count = self._count if self._by_optimizer or step_of is not None else None
+        self._differentiates, self.closed, self._process = True, False, os.getpid()
 
     def attach(self) -> None:
         """Begin to count."""
@@ -87,15 +88,17 @@ class Probes:
 
     def _wake(self) -> None:
         """Have the hook count the passes."""
-        self._leave()
-        places = [self._model] if is_called(self._model) else list(_entrances(self._model))
-        self._entries = [place.register_forward_pre_hook(self._hook, prepend=True) for place in places]
+        with self._waking:  # threads that count a model's passes may all come to it at once
+            self._leave()
+            places = [self._model] if is_called(self._model) else list(_entrances(self._model))
+            self._entries = [place.register_forward_pre_hook(self._hook, prepend=True) for place in places]
 
     def _sleep(self) -> None:
         """Have something cheaper count them, until the hook's quiet is over."""
         if self._hook.quiet >= _NAP_PASSES and self._naps and Nap.fits(self._model):
             self._leave()
-            self._hook.nap = Nap(self._model, self._hook, self._wake)
+            self._hook.nap = Nap(self._model, self._hook, self._wake, self._hook.count)
+            self._until -= 1  # it cannot look at the pass that wakes it
 
     def _leave(self) -> None:
         nap, self._hook.nap = self._hook.nap, None
@@ -110,19 +113,19 @@ class Probes:
     @property
     def step(self) -> int:
         """The step that began last; -1 before the first."""
-        return self._reached - self._hook.quiet
+        return self._number if self._step_of is not None else self.count - 1 + self._shift
 
     @property
     def now(self) -> int:
         """The number of the step that began last, or is to begin first."""
         if self.step < 0 and self._step_of is not None:
-            return self._number(self._step_of)
+            self._ask(self._step_of)
         return max(self.step, 0)
 
     @property
     def count(self) -> int:
         """How many there were."""
-        return self.step + 1 if self._step_of is None else self._passes
+        return self._reached - self._hook.quiet + 1
 
     @property
     def only_training(self) -> bool:
@@ -134,7 +137,7 @@ class Probes:
         if torch.compiler.is_compiling() or torch._C._is_tracing():
             return
         if self.only_training and not module.training:
-            self._evaluated = True
+            self._timing.spoil()
             return
         if self._by_optimizer:
             if self._begun:
@@ -142,57 +145,72 @@ class Probes:
             self._begun = True
         elif self._attached and not self._interrupted():
             return
-        self._passes += 1
-        step = self.step + 1 if self._step_of is None else self._number(self._step_of)
-        self._be_quiet(step, 0)
+        self._reached, self._hook.quiet = self.count, 0
+        self._be_quiet(0)
+        if self._step_of is not None:
+            self._ask(self._step_of)
         if not self.closed and self._process == os.getpid():  # a forked worker has the hook, not the ring
-            self._boundary(step)
+            self._boundary(self.step)
             self._naps = self._naps and module is self._model  # not a replica of it on another GPU
             self._sleep()
 
-    def _be_quiet(self, step: int, passes: int) -> None:
-        """From this step on, so many more are only counted."""
-        self._reached, self._hook.quiet = step + passes, passes
+    def _be_quiet(self, passes: int) -> None:
+        """From here on, so many more are only counted."""
+        self._reached, self._hook.quiet = self.count - 1 + passes, passes
         self._ears = self._listening or self._by_optimizer
 
-    def _number(self, step_of: Callable[[], int]) -> int:
+    def _count(self) -> bool:
+        """Count a pass where that is not a step: one of several, or numbered by others; False: it was not foreseen."""
+        if self._by_optimizer and self._begun:
+            return True
+        foreseen, asleep = True, self._hook.nap is not None
+        if self._step_of is not None:
+            before = self._number
+            self._ask(self._step_of)
+            foreseen = before <= self._number < self._until
+        if foreseen or asleep:  # else the probes do
+            self._begun = self._by_optimizer
+            self._hook.quiet -= 1
+        return foreseen
+
+    def _ask(self, step_of: Callable[[], int]) -> None:
+        """Take the number of the step from those who know it."""
         try:
-            return int(step_of())
+            self._number = int(step_of())
         except Exception as error:
-            self._step_of = None
+            self._step_of, self._shift = None, max(self._number + 1, 0) - (self.count - 1)
+            self._hook.count = self._count if self._by_optimizer else None
             self._sender.report(f"step_of failed, steps are counted from here on: {type(error).__name__}: {error}")
-            return self.step + 1
 
     def _interrupted(self) -> bool:
         """Whether the watched pass ended without a word (Ctrl-C); else this is the model calling itself."""
-        frame, calls = sys._getframe(), 0
-        while frame is not None and calls < 2:
-            calls += frame.f_code is _CALL and frame.f_locals.get("self") is self._model
-            frame = frame.f_back  # type: ignore[assignment]
-        if calls < 2:
+        calls_itself = calls_of(self._model) > 1
+        if not calls_itself:
             self.end_pass()
-        return calls < 2
+        return not calls_itself
 
     def _boundary(self, step: int) -> None:
         """Between two steps, with time for more than counting."""
         now = time.monotonic()
         due = self._schedule.due(step, now)
-        if due or self._soon or now - self._looked_at >= _LOOK_SECS:
+        if due or self._soon or now - self._pace.asked_at >= Pace.MOMENT_SECS:
             self._on_boundary()  # the only thing that may raise: it was asked to end the run
-            self._take_pace(step, now)
+            self._pace.take(self.count, now)
             with self._sender.guard("a step"), torch._C.DisableTorchFunction():
-                self._settle(now)
+                self._settle()
                 if due:
-                    self._begin(step, now)
+                    self._begin(step)
             self._soon = due or self._weights.waiting
-        self._be_quiet(step, 0 if self._soon else self._quiet_after(step))
+        self._until = self._schedule.next_step
+        self._be_quiet(0 if self._soon else self._pace.quiet(*self._schedule.rest(step, now)))
 
-    def _begin(self, step: int, now: float) -> None:
+    def _begin(self, step: int) -> None:
         """Watch a step."""
-        self._began_at, self._ended_at, self._evaluated = now, 0.0, False
+        self._timing.begin(step, next(self._model.parameters(), _NOTHING).device)
         self._listening, self.watched_step, self._differentiates = True, step, torch.is_grad_enabled()
         self._leave_out_what_is_gone()
         self._attach_outputs()
+        self._sender.begin()
         self._weights.begin(step)
 
     def _leave_out_what_is_gone(self) -> None:
@@ -208,26 +226,12 @@ class Probes:
                 "instead is not watched. Begin another watch"
             )
 
-    def _take_pace(self, step: int, now: float) -> None:
-        """How many steps there are between two looks at what the child says; a sudden change is not trusted."""
-        steps = (step - self._looked_step) * _LOOK_SECS / max(now - self._looked_at, 1e-6)
-        self._pace = int(min(steps, 2 * self._pace + 1, 1000))
-        self._looked_at, self._looked_step = now, step
-
-    def _quiet_after(self, step: int) -> int:
-        if self._by_optimizer or self._step_of is not None:
-            return 0
-        return int(max(min(self._schedule.next_step - step - 1, self._pace), 0))
-
-    def _settle(self, now: float) -> None:
+    def _settle(self) -> None:
         """Deal with what the last watched step left."""
+        self._timing.settle()
         self._let_go()
         self._weights.settle()
         self._sender.harvest()
-        if self._began_at and self._ended_at and not self._evaluated:
-            self._sender.number("step_secs", now - self._began_at, self.watched_step)
-            self._sender.number("wait_secs", now - self._ended_at, self.watched_step)
-        self._began_at = 0.0
 
     # -- a watched pass ----------------------------------------------------------------------------------------------
 
@@ -309,7 +313,11 @@ class Probes:
     def _optimizer_steps(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         if not self._ears or is_dynamo_compiling():
             return  # nearly always
+        if self._begun and not self._listening and (self._within is None or self._within is optimizer):
+            self._within = optimizer
+            return  # nearly always, where its steps are counted
         with self._sender.guard("the gradients of the weights"):
+            self._within = self._within if self._weights.goes_on() else None  # else that one has failed in its step
             if self._by_optimizer or self.step < 0:
                 self._count_step(optimizer, arguments, keywords)
             self._weights.stepping(optimizer, arguments, keywords)
@@ -326,7 +334,9 @@ class Probes:
                 "the model's own call is not seen, as it runs inside compiled code or is not called itself: steps are "
                 "those of the optimizer, outputs and gradients may be missing. Watch the compiled model instead"
             )
-        self.called(_ALWAYS if self.only_training else self._model)
+            self._hook.count = self._count
+        if self._hook.quiet <= 0 or not self._count():
+            self.called(_ALWAYS if self.only_training else self._model)
 
     def _counts(self, optimizer: Optimizer) -> bool:
         """Whether a step of this optimizer is one of the model's; what only wraps another has its groups."""
@@ -334,27 +344,19 @@ class Probes:
             return optimizer.param_groups is self._optimizer.param_groups
         return self._weights.concerns(optimizer)
 
-    def _goes_on(self) -> bool:
-        """Whether the step that has ended is a part of another's, which may change the weights further (Lookahead)."""
-        frame, steps = sys._getframe(), list[Optimizer]()
-        while frame is not None:
-            if frame.f_code is _STEP and isinstance(one := frame.f_locals.get("self"), Optimizer):
-                steps.append(one)
-            frame = frame.f_back  # type: ignore[assignment]
-        return any(map(self._weights.concerns, steps[1:]))
-
     def _optimizer_stepped(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         if not self._ears or is_dynamo_compiling():
             return
         with self._sender.guard("the updates of the weights"):
-            if self._goes_on():
+            if self._within is not optimizer and self._weights.goes_on():
                 return
-            moved, counts = self._weights.stepped(optimizer), self._counts(optimizer)
-            if moved or counts:
+            counts, self._within = self._counts(optimizer), None
+            if self._listening and (self._weights.stepped(optimizer) or counts):
                 self._listening = self._weights.unsent
                 self._ears = self._listening or self._by_optimizer
             if counts:
-                self._begun, self._ended_at = False, time.monotonic()
+                self._begun = False
+                self._timing.stepped()
                 if self._by_optimizer:
                     self.end_pass()
 
@@ -373,8 +375,7 @@ class Probes:
         self.closed = True
 
 
-_STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what torch puts around the step of every optimizer
-_CALL = nn.Module._call_impl.__code__
+_NOTHING = torch.empty(0)
 _ALWAYS = nn.Identity()  # stands for a model in training mode
 
 

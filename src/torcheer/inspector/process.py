@@ -31,14 +31,14 @@ LETTER_HEAD: Final = 8  # bytes of the number that says how long the JSON at the
 class Child:
     """One process and the two pipes to it."""
 
-    def __init__(self, letter: bytes, ring_fd: int) -> None:
-        self._rest, self.why, self._lock = b"", "", threading.RLock()
+    def __init__(self, letter: bytes, ring_fd: int, folder: str = "") -> None:
+        self._rest, self._unsaid, self.why, self._lock = b"", b"", "", threading.RLock()
         hear, self._tell = os.pipe()
         self._hear, say = os.pipe()
         letter_fd = -1
         try:
             letter_fd = _posted(letter)
-            self.popen = _start(ring_fd, letter_fd, hear, say)
+            self.popen = _start((ring_fd, letter_fd, hear, say), folder)
         except BaseException:
             self.close()
             raise
@@ -49,16 +49,25 @@ class Child:
         os.set_blocking(self._tell, False)
         os.set_blocking(self._hear, False)
 
-    def tell(self, word: bytes) -> None:
-        """Send a byte; a child that is gone or stuck does not hear it."""
+    def tell(self, line: bytes) -> None:
+        """Send a line; what the pipe does not take waits for the next look, and one that is gone hears nothing."""
         with self._lock:  # or its descriptor might be another file's by now
+            self._unsaid += line + b"\n"
+            self._push()
+
+    def _push(self) -> None:
+        with self._lock:
             try:
-                os.write(self._tell, word)
-            except OSError:
+                self._unsaid = self._unsaid[os.write(self._tell, self._unsaid) :]
+            except BlockingIOError:
                 return
+            except OSError:
+                self._unsaid = b""
 
     def listen(self, inbox: list[dict[str, Any]]) -> bool:
         """Read the lines that are there; False where the child has closed its end."""
+        if self._unsaid:
+            self._push()
         for _ in range(16 if self._hear >= 0 else 0):  # one that talks without end is heard another time
             try:
                 piece = os.read(self._hear, 1 << 16)
@@ -100,7 +109,7 @@ class Child:
                 os.close(fd)
 
 
-def _start(ring_fd: int, letter_fd: int, hear: int, say: int) -> subprocess.Popen[bytes]:
+def _start(given: tuple[int, ...], folder: str) -> subprocess.Popen[bytes]:
     """A fresh interpreter, never a fork: threads, CUDA and a script without a guard cannot matter to it.
 
     What the script may import, it may import too, but its folder comes last until all of ours is loaded: a `json.py`
@@ -109,7 +118,7 @@ def _start(ring_fd: int, letter_fd: int, hear: int, say: int) -> subprocess.Pope
     if not sys.executable:
         raise CannotWrite("there is no Python to start the watching process with: sys.executable is empty")
     # Not the numbers of the standard streams, which are free where those are closed: the child gets its own there.
-    fds = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (ring_fd, letter_fd, hear, say)]
+    fds = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in given]
     path = [str(Path(__file__).parents[2]), *_path()]
     numbers = map(str, (*fds, os.getpid()))
     environment = {"OMP_NUM_THREADS": "1", **os.environ}  # the other cores are for the training
@@ -120,6 +129,7 @@ def _start(ring_fd: int, letter_fd: int, hear: int, say: int) -> subprocess.Pope
             pass_fds=fds,
             close_fds=True,
             env=environment,
+            cwd=folder if os.path.isdir(folder) else None,  # a script may have gone elsewhere since the first start
             start_new_session=True,  # Ctrl-C in the terminal is for the parent, which then says when to end
         )
     finally:
@@ -127,8 +137,16 @@ def _start(ring_fd: int, letter_fd: int, hear: int, say: int) -> subprocess.Pope
             os.close(fd)
 
 
+def working_folder() -> str:
+    """Where this process is; "" where that folder is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 def _path() -> list[str]:
-    return [str(entry) or os.getcwd() for entry in sys.path]
+    return [str(entry) or working_folder() for entry in sys.path]
 
 
 def letter_of(plan: Plan, callbacks: bytes) -> bytes:

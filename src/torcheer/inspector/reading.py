@@ -17,9 +17,12 @@ from numpy.typing import NDArray
 
 from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, NotAnArchive, UnknownLayer, ValueUnavailable
+from torcheer.history.sizes import align
 from torcheer.history.tables import to_arrow, to_pandas
-from torcheer.inspector.log import COUNTS, STATISTICS
+from torcheer.inspector.link import Account
+from torcheer.inspector.log import ACCOUNT, COUNTS, STATISTICS
 from torcheer.inspector.logged import Columns, Key, Rows
+from torcheer.inspector.plots import ordinal
 from torcheer.inspector.records import Alert
 from torcheer.inspector.statistics import EDGES, PERCENTILES
 
@@ -70,6 +73,12 @@ class Watched:
         """What looked wrong, in order."""
         found = _alerts(self.path / "alerts.jsonl")
         return [one for opened, one in found if self._rows.holds(opened, one.step, (one.layer, one.variable))]
+
+    @cached_property
+    def account(self) -> Account | None:
+        """What became of the values, dropped ones by key; None while the watch is open, or where it was killed."""
+        found = _account(self.path / ACCOUNT)
+        return found[1] if found is not None and found[0] >= self._rows.opened else None
 
     def __getitem__(self, key: Key | str) -> Series:
         if not isinstance(key, str) and not (isinstance(key, tuple) and len(key) == 2):
@@ -123,9 +132,11 @@ class Watched:
 
     def __str__(self) -> str:
         lines = [repr(self)[1:-1], *(f"lost: {problem}" for problem in self.problems[:_SHOWN])]
+        if self.account is not None and self.account.missing:
+            lines.append(f"of {self.account.offered:,} values {self.account.missing}")
         rows: list[tuple[str, ...]] = [("layer", "variable", "looks", "mean", "std", "norm")]
         rows += [self[key]._line() for key in self.keys()[:_SHOWN]]
-        lines += [f"  {line}" for line in _aligned(rows)] if len(self) else []
+        lines += [f"  {line}" for line in align(rows, left=2)] if len(self) else []
         if len(self) > _SHOWN:
             lines.append(f"  … {len(self) - _SHOWN:,} more")
         lines += [f"! {alert}" for alert in self.alerts[:_SHOWN]]
@@ -178,7 +189,7 @@ class Series:
 
     @property
     def values(self) -> Mapping[int, Array]:
-        """The arrays that were kept whole, by step."""
+        """The arrays that were kept, by step; of one too large for the ring every n-th number, as `stride` says."""
         entries = {int(self._rows.steps[place]): entry for place in self._places if (entry := self._rows.kept(place))}
         if not entries:
             raise ValueUnavailable(
@@ -211,16 +222,16 @@ class Series:
         return len(self._places)
 
     def _line(self) -> tuple[str, ...]:
-        last = [_short(float(column[-1])) for column in (self.mean, self.std, self.norm)]
+        last = [short(float(column[-1])) for column in (self.mean, self.std, self.norm)]
         return (self.layer, self.variable, f"{len(self):,}", *last)
 
     def __repr__(self) -> str:
         steps = self.steps
         _, _, looks, mean, std, norm = self._line()
         span = f"steps {steps[0]:,} to {steps[-1]:,}"
-        return (
-            f"<Series {self.layer} ({self.variable}): {looks} looks, {span}; last mean {mean}, std {std}, norm {norm}>"
-        )
+        last = f"last mean {mean}, std {std}, norm {norm}"
+        part = f", of every {ordinal(int(self.stride.max()))} number" if self.stride.max() > 1 else ""
+        return f"<Series {self.layer} ({self.variable}): {looks} looks, {span}; {last}{part}>"
 
 
 class _Values(Mapping[int, Array]):
@@ -241,11 +252,26 @@ class _Values(Mapping[int, Array]):
         return len(self._entries)
 
 
+def logs_in(path: Path) -> list[Path]:
+    """The folders of the logs that a watch, or a training run, has written: one for each model or process."""
+    for inside in (path, path / "watch"):
+        several = sorted(one for one in inside.glob("*") if (one / "samples").is_dir())
+        if found := [inside] if (inside / "samples").is_dir() else several:
+            return found
+    return []
+
+
 def _folder(path: Path) -> Path:
     """The folder that has the log: of a training run, the one inside."""
-    for found in (path, path / "watch"):
-        if (found / "samples").is_dir():
-            return found
+    found = logs_in(path)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise NotAnArchive(f"{path} holds {len(found)} logs; open one of them: {_few(map(str, found))}")
+    if not path.is_dir():
+        near = get_close_matches(path.name, [one.name for one in path.parent.glob("*")], 1)
+        hint = f" Did you mean {str(path.parent / near[0])!r}?" if near else ""
+        raise NotAnArchive(f"there is no folder {path}.{hint}")
     raise NotAnArchive(
         f"{path} holds nothing that was watched: there is no folder 'samples' in it. "
         f"A watch with to={str(path)!r} makes one when its first values arrive"
@@ -265,7 +291,18 @@ def _alerts(file: Path) -> Iterator[tuple[float, Alert]]:
             continue
 
 
-def _short(number: float) -> str:
+def _account(file: Path) -> tuple[float, Account] | None:
+    """When a watch was closed, and what it had to account for."""
+    try:
+        found = json.loads(file.read_bytes())
+        when, dropped = float(found.pop("time_secs")), {(one[0], one[1]): int(one[2]) for one in found.pop("dropped")}
+        return when, Account(dropped=dropped, **found)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return None
+
+
+def short(number: float) -> str:
+    """A number in a few characters; a dash where there is none."""
     return "–" if math.isnan(number) else f"{number:.4g}"
 
 
@@ -276,14 +313,3 @@ def _for_example(watched: Watched) -> str:
 def _few(names: Any) -> str:
     listed = [repr(name) if not name.lstrip("-").isdigit() else name for name in names]
     return ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "") or "nothing"
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.ljust(width) if column < 2 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
-    ]

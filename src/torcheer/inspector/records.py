@@ -22,7 +22,7 @@ class Sent:
     stride: int = 1  # every n-th number of it was sent
     whole: tuple[int, ...] = ()  # its shape, where only a part was sent
     finite: bool | None = None  # whether all of its numbers are, where only a part was sent
-    summary: Summary | None = None  # where it was summed up on its own device; the array is empty then
+    summary: Summary | None = None  # made on its own device; the array is a sample then, if there is one
     type: str = ""  # of its numbers, as the training process has them: "bfloat16", also where numpy has no such
 
     def __post_init__(self) -> None:

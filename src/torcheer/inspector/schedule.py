@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -55,6 +56,26 @@ def _from_names(given: Mapping[str, Any]) -> Every:
     return Every(**given)
 
 
+class Pace:
+    """How many steps go by in a moment: so many may pass before anybody asks again."""
+
+    MOMENT_SECS = 0.2
+    _MOST = 1000
+
+    def __init__(self) -> None:
+        self.asked_at, self._asked_step, self._steps = time.monotonic(), 0, 0
+
+    def take(self, step: int, now: float) -> None:
+        """Somebody asks; a sudden change of pace is not trusted."""
+        steps = (step - self._asked_step) * self.MOMENT_SECS / max(now - self.asked_at, 1e-6)
+        self._steps = int(min(steps, 2 * self._steps + 1, self._MOST))
+        self.asked_at, self._asked_step = now, step
+
+    def quiet(self, steps: float, secs: float) -> int:
+        """How many steps may pass where nothing is due for so many steps, or for so many seconds."""
+        return int(max(min(max(steps, self._steps * secs / self.MOMENT_SECS), self._steps), 0))
+
+
 class Schedule:
     """An `Every` over time."""
 
@@ -83,3 +104,7 @@ class Schedule:
             return False
         self._last_secs = now_secs
         return True
+
+    def rest(self, step: int, now_secs: float) -> tuple[float, float]:
+        """After a step, for how many steps, and for how many seconds, nothing is due."""
+        return self.next_step - step - 1, max(self._last_secs + self.every.secs - now_secs, 0.0)

@@ -6,10 +6,11 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from numbers import Real
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor
 from torcheer.inspector.cuda import Fetcher, looked_at_bytes
 from torcheer.inspector.tensors import Report, Takes, local, offer, part, refusal
 
+_LEAST_BYTES = 4 << 10  # of each tensor, however many there are
+_ROOM = 5  # shares of the ring, which has eight, that a look may fill: the child may not have read all of the last one
 _NUMBER = struct.Struct("<d")
 _TWINS = {"weight": "update", "update": "weight"}  # are compared with each other: of both the same numbers are sent
 
@@ -33,6 +36,10 @@ class Sender:
         self._fetcher, self._lock, self._process = Fetcher(link), threading.RLock(), os.getpid()
         self._off: set[tuple[str, str]] = set()
         self._wholes: dict[tuple[str, str], bool] = {}
+        self._told = False  # that a value is too large for the ring
+        self._seen: Counter[tuple[str, str]] = Counter()
+        self._kept: dict[tuple[str, str], int] = {}  # with which limit a value was kept
+        self._planned_bytes, self._sizes = limit_bytes, list[int]()  # of what this look has brought, whole
 
     def send(self, tensor: Tensor, layer: str, variable: str, step: int, minus: Tensor | None = None) -> None:
         """Send a tensor, or its difference from `minus`, a `kept` one."""
@@ -40,6 +47,8 @@ class Sender:
         if key in self._off or self._process != os.getpid():
             return
         about: dict[str, Any] = {"layer": layer, "variable": variable, "step": step, "time_secs": time.time()}
+        about["count"] = self._seen[key]
+        self._seen[key] += 1
         if self.message:
             about["message"] = self.message
         try:
@@ -48,8 +57,10 @@ class Sender:
                 if plain.is_cuda:
                     self._send_from_device(plain, minus, about)
                 else:
-                    limit = self.limit_of(plain, layer, variable)
+                    limit = self._limit_of(plain, key, minus)
                     offer(self._link, plain, minus=minus, limit_bytes=limit, report=self._refused(key), **about)
+                    if key not in self._off:
+                        self._sizes.append(plain.nbytes)
         except Exception as error:  # whatever it is, the model has nothing to do with it
             self._off.add(key)
             self.report(f"{layer} ({variable}) is no longer watched: {type(error).__name__}: {error}")
@@ -61,12 +72,11 @@ class Sender:
         if reason := refusal(tensor):
             self._refused(key)(f"{key[0]} ({key[1]}) is not sent: {reason}")
             return
-        limit = self.limit_of(tensor, *key)
+        limit = self._limit_of(tensor, key, minus)
         if about["variable"] == "metric":
             self._fetcher.number(tensor, **about)
         elif self._is_whole(*key):
-            value = tensor if minus is None else part(tensor.detach(), limit)[0] - minus
-            self._fetcher.whole(value, limit_bytes=limit, **about)
+            self._fetcher.whole(tensor, minus, limit_bytes=limit, **about)
         else:
             self._fetcher.reduced(tensor, minus, limit_bytes=limit, **about)
 
@@ -89,6 +99,8 @@ class Sender:
             self.report(f"metric {name!r} is a {type(value).__name__}, not a number")
             return
         about = {"layer": name, "variable": "metric", "item": -1, "type": "float64", "shape": [], "step": step}
+        about["count"] = self._seen[name, "metric"]
+        self._seen[name, "metric"] += 1
         try:
             number = float(value)
             self._link.offer({**about, "time_secs": time.time()}, 8, lambda view: _NUMBER.pack_into(view, 0, number))
@@ -100,13 +112,39 @@ class Sender:
         plain = local(tensor)
         if (layer, variable) in self._off or refusal(plain):
             return None
-        return part(plain.detach(), self.limit_of(plain, layer, variable))[0].clone()
+        limit = self._kept[layer, variable] = self.limit_of(plain, layer, variable)
+        return part(plain.detach(), limit)[0].clone()
+
+    def begin(self) -> None:
+        """Another look begins: where the last one overfilled the ring, less of each tensor is sent.
+
+        A layer that is called 200 times in a pass has 200 values, which nobody foresaw.
+        """
+        sizes, self._sizes = self._sizes, []
+        if sizes:
+            fair = max(fair_share(sizes, _ROOM * self._share_bytes), _LEAST_BYTES)
+            self.limit_bytes = min(self._planned_bytes, fair)
 
     def limit_of(self, tensor: Tensor, layer: str, variable: str) -> int:
         """How many bytes of a key are looked at, or travel."""
         if self._is_whole(layer, variable):
+            if not refusal(tensor) and tensor.nbytes > self._share_bytes:
+                self._say_it_is_sampled(tensor, layer, variable)
             return self._share_bytes
         return looked_at_bytes(tensor) if tensor.is_cuda else self.limit_bytes
+
+    def _limit_of(self, tensor: Tensor, key: tuple[str, str], minus: Tensor | None) -> int:
+        """The same; of what is compared with a kept value, as much as was kept."""
+        return self._kept[key] if minus is not None and key in self._kept else self.limit_of(tensor, *key)
+
+    def _say_it_is_sampled(self, tensor: Tensor, layer: str, variable: str) -> None:
+        """What is wanted whole and has no room comes as a flat sample; who wants it should know, once."""
+        if not self._told:
+            self._told = True
+            self.report(
+                f"{layer} ({variable}) has {tensor.nbytes:,} bytes, more than an eighth of the ring: only every n-th "
+                f"is sent, and so of others. Transport(bytes={_ring_for(tensor.nbytes)}) has room for all of them"
+            )
 
     def _is_whole(self, layer: str, variable: str) -> bool:
         """Whether somebody wants the array itself."""
@@ -117,13 +155,13 @@ class Sender:
             self._wholes[layer, variable] = found
         return found
 
-    @contextmanager
-    def guard(self, what: str) -> Iterator[None]:
+    def guard(self, what: str) -> Guard:
         """Report what goes wrong, instead of raising it into the model."""
-        try:
-            yield
-        except Exception as error:
-            self.report(f"{what} could not be watched: {type(error).__name__}: {error}")
+        return Guard(self.report, what)
+
+    def later(self, event: Any, then: Callable[[], None]) -> None:
+        """Do something once a device has come to an event; nobody waits for it."""
+        self._fetcher.when(event, then)
 
     def harvest(self, wait: bool = False) -> None:
         """Send on what has come from the devices."""
@@ -134,3 +172,39 @@ class Sender:
             return  # even a look at an event would spoil a graph that is being captured
         with self.guard("values on a device"), self._lock:
             self._fetcher.harvest(wait)
+
+
+def fair_share(sizes: Sequence[int], room: int) -> int:
+    """The most that each of several may have, so that all together fit; those that need less leave it to others."""
+    for number, size in enumerate(sorted(sizes)):
+        share = room // (len(sizes) - number)
+        if size > share:
+            return share
+        room -= size
+    return max(sizes)
+
+
+def _ring_for(size_bytes: int) -> str:
+    """A ring that has room for such a value, in a way that people write."""
+    megabytes = 1
+    while megabytes << 20 < 8 * size_bytes + (1 << 20):
+        megabytes *= 2
+    return f"{megabytes} << 20"
+
+
+class Guard:
+    """Reports what goes wrong within it; at a third of what `contextmanager` costs, for it is there at every step."""
+
+    __slots__ = ("_report", "_what")
+
+    def __init__(self, report: Report, what: str) -> None:
+        self._report, self._what = report, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self._report(f"{self._what} could not be watched: {type(error).__name__}: {error}")
+        return True

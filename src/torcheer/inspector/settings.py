@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -12,7 +13,9 @@ from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
 from torcheer.inspector.callbacks import packed
+from torcheer.inspector.log import DISK_FULL
 from torcheer.inspector.records import Alert
+from torcheer.inspector.ring import POLICIES
 from torcheer.inspector.rules import settle
 from torcheer.inspector.schedule import Schedule, schedule_of
 from torcheer.inspector.video import settle as settle_video
@@ -28,6 +31,23 @@ class Transport:
     policy: str = "drop"  # what gives way when it is full: the new value; or "latest": the older one of the same key;
     block_ms: float = 0.0  # or "block": the training waits for so long, then the new value gives way
     drain_secs: float = 10.0  # how long closing waits for the child to finish
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bytes, bool) or not isinstance(self.bytes, int):
+            raise BadArgument(f"transport: bytes={self.bytes!r}: a whole number is needed, such as {64 << 20}")
+        if self.policy not in POLICIES:
+            near = get_close_matches(str(self.policy), POLICIES, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise BadArgument(f"transport: no policy {self.policy!r}; there are {', '.join(POLICIES)}.{hint}")
+        for name in ("block_ms", "drain_secs"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise BadArgument(f"transport: {name}={value!r}: a number is needed, 0 or more")
+        if (self.policy == "block") != (self.block_ms > 0):
+            raise BadArgument(
+                f"transport: policy={self.policy!r} with block_ms={self.block_ms:g}: 'block' has the training wait for "
+                "block_ms, the others never; try policy='block', block_ms=50"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +79,15 @@ def understood(
     optimizer: Any, **functions: Any,
 ) -> Settings:  # fmt: skip
     """What the options of `watch` mean; what makes no sense is refused."""
+    settled = settle(rules)
     found = Settings(
         what=_known(what), schedule=schedule_of(every), to=None if to is None else Path(to).absolute(),
-        rules=settle(rules), video=settle_video(video), callback=packed(callback, None, as_torch=False),
-        keep=_patterns(keep, "keep"), stop_on=_texts(stop_on, "stop_on"), transport=_transport(transport),
+        rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
+        keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
         optimizer=_optimizer(optimizer), **functions,
     )  # fmt: skip
     if found.video and found.to is None:
         raise BadArgument("video: a folder is needed for it; give the watch one with to=")
-    _check_stop(found.stop_on, found.rules)
     return found
 
 
@@ -111,9 +131,12 @@ def _optimizer(given: Any) -> Optimizer | None:
     return given
 
 
-def _check_stop(stop_on: tuple[str, ...], rules: Mapping[str, Any]) -> None:
-    for name in stop_on:
-        if name != "error" and name not in rules:
-            near = get_close_matches(name, ["error", *rules], 1)
+def stops(stop_on: Any, rules: Mapping[str, Any]) -> tuple[str, ...]:
+    """After which alerts a run is to end: names of rules that are on, "error" for all that are fatal, "disk_full"."""
+    found, known = _texts(stop_on, "stop_on"), ["error", DISK_FULL, *rules]
+    for name in found:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise BadArgument(f"stop_on={name!r}: no such rule is on; there are error, {', '.join(rules)}.{hint}")
+            raise BadArgument(f"stop_on={name!r}: no such rule is on; there are {', '.join(known)}.{hint}")
+    return found

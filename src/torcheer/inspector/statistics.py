@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,13 @@ Array = NDArray[Any]
 
 def summarise(sent: Sent) -> Summary:
     """The numbers of a value; those that came with it, where it was summed up on its own device."""
-    return sent.summary if sent.summary is not None else summary_of(sent.sample.array, sent.stride)
+    if sent.summary is None:
+        return summary_of(sent.sample.array, sent.stride)
+    if sent.summary.histogram or not sent.sample.array.size:
+        return sent.summary
+    some = plain(np.asarray(sent.sample.array).reshape(-1))  # a sample came along
+    looked = some[np.isfinite(some)]
+    return replace(sent.summary, percentiles=_percentiles(looked), histogram=_histogram(looked))
 
 
 def summary_of(array: Any, stride: int = 1) -> Summary:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib.util
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from torcheer.errors import BadArgument
 from torcheer.inspector.filenames import digest, safe
 from torcheer.inspector.lettering import missing
+from torcheer.inspector.log import DISK_FULL, disk_full
 from torcheer.inspector.page import Caption
 from torcheer.inspector.pictures import MODES, Running, draw, kind_of
 from torcheer.inspector.plots import Frame
@@ -88,6 +89,7 @@ class _Reel:
     number: int = 0  # of its last file
     file: Frames | None = None
     kind: str = ""  # of the pictures in it
+    step: int = 0  # of its last frame
 
 
 class Videos:
@@ -111,8 +113,9 @@ class Videos:
             self._reels[sent.key] = self._begin(sent.key)
         reel = self._reels[sent.key]
         array = sent.sample.array
-        if reel is None or array is None or (sent.summary is not None and not array.size):
-            return  # summed up elsewhere: there is nothing to draw
+        if reel is None or array is None or sent.summary is not None:
+            return  # summed up elsewhere: there is nothing to draw, or a few of its numbers only
+        reel.step = sent.sample.step
         kind = kind_of(array.shape, self._settings["mode"])
         frame = self._draw(sent, reel.running)
         try:
@@ -194,6 +197,11 @@ class Videos:
         self._reels[key] = None
         if reel.file is not None and reel.file.path.exists():  # it ends with the last frame that fitted
             self._say({"kind": "wrote", "path": str(reel.file.path)})
+        if (full := disk_full(error, self._folder, f"video of {'/'.join(key)}", reel.step)) is not None:
+            if DISK_FULL not in self._told:
+                self._told.add(DISK_FULL)
+                self._say({"kind": "alert", **asdict(full)})
+            return
         self._tell(str(error.errno), f"the video of {'/'.join(key)} ends: {error.strerror or error} in {self._folder}; "
                                      "others go on where they can, as does all else")  # fmt: skip
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,12 +20,14 @@ from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
 from torcheer.inspector.link import Account, Link
+from torcheer.inspector.log import write_account
 from torcheer.inspector.probes import Probes
 from torcheer.inspector.records import Alert, Plan
+from torcheer.inspector.rules import RULES, settle
 from torcheer.inspector.schedule import Every
 from torcheer.inspector.selection import Chosen, choose
 from torcheer.inspector.sending import Sender
-from torcheer.inspector.settings import Settings, Transport, understood
+from torcheer.inspector.settings import Settings, Transport, stops, understood
 from torcheer.inspector.tensors import rank_of
 
 __all__ = ["Every", "Transport", "Watch", "watch"]
@@ -81,21 +86,25 @@ class Watch:
         self.problems: list[str] = []  # what could not be watched, in words
         self.should_stop = False
         self._settings, self._inside, self._process = settings, False, os.getpid()
+        self._rules, self._stop_on = settings.rules, settings.stop_on
         self._alerts: list[Alert] = []
         self._link: Link | None = None
         self._probes: Probes | None = None
         if not self._has_a_part(chosen):
             return
         plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
-        way = settings.transport
+        way, me = settings.transport, weakref.ref(self)
         self._link = Link(
-            plan, callbacks=settings.callback, ring_bytes=way.bytes, policy=way.policy, block_ms=way.block_ms
-        )
+            plan, callbacks=settings.callback, ring_bytes=way.bytes, policy=way.policy, block_ms=way.block_ms,
+            tell=lambda text: _told_to(me, text),
+        )  # fmt: skip
         try:
             self._begin(model, chosen, self._link)
         except BaseException:
             self._link.stop(0.0)
             raise
+        self._at_exit = partial(_close, me)
+        atexit.register(self._at_exit)  # after the link's own, so that it runs before
 
     def _begin(self, model: nn.Module, chosen: Chosen, link: Link) -> None:
         """Put the probes on."""
@@ -111,13 +120,16 @@ class Watch:
 
     def _has_a_part(self, chosen: Chosen) -> bool:
         """Of several processes with the same model one is enough; with a share of the weights each has its own."""
-        rank, count = rank_of()
-        if count > 1 and self._settings.stop_on:
+        self._refuse_to_leave_others(self._stop_on)
+        return rank_of()[0] == 0 or _is_sharded(chosen)
+
+    @staticmethod
+    def _refuse_to_leave_others(stop_on: Sequence[str]) -> None:
+        if stop_on and rank_of()[1] > 1:
             raise BadArgument(
                 "stop_on: ending one of several processes would leave the others waiting for ever; "
                 "let them agree on `w.should_stop` (torch.distributed.all_reduce) and leave the loop together"
             )
-        return rank == 0 or _is_sharded(chosen)
 
     def _say_what_is_hidden(self, chosen: Chosen) -> None:
         if chosen.hidden and {"output", "grad"} & set(self._settings.what):
@@ -147,6 +159,33 @@ class Watch:
     @every.setter
     def every(self, every: Any) -> None:
         self._settings.schedule.change(every)
+
+    @property
+    def rules(self) -> dict[str, dict[str, Any] | bool]:
+        """Every rule with its settings, False where it is off; set it to whatever `rules=` takes.
+
+        `w.rules = w.rules | {"dead_relu": {"share": 0.9}}` changes one, and leaves the others as they are.
+        """
+        return {name: self._rules.get(name, False) for name in RULES}
+
+    @rules.setter
+    def rules(self, rules: Any) -> None:
+        settled = settle(rules)
+        stops(self._stop_on, settled)
+        self._rules = settled
+        if self._link is not None:
+            self._link.change(rules=settled)
+
+    @property
+    def stop_on(self) -> tuple[str, ...]:
+        """The rules whose next alert ends the run; set it as `stop_on=`."""
+        return self._stop_on
+
+    @stop_on.setter
+    def stop_on(self, stop_on: str | Sequence[str]) -> None:
+        found = stops(stop_on, self._rules)
+        self._refuse_to_leave_others(found)
+        self._stop_on = found
 
     @property
     def message(self) -> str:
@@ -196,18 +235,29 @@ class Watch:
                 + (" in training mode" if self._probes.only_training else "")
                 + ", or only from inside something compiled (then watch the compiled model)"
             )
-        self._wait_a_little(self._link)
-        self._link.stop(self._settings.transport.drain_secs)
+        until = time.monotonic() + self._settings.transport.drain_secs
+        self._wait_a_little(self._link, until)
+        self._link.stop(until - time.monotonic())
         self._hear()
+        self._write_account()
         self._told(self._ending())
+        atexit.unregister(self._at_exit)
 
-    def _wait_a_little(self, link: Link) -> None:
-        """Give the child two seconds, and say so where it needs more."""
-        until = time.monotonic() + _PATIENCE_SECS
-        while (waiting := link.ring.published - link.ring.taken) and link.process.is_alive():
-            if time.monotonic() >= until:
-                secs = self._settings.transport.drain_secs
-                self._told(f"torcheer: {waiting:,} values wait for the watching process; it has {secs:g} s for them")
+    def _write_account(self) -> None:
+        try:
+            if self.to is not None:
+                write_account(self.to, self.account)
+        except OSError as error:
+            self._problem(f"what became of the values cannot be written to {self.to}: {error.strerror}")
+
+    def _wait_a_little(self, link: Link, until: float) -> None:
+        """Give the child two seconds of its time, and say so where it needs more."""
+        began = time.monotonic()
+        patience = began + min(_PATIENCE_SECS, (until - began) / 2)  # the rest is for closing its files
+        while (waiting := link.waiting) and link.process.is_alive():
+            if (now := time.monotonic()) >= patience:
+                left = f"it has {until - now:.1f} s for them"
+                self._told(f"torcheer: {waiting:,} values wait for the watching process; {left}")
                 return
             time.sleep(0.01)
 
@@ -247,7 +297,7 @@ class Watch:
         known = {field.name for field in fields(Alert)}
         alert = Alert(**{name: value for name, value in said.items() if name in known})
         self._alerts.append(alert)
-        asked = self._settings.stop_on
+        asked = self._stop_on
         if alert.rule in asked or (alert.severity == "error" and "error" in asked):
             self.should_stop = True
         if self._settings.on_alert is None:
@@ -285,14 +335,19 @@ class Watch:
         account, steps = self.account, self._probes.count if self._probes is not None else 0
         where = f", in {self.to}" if self.to is not None else ""
         text = f"torcheer: {account.handled:,} values of {steps:,} steps{where}"
-        if account.lost or account.damaged:
-            text += f"; {account.lost + account.damaged:,} lost"
-        if account.dropped:
-            worst = sorted(account.dropped.items(), key=lambda item: -item[1])
-            some = ", ".join(f"{layer} ({variable}) {count:,}" for (layer, variable), count in worst[:5])
-            more = f", … {len(worst) - 5} more" if len(worst) > 5 else ""
-            text += f"; {sum(account.dropped.values()):,} dropped for want of room: {some}{more}"
-        return text
+        return f"{text}; {account.missing}" if account.missing else text
+
+
+def _told_to(watch: weakref.ref[Watch], text: str) -> None:
+    """What the link has to say; it lives until the program ends, and must not keep the watch and its model."""
+    if (found := watch()) is not None:
+        found._problem(text)
+
+
+def _close(watch: weakref.ref[Watch]) -> None:
+    """The program ends, and nobody has closed it."""
+    if (found := watch()) is not None:
+        found.close()
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torcheer.inspector.tensors import local, rank_of
 
 _LOOKED_AT = 256  # numbers of a weight that tell whether it was written behind torch's back
 _ASKED = 4  # weights that are asked
+_PATIENCE = 20  # steps for which a weight is waited for that no optimizer has shown to be its own
 
 
 @dataclass(slots=True)
@@ -43,23 +45,33 @@ class Weights:
         self._step, self._gradients = 0, set[int]()  # of which parameters a gradient is still wanted, by their ids
         self._by_torch = False  # whether an optimizer of torch's was seen to move the weights
         self._owned: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._unclaimed, self._waited = set[int](), 0  # weights that no optimizer moves; steps since this look began
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._others = tuple(others)
         self._models = {*self._names, *map(id, self._others)}
 
     def begin(self, step: int) -> None:
         """A step begins that is watched."""
-        self._step = step
+        self._step, self._waited = step, 0
+        if self._unclaimed:
+            self._unclaimed -= self._claimed()
         if "weight_grad" in self._what:
-            self._gradients = {id(parameter) for parameter in self._parameters.values() if parameter.requires_grad}
+            self._gradients = {id(parameter) for parameter in self._parameters.values() if self._is_trained(parameter)}
         for name, parameter in self._parameters.items():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 continue
             label = label_of(name, parameter)
             if "weight" in self._what:
                 self._sender.send(parameter, label, "weight", step)
-            if "update" in self._what and parameter.requires_grad:
+            if "update" in self._what and self._is_trained(parameter):
                 self._keep(parameter, label)
+
+    def _is_trained(self, parameter: nn.Parameter) -> bool:
+        return parameter.requires_grad and id(parameter) not in self._unclaimed
+
+    def _claimed(self) -> set[int]:
+        """What the optimizers that were seen hold, by their ids."""
+        return {id(one) for optimizer in self._owned for group in optimizer.param_groups for one in group["params"]}
 
     def leave_out(self, those: Collection[int]) -> list[str]:
         """Forget the parameters with these ids; the names of those that were looked at."""
@@ -95,7 +107,18 @@ class Weights:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     self._send_update(parameter)
+        self._waited += 1
+        if self._waited == _PATIENCE and self.unsent:
+            self._leave_the_unclaimed()
         return True
+
+    def _leave_the_unclaimed(self) -> None:
+        """Who trains only a head need not wait for the rest at every step; until another optimizer has it."""
+        left = ({*self._before} | self._gradients) - self._claimed()
+        self._unclaimed |= left
+        self._gradients -= left
+        for number in left:
+            self._before.pop(number, None)
 
     def concerns(self, optimizer: Optimizer) -> bool:
         """Whether an optimizer moves any of the model's weights."""
@@ -106,6 +129,15 @@ class Weights:
         if found:  # where it does not, it may still be given some
             self._owned.add(optimizer)
         return found
+
+    def goes_on(self) -> bool:
+        """Whether the step that has ended is a part of another's, which may change the weights further (Lookahead)."""
+        frame, steps = sys._getframe(), list[Optimizer]()
+        while frame is not None:
+            if frame.f_code is _STEP and isinstance(one := frame.f_locals.get("self"), Optimizer):
+                steps.append(one)
+            frame = frame.f_back  # type: ignore[assignment]
+        return any(map(self.concerns, steps[1:]))
 
     def _send_gradients(self, optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
@@ -171,6 +203,9 @@ class Weights:
         self._gradients.clear()
 
 
+_STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what torch puts around the step of every optimizer
+
+
 def has_closure(arguments: Any, keywords: Any) -> bool:
     """Whether an optimizer's step will compute the gradients itself."""
     return any(one is not None for one in arguments[1:]) or keywords.get("closure") is not None
@@ -189,7 +224,8 @@ def _version(parameter: Tensor) -> int:
 
 
 def _is_cleared(gradient: Tensor | None) -> bool:
-    return gradient is None or not (gradient.is_sparse or bool(local(gradient).any()))
+    """Whether there is no gradient; one of zeros on a GPU counts as one, for nobody is to wait for an answer."""
+    return gradient is None or not (gradient.is_sparse or local(gradient).is_cuda or bool(local(gradient).any()))
 
 
 def _corner(tensor: Tensor) -> Tensor:

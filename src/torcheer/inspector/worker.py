@@ -58,21 +58,14 @@ class Worker(StaysHere):
 
     def __init__(self, plan: Plan, callbacks: bytes, *, ring_bytes: int, most_records: int) -> None:
         self.unique_id = plan.unique_id
-        self._plan, self._callbacks = plan, callbacks
-        self._ring_bytes, self.most_records = ring_bytes, most_records
+        self.most_records = most_records
         self._lock, self._process = threading.RLock(), os.getpid()
         self._told: set[str] = set()
         self.said: deque[dict[str, Any]] = deque(maxlen=_MOST_WORDS)
-        self.before: list[Account] = []  # of children before this one
-        self.stopped = False  # by us
-        self._start()
+        self.stopped, self._over = False, False  # by us; by itself, for want of data
+        self.link = Link(plan, callbacks=callbacks, ring_bytes=ring_bytes, most_records=most_records, tell=self.tell)
+        self._fetcher = Fetcher(self.link)
         self.queue_to, self.queue_from, self.process = QueueTo(self), QueueFrom(self), ProcessStandIn(self)
-
-    def _start(self) -> None:
-        self.link = Link(
-            self._plan, callbacks=self._callbacks, ring_bytes=self._ring_bytes, most_records=self.most_records
-        )
-        self._fetcher, self._over = Fetcher(self.link), False  # by itself, for want of data
         ring, size = self.link.ring, self.link.ring.memory.size
         ring.share_bytes = self.limit_bytes = size // 2 - min(64 << 10, size // 8)  # a callback wants a value whole
 
@@ -85,12 +78,14 @@ class Worker(StaysHere):
                 return False
             self.listen()
             if self._over:
-                self.before.append(self.link.stop(1.0))  # it has closed its files and is about to leave
-                self._start()
-            plain = self._fitting(local(tensor).detach(), name)
-            if plain is None:
-                return False
+                self._over = False
+                self.link.resume()
             about: dict[str, Any] = {"layer": name, "variable": variable, "step": count, "count": count}
+            plain = local(tensor).detach()
+            if reason := refusal(plain):
+                self.tell(f"{name} is not sent: {reason}")
+                return self.link.ring.refuse(about)
+            plain = self._fitting(plain, name)
             about |= {"message": message, "time_secs": time.time(), "limit_bytes": self.limit_bytes}
             if not plain.is_cuda:
                 return offer(self.link, plain, **about)
@@ -98,20 +93,18 @@ class Worker(StaysHere):
                 self._fetcher.whole(plain, **about)
             return True
 
-    def _fitting(self, tensor: Tensor, name: str) -> Tensor | None:
-        """A tensor if it can be sent; of one that is too large, as many of its first rows as there is room for."""
-        if reason := refusal(tensor):
-            self.tell(f"{name} is not sent: {reason}")
-            return None
+    def _fitting(self, tensor: Tensor, name: str) -> Tensor:
+        """A tensor, or of one that is too large its beginning: its first rows, or columns where it has but one row."""
         size = tensor.numel() * tensor.element_size()
         if size <= self.limit_bytes:
             return tensor
-        rows = tensor.shape[0] * self.limit_bytes // size
+        part = beginning(tensor, self.limit_bytes)
         self.tell(
-            f"{name} has {size:,} bytes: only its first {rows} of {tensor.shape[0]} rows are sent; "
-            f"ParallelHandler(…, ring_bytes={1 << (2 * size + (1 << 20)).bit_length()}) sends it whole"
+            f"{name} has {size:,} bytes: of its shape {tuple(tensor.shape)} only the first {tuple(part.shape)} are "
+            f"sent; ParallelHandler(…, ring_bytes={1 << (2 * size + (1 << 20)).bit_length()}) sends it whole",
+            about=f"size of {name}",
         )
-        return tensor[:rows] if rows else None
+        return part
 
     def listen(self) -> None:
         """Hear what the child has said; one that has died is started again by the link."""
@@ -132,10 +125,10 @@ class Worker(StaysHere):
         elif kind == "done" and said.get("why") == "timeout":
             self._over = True
 
-    def tell(self, text: str) -> None:
-        """Say something once."""
-        if text not in self._told:
-            self._told.add(text)
+    def tell(self, text: str, about: str = "") -> None:
+        """Say something once, or one thing about something."""
+        if (about or text) not in self._told:
+            self._told.add(about or text)
             tell(text)
 
     def stop(self, timeout_secs: float) -> None:
@@ -147,20 +140,24 @@ class Worker(StaysHere):
                 except RuntimeError as error:  # the device is lost, not the child
                     self.tell(f"values on a device could not be fetched: {error}")
                 self.stopped = True
-                self.link.stop(timeout_secs)
+                account = self.link.stop(timeout_secs)
                 self.listen()
+                if account.missing:
+                    self.tell(f"child {self.unique_id}: of {account.offered:,} values {account.missing}")
 
     @property
     def account(self) -> Account:
         """What became of the values so far, over all children with this number."""
-        every = [*self.before, self.link.account]
-        dropped: dict[tuple[str, str], int] = {}
-        for account in every:
-            for key, count in account.dropped.items():
-                dropped[key] = dropped.get(key, 0) + count
-        sums = {name: sum(getattr(account, name) for account in every)
-                for name in ("offered", "handled", "lost", "damaged", "restarts")}  # fmt: skip
-        return Account(dropped=dropped, **sums)
+        return self.link.account
+
+
+def beginning(tensor: Tensor, limit_bytes: int) -> Tensor:
+    """As much of a tensor as keeps to a limit: of each axis in turn its first part, down to one, until it does."""
+    for axis, length in enumerate(tensor.shape):
+        if (size := tensor.numel() * tensor.element_size()) <= limit_bytes:
+            break
+        tensor = tensor.narrow(axis, 0, max(length * limit_bytes // size, 1))
+    return tensor
 
 
 def tell(text: str) -> None:

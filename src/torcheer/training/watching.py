@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.inspector.records import Alert as Seen
+from torcheer.inspector.rules import RULES, settle
+from torcheer.inspector.settings import stops
 from torcheer.inspector.watching import Watch, watch
 from torcheer.training.events import Alert, EpochDone, Event, StepDone
 
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 _EPOCHS = {"loss": "train loss"}  # the mean of an epoch, which is not the loss of its last step
-KNOWN = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on")
+KNOWN = ("models", "layers", "what", "every", "rules", "video", "keep", "stop_on", "transport")
 
 
 def watched(session: Session, events: Iterator[Event]) -> Iterator[Event]:
@@ -54,6 +58,7 @@ class Watching:
         self._settings = {key: value for key, value in settings.items() if key != "models"}
         self._watches: list[Watch] | None = None  # until the session stands where it goes on from
         self._news: list[str] = []
+        self._epoch = 0  # that stands beside the values
 
     def _open(self) -> list[Watch]:
         folder = self._session.directory
@@ -63,7 +68,7 @@ class Watching:
                 self._session.models[name],
                 to=None if folder is None else folder / "watch" / (name if several else ""),
                 step_of=lambda: self._session.place.step,
-                on_alert=self._alert,
+                on_alert=partial(self._alert, name if several else ""),
                 tell=self._news.append,
                 **self._settings,
             )
@@ -80,8 +85,11 @@ class Watching:
                     one.log(loss=event.loss)
         elif type(event) is EpochDone:
             for one in self._watches:
-                one.message = f"epoch:{event.epoch}"
                 one.log(**{_EPOCHS.get(name, name): value for name, value in event.values.items()})
+        if self._epoch != self._session.place.epoch + 1:
+            self._epoch = self._session.place.epoch + 1  # what comes now is of the next one
+            for one in self._watches:
+                one.message = f"epoch:{self._epoch}"
 
     def look_every(self, steps: int) -> None:
         """Look at every n-th step from now on."""
@@ -89,12 +97,38 @@ class Watching:
         for one in self._watches or ():
             one.every = steps
 
-    def _alert(self, alert: Seen) -> None:
+    @property
+    def rules(self) -> dict[str, dict[str, Any] | bool]:
+        """Every rule with its settings, False where it is off."""
+        settled = settle(self._settings.get("rules", "default"))
+        return {name: settled.get(name, False) for name in RULES}
+
+    def set_rules(self, rules: Any) -> None:
+        """Judge by these from now on; as "rules" of a config."""
+        stops(self.stop_on, settle(rules))
+        self._settings["rules"] = rules
+        for one in self._watches or ():
+            one.rules = rules
+
+    @property
+    def stop_on(self) -> tuple[str, ...]:
+        """The rules whose next alert ends the run."""
+        asked = self._settings.get("stop_on", ())
+        return (asked,) if isinstance(asked, str) else tuple(asked)
+
+    def set_stop_on(self, names: str | Sequence[str]) -> None:
+        """End the run at the next alert of one of these."""
+        self._settings["stop_on"] = stops(names, settle(self._settings.get("rules", "default")))
+        for one in self._watches or ():
+            one.stop_on = names
+
+    def _alert(self, model: str, alert: Seen) -> None:
+        if model:  # as the studio names the layers of several models
+            alert = replace(alert, layer=".".join(filter(None, (model, alert.layer))))
         self._news.append(str(alert))
         if self._session.control is not None:
             self._session.control.seen(alert)
-        asked = self._settings.get("stop_on", ())
-        asked = (asked,) if isinstance(asked, str) else asked
+        asked = self.stop_on
         if alert.rule in asked or (alert.severity == "error" and "error" in asked):
             self._session.asked_to_stop = self._session.asked_to_stop or f"the watch asks for it: {alert}"
 

@@ -127,7 +127,7 @@ class Saturation(Rule):
 
     def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
         low, array, before = _lower_bound(seen, board.before), array_of(sent), board.before
-        if low is None or array.size < 2 or (low == 0 and (sent.stride > 1 or _is_softmax(array))):
+        if low is None or array.size < 2 or (low == 0 and _is_softmax(array, seen)):
             return iter(())
         handed_on = before is not None and before.summary == seen.summary
         if not handed_on or (before is not None and before.layer in self._now):
@@ -161,10 +161,14 @@ def _lower_bound(seen: Seen, before: Seen | None) -> float | None:
     return -1.0 if found.minimum < 0 else 0.0
 
 
-def _is_softmax(array: NDArray[Any]) -> bool:
+def _is_softmax(array: NDArray[Any], seen: Seen) -> bool:
     """Whether numbers along the second or last axis add up to one: shares, not the output of a sigmoid."""
-    if array.ndim < 2 or array.dtype.kind not in "fV":
+    if len(seen.shape) < 2 or array.dtype.kind not in "fV":
         return False
+    if array.shape != seen.shape:  # a flat sample: shares of n are 1/n in the mean
+        found = seen.summary
+        near = 5 * found.std / math.sqrt(found.count) + 0.02 * found.mean
+        return any(abs(found.mean - 1 / seen.shape[axis]) <= near for axis in (1, -1))
     some = plain(array[:4])
     return any(bool(np.allclose(some.sum(axis=axis), 1, atol=0.02)) for axis in (1, -1))
 

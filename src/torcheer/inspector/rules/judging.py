@@ -45,19 +45,17 @@ class Rules:
         self._report = report
         self._asked: dict[str, list[Rule]] = {}  # by kind of value, those that want to see it
         self._streaks: dict[tuple[str, Key], _Streak] = {}
-        self._board: Board | None = None
+        self._boards: dict[bool, Board] = {}  # of metrics, which come at every step, and of what is watched
+        self._past: dict[bool, Board] = {}  # the ones before them, for what comes late
+        self._step: int | None = None  # that anything came of last
         self._waiting: dict[str, list[_Case]] = {}
         self._looks = 0  # steps that brought anything
         self._told: dict[str, list[int]] = {}  # by rule, the looks at which it told
 
     def judge(self, sent: Sent, summary: Summary) -> list[Alert]:
         """Look at a value; what is told of its step may come with the first value of the next."""
-        step, alerts = sent.sample.step, []
-        if self._board is None or self._board.step != step:
-            alerts = self._end()
-            self._board = Board(step)
-            self._looks += 1
-        board = self._board
+        step = sent.sample.step
+        alerts, board = self._board_of(step, *sent.key)
         seen = board.describe(sent, summary)
         sound = not (summary.nans or summary.infs or sent.finite is False)
         if sound:
@@ -66,11 +64,36 @@ class Rules:
         self._ask(asked, step, lambda rule: rule.see(seen, sent, board))
         return alerts + [alert for rule in asked if rule.severity == "error" for alert in self._tell(rule.name)]
 
+    def _board_of(self, step: int, layer: str, variable: str) -> tuple[list[Alert], Board]:
+        """Where a value belongs, and what is told of the step that it ends.
+
+        Metrics that come while gradients are accumulated end no step of which an update is yet to come; and a value
+        that was overtaken (the ring may keep only the latest of each key) does not end the step of the others. A key
+        that a step has already begins another of its number.
+        """
+        metric = variable == "metric"
+        for boards in (self._boards, self._past):
+            board = boards.get(metric)
+            if board is not None and board.step == step and (metric or layer not in board.all(variable)):
+                return [], board
+        alerts = self._end(metric)
+        self._looks += step != self._step
+        self._step, self._boards[metric] = step, Board(step)
+        return alerts, self._boards[metric]
+
     def _wanting(self, variable: str) -> list[Rule]:
         """The rules that are to see values of a kind."""
         if variable not in self._asked:
             self._asked[variable] = [rule for rule in self._rules.values() if rule.wants(variable)]
         return self._asked[variable]
+
+    def change(self, settings: dict[str, Any]) -> None:
+        """Go by other rules, or other settings of them, from now on; those that stay as they were forget nothing."""
+        kept = {name: rule for name, rule in self._rules.items() if rule.settings == settings.get(name)}
+        self._rules = {name: kept.get(name) or RULES[name](given) for name, given in settings.items()}
+        self._streaks = {place: streak for place, streak in self._streaks.items() if place[0] in kept}
+        self._waiting = {name: cases for name, cases in self._waiting.items() if name in kept}
+        self._asked.clear()
 
     def idle(self) -> list[Alert]:
         """What waits to be told; a step that stands still has brought most of what it will."""
@@ -78,14 +101,16 @@ class Rules:
 
     def close(self) -> list[Alert]:
         """Judge the last step, and tell everything: nothing more will come."""
-        alerts = self._end()
+        alerts = self._end(False) + self._end(True)
         self._looks += _APART
         return alerts + self.idle()
 
-    def _end(self) -> list[Alert]:
+    def _end(self, metric: bool) -> list[Alert]:
         """Judge the step so far as a whole."""
-        board, self._board = self._board, None
+        board = self._boards.pop(metric, None)
         if board is not None:
+            self._past[metric] = board
+        if board is not None and not metric:  # metrics are judged one by one
             self._ask(list(self._rules.values()), board.step, lambda rule: rule.end(board))
         return self.idle()
 

@@ -109,20 +109,25 @@ class StalledLoader(Rule):
     """Between two steps (`wait_secs`) more time passes than in them (`step_secs`): they wait for data."""
 
     name = "stalled_loader"
-    defaults = {"share": 0.5, "least_secs": 0.01, "window": 20, "patience": 5}
+    defaults = {"share": 0.5, "least_secs": 0.01, "window": 20, "silent_secs": 60.0, "patience": 5}
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self._times: deque[tuple[int, float, float]] = deque(maxlen=self.settings["window"])
         self._since: int | None = None  # while it is so
+        self._halves: dict[str, tuple[int, float]] = {}  # of one step, in whatever order they come
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        metrics = board.all("metric")
-        if "wait_secs" not in metrics or "step_secs" not in metrics:
+    def wants(self, variable: str) -> bool:
+        return variable == "metric"
+
+    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+        if seen.layer not in ("wait_secs", "step_secs") or not math.isfinite(seen.summary.mean):
             return
-        wait, step = metrics["wait_secs"].summary.mean, metrics["step_secs"].summary.mean
-        if not (math.isfinite(wait) and math.isfinite(step)):
+        self._halves[seen.layer] = board.step, seen.summary.mean
+        if {step for step, _ in self._halves.values()} != {board.step} or len(self._halves) < 2:
             return
+        (_, wait), (_, step) = self._halves["wait_secs"], self._halves["step_secs"]
+        self._halves.clear()
         self._times.append((board.step, wait, wait + step))
         if len(self._times) == self.settings["window"]:
             yield ("wait_secs", "metric"), self._judge()

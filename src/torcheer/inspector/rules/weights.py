@@ -76,16 +76,21 @@ class UpdateRatio(Rule):
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self._looks: Counter[str] = Counter()
+        self._norms: dict[str, float] = {}  # of the weights; where gradients are accumulated, the update comes later
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        weights = board.all("weight")
-        for layer, seen in board.all("update").items():
-            weight = weights.get(layer)
-            if weight is None or not seen.is_matrix or not weight.summary.norm > 0 or not seen.summary.norm > 0:
-                continue  # `unchanged` tells of steps that are zero
-            self._looks[layer] += 1
-            if self._looks[layer] > self.settings["after"]:
-                yield seen.key, self._judge(seen.summary.norm / weight.summary.norm)
+    def wants(self, variable: str) -> bool:
+        return variable in ("weight", "update")
+
+    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+        if seen.variable == "weight":
+            self._norms[seen.layer] = seen.summary.norm
+            return
+        norm = self._norms.get(seen.layer, 0.0)
+        if not seen.is_matrix or not norm > 0 or not seen.summary.norm > 0:
+            return  # `unchanged` tells of steps that are zero
+        self._looks[seen.layer] += 1
+        if self._looks[seen.layer] > self.settings["after"]:
+            yield seen.key, self._judge(seen.summary.norm / norm)
 
     def _judge(self, ratio: float) -> Finding | None:
         low, high = self.settings["low"], self.settings["high"]

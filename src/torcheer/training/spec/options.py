@@ -42,6 +42,7 @@ WATCH = Shape(
         ),
         "keep": _TEXTS,
         "stop_on": _TEXTS,
+        "transport": MapOf(ANYTHING),
     },
 )
 OPTIONS: dict[str, Kind] = {

@@ -1,0 +1,84 @@
+"""A loop that hangs sends nothing: the child says so by its own clock, once, and is quiet when steps come again."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from inspector_runs import sent
+from inspector_spine import until
+
+import torcheer as tl
+from torcheer.inspector.analysis import Analysis, Silence
+from torcheer.inspector.records import Plan
+from torcheer.inspector.rules import settle
+from torcheer.inspector.watching import Transport
+
+
+def test_silence_is_told_once_and_learned_from() -> None:
+    silence, now = Silence(60.0), 100.0
+    for step in range(8):
+        silence.broken(step, now, now)
+        silence.broken(step, now + 0.1, now + 0.1)
+        now += 1.0
+    last = now - 0.9
+    assert silence.alert(last + 59) is None
+    found = silence.alert(last + 61)
+    assert found is not None and (found.rule, found.step, found.variable) == ("stalled_loader", 7, "run")
+    assert found.what == "nothing has come for 61 s, where 0.9 s are usual between two looks"
+    assert silence.alert(last + 70) is None  # told
+    for step in range(8, 12):
+        silence.broken(step, last + 80 + step, last + 80 + step)
+    assert silence.alert(last + 91 + 90) is None  # an evaluation may take that long again
+    assert silence.alert(last + 91 + 180) is not None
+
+
+def test_of_a_slow_training_nothing_is_told_too_soon() -> None:
+    silence = Silence(60.0)
+    for step in range(10):
+        silence.broken(step, 30.0 * step, 30.0 * step)
+    assert silence.alert(270.0 + 599) is None and silence.alert(270.0 + 601) is not None
+
+
+def test_one_that_has_hardly_begun_is_left_alone() -> None:
+    silence = Silence(60.0)
+    silence.broken(0, 1.0, 1.0)
+    assert silence.alert(10_000.0) is None
+
+
+def test_who_asks_for_no_rules_is_told_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    said: list[Any] = []
+    analysis = Analysis(Plan(rules=settle({"stalled_loader": False})), said.append)
+    for step in range(8):
+        analysis.take(sent(step, "a", "output", np.ones(3)))
+    analysis.tick()
+    assert analysis._silence is None and said == [] and capfd.readouterr().err == ""
+
+
+def test_a_loop_that_hangs_is_told_of_while_it_does(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    rules, told = {"stalled_loader": {"silent_secs": 0.3}}, tmp_path / "alerts.jsonl"
+    with tl.watch(model, every=1, to=tmp_path, rules=rules, transport=Transport(bytes=4 << 20)) as w:
+        for _ in range(12):
+            model(torch.rand(1, 2)).sum().backward()
+            time.sleep(0.01)  # the pace
+        assert until(lambda: told.exists() and told.read_text())  # and here it hangs
+        model(torch.rand(1, 2))
+    (alert,) = [json.loads(line) for line in told.read_text().splitlines()]
+    assert (alert["rule"], alert["step"]) == ("stalled_loader", 11) and [one.rule for one in w.alerts] == [
+        "stalled_loader"
+    ]
+    assert re.search(r"torcheer: stalled_loader at step 11: run: nothing has come for", capfd.readouterr().err)
+
+
+def test_values_that_wait_for_the_child_tell_it_the_pace_all_the_same() -> None:
+    silence = Silence(1.0)
+    for step in range(10):
+        silence.broken(step, 500.0, 30.0 * step)  # all at once
+    assert silence.alert(500.0 + 599) is None and silence.alert(500.0 + 601) is not None

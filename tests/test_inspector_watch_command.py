@@ -1,0 +1,105 @@
+"""`torcheer watch`: a table, alerts, drops, JSON; without torch, on any terminal, with errors that help."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from torcheer.cli import main
+from torcheer.inspector.analysis import Analysis
+from torcheer.inspector.link import Account
+from torcheer.inspector.log import write_account
+from torcheer.inspector.reading import open_watch
+from torcheer.inspector.records import Plan, Sent
+from torcheer.inspector.rules import settle
+from torcheer.records import Sample
+
+LONG = "encoder.layers.11.self_attention.output_projection"
+
+
+def log(folder: Path, account: Account | None = None) -> Path:
+    """A log of two looks at a layer and a loss, which is NaN in the end."""
+    reader = Analysis(Plan(to=str(folder), rules=settle(["nan_inf"])), lambda what: None)
+    for step in (0, 20):
+        reader.take(Sent(Sample(step, LONG, "output", array=np.array([[step - 5.0, 1.0], [2.0, step + 3.0]]))))
+        reader.take(Sent(Sample(step, "loss", "metric", array=np.array(1.5 if step == 0 else np.nan))))
+    reader.close()
+    if account is not None:
+        write_account(folder, account)
+    return folder
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    assert main(["watch", *map(str, arguments)]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_table_of_values_the_drops_and_the_alerts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log(tmp_path, Account(9, 4, {(LONG, "output"): 3, ("loss", "metric"): 1}, lost=1))
+    head, drops, title, layer, loss, alert = printed(capsys, tmp_path)
+    assert head == f"Watched {tmp_path}: steps 0 to 20, 2 keys, 1 alert, ended"
+    assert drops == f"of 9 values 1 lost; 4 dropped: {LONG} (output) 3, loss (metric) 1"
+    assert title.split("  ")[0] == "layer" and title.split()[-6:] == ["last", "mean", "min", "max", "NaN,", "Inf"]
+    assert layer.split() == [LONG, "output", "2", "10.25", "-5", "23", "0"]
+    assert loss.split() == ["loss", "metric", "2", "–", "1.5", "1.5", "1"]
+    assert alert.startswith("! nan_inf at step 20: loss (metric): it is NaN. Try: ")
+    assert printed(capsys, "--alerts", tmp_path) == [alert]
+
+
+@pytest.mark.parametrize("width", [80, 60, 40, 24])
+def test_a_narrow_terminal_gets_shorter_names_and_fewer_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    log(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, title, layer, loss, _ = printed(capsys, tmp_path)
+    assert max(map(len, (title, layer, loss))) <= width
+    assert "…" in layer and layer.split()[0].startswith("enc") and title.endswith("NaN, Inf")
+    assert loss.split()[-1] == "1"
+
+
+def test_json_has_everything_and_no_number_that_json_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log(tmp_path, Account(9, 8, {(LONG, "output"): 1}))
+    (found,) = json.loads("\n".join(printed(capsys, "--json", tmp_path)), parse_constant=pytest.fail)
+    assert found["path"] == str(tmp_path) and found["ended"] and found["problems"] == []
+    layer, loss = found["series"]
+    assert layer == {"layer": LONG, "variable": "output", "looks": 2, "first_step": 0, "last_step": 20,
+                     "last_mean": 10.25, "minimum": -5.0, "maximum": 23.0, "nans": 0, "infs": 0}  # fmt: skip
+    assert loss["last_mean"] is None and loss["minimum"] == 1.5 and loss["nans"] == 1
+    assert [alert["rule"] for alert in found["alerts"]] == ["nan_inf"]
+    assert found["account"]["dropped"] == [[LONG, "output", 1]] and found["account"]["offered"] == 9
+
+
+def test_a_run_with_several_models_shows_the_log_of_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("net", "other"):
+        log(tmp_path / "run" / "watch" / name)
+    lines = printed(capsys, tmp_path / "run")
+    assert [line for line in lines if line.startswith("Watched")] == [
+        f"Watched {tmp_path / 'run' / 'watch' / name}: steps 0 to 20, 2 keys, 1 alert, ended"
+        for name in ("net", "other")
+    ]
+    assert main(["watch", str(tmp_path / "run" / "watch" / "nte")]) == 1
+    assert f"there is no folder {tmp_path}/run/watch/nte. Did you mean" in capsys.readouterr().err
+    assert main(["watch", str(tmp_path / "run" / "watch" / "net" / "samples")]) == 1
+    assert "holds nothing that was watched" in capsys.readouterr().err
+
+
+def test_an_account_is_of_the_watch_that_wrote_last(tmp_path: Path) -> None:
+    log(tmp_path, Account(9, 8, {(LONG, "output"): 1}))
+    assert open_watch(tmp_path).account == Account(9, 8, {(LONG, "output"): 1})
+    log(tmp_path)  # a watch that is open, or was killed
+    assert open_watch(tmp_path).account is None
+    (tmp_path / "account.json").write_text("{")
+    assert open_watch(tmp_path).account is None
+
+
+def test_the_command_needs_no_torch(tmp_path: Path) -> None:
+    log(tmp_path)
+    code = "import sys; from torcheer.cli import main; main(['watch', sys.argv[1]]); assert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("Watched "), done.stderr

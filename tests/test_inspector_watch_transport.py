@@ -1,0 +1,108 @@
+"""How values travel from `tl.watch` to its child: each policy from end to end, and closing in time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from inspector_spine import balanced, gone, until
+from torch import nn
+from watch_checks import hooks_of, small, train
+
+import torcheer as tl
+from torcheer.inspector import open_watch
+from torcheer.inspector.watching import Transport
+
+
+def slow(layer: str, variable: str, step: int, array: Any) -> None:
+    import time
+
+    time.sleep(0.005)
+
+
+def test_the_latest_of_each_key_arrives_and_closing_waits_for_nothing_that_was_overwritten(tmp_path: Path) -> None:
+    told: list[str] = []
+    model = small()
+    way = Transport(bytes=1 << 20, policy="latest")
+    with tl.watch(model, "5", every=1, to=tmp_path, tell=told.append, transport=way) as w:
+        assert w._link is not None
+        train(model, 1)
+        assert until(lambda: w.account.handled == w.account.offered)
+        os.kill(w._link.process.pid, signal.SIGSTOP)
+        train(model, 9)
+        assert w._link.waiting == 8  # of each key one: six of the layer, two of the time
+        os.kill(w._link.process.pid, signal.SIGCONT)
+        assert until(lambda: w._link is not None and not w._link.waiting)
+    assert balanced(w.account) and w.account.lost == 0 and w.drops["5", "output"] == 8
+    assert len(told) == 1 and " dropped: " in told[0]  # and not that any value waits
+    found = open_watch(tmp_path)
+    assert found["5", "output"].steps.tolist() == found["5.weight", "update"].steps.tolist() == [0, 9]
+    assert found.account == w.account and f"of {w.account.offered:,} values " in str(found)
+
+
+def test_a_training_that_waits_loses_nothing(tmp_path: Path) -> None:
+    told: list[str] = []
+    model = small()
+    way = Transport(bytes=1 << 16, policy="block", block_ms=60_000)
+    with tl.watch(model, every=1, callback=slow, to=tmp_path, tell=told.append, transport=way) as w:
+        train(model, 6)  # of which each fills half of the ring
+    assert w.account.handled == w.account.offered > 100 and not w.drops
+    assert open_watch(tmp_path)["5.weight", "update"].steps.tolist() == list(range(6))
+    assert told[-1].endswith(f"in {tmp_path}")
+
+
+def test_values_that_came_damaged_are_not_waited_for() -> None:
+    told: list[str] = []
+    with tl.watch(nn.Linear(2, 2), tell=told.append, transport=Transport(bytes=1 << 20)) as w:
+        assert w._link is not None
+        w.log(loss=1.0)
+        assert until(lambda: w.account.handled == 1)
+        os.kill(w._link.process.pid, signal.SIGSTOP)
+        w.log(loss=2.0)
+        where = w._link.ring.memory.get(16)  # where the reader is
+        assert where is not None
+        w._link.ring.memory.data[where + 64] ^= 1
+        assert w._link.waiting == 1
+        os.kill(w._link.process.pid, signal.SIGCONT)
+        assert until(lambda: w._link is not None and not w._link.waiting)
+    assert w.account.damaged == 1 and balanced(w.account)
+    assert told[-1].endswith("1 lost") and not [text for text in told if "wait for the watching process" in text]
+
+
+def test_a_child_that_is_stopped_does_not_hold_up_the_end_of_a_watch() -> None:
+    told: list[str] = []
+    model = small()
+    w = tl.watch(model, every=1, tell=told.append, transport=Transport(bytes=8 << 20, drain_secs=1.5))
+    train(model, 2)
+    assert w._link is not None
+    child = w._link.process.pid
+    os.kill(child, signal.SIGSTOP)
+    train(model, 3)
+    begun = time.monotonic()
+    w.close()
+    assert time.monotonic() - begun < 6 and gone(child) and hooks_of(model) == 0  # of which 1.5 are its own
+    assert balanced(w.account) and w.account.lost > 0
+    (waiting,) = [text for text in told if "wait for the watching process; it has 0." in text]  # half is over
+    assert waiting.startswith("torcheer: ") and f"{w.account.lost:,} lost" in told[-1]
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16])
+def test_eight_bits_travel_whole_and_are_summed_up_as_numbers(kind: torch.dtype, tmp_path: Path) -> None:
+    class Narrow(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to(kind)
+
+    model, x = nn.Sequential(Narrow()), torch.tensor([[0.5, -1.5], [3.0, 0.0]])
+    with tl.watch(model, what="output", every=1, to=tmp_path, keep="*", tell=lambda text: None) as w:
+        model(x)
+    assert w.account.handled == w.account.offered and w.problems == []
+    found = open_watch(tmp_path)["0", "output"]
+    assert (found.minimum[0], found.maximum[0], found.zeros[0]) == (-1.5, 3.0, 1)
+    assert np.array_equal(np.asarray(found.values[0], np.float32), x.numpy())
+    assert found.table()["type"] == [str(kind).removeprefix("torch.")]
