@@ -29,7 +29,7 @@ def browser() -> Iterator[Any]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         _missing("playwright is not installed: `make setup` installs it")
-    path = next(filter(None, map(shutil.which, (os.environ.get("CHROMIUM", ""), *NAMES))), None)
+    path = chromium_path()
     if path is None:
         _missing("no Chromium on this machine: `.ci/browser` installs one, or set CHROMIUM to its path")
     playwright = sync_playwright().start()
@@ -41,6 +41,11 @@ def browser() -> Iterator[Any]:
         browser.close()
         _end_driver()
         playwright.stop()
+
+
+def chromium_path() -> str | None:
+    """The browser of this machine, where there is one."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CHROMIUM", ""), *NAMES))), None)
 
 
 def _end_driver() -> None:

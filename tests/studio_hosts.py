@@ -25,14 +25,15 @@ NETWORK = Network(
 DEADLINE_SECS = 30.0
 
 
-def until(condition: Callable[[], Any], *sources: Any) -> None:
-    """Wait for a condition, and keep polling; fail after a long while."""
+def until(condition: Callable[[], Any], *sources: Any) -> Any:
+    """Wait for a condition, and keep polling; what it was. Fail after a long while."""
     end = time.monotonic() + DEADLINE_SECS
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < end, "waited in vain"
         for source in sources:
             source.poll()
         time.sleep(0.005)
+    return found
 
 
 def tell(host: Host, step: int) -> bool:

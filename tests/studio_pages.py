@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 from browser import _awake
-from studio_stage import Stage, stage
+from studio_stage import Stage, StagePlace, stage
+
+from torcheer.studio.auth import Keys
+from torcheer.studio.server import listen, server_of, url_of
 
 OPEN = ".connection.open"
 FILLED = {"plots": ".readout b", "tables": ".grid"}  # what a tab has when its first rows are drawn
@@ -75,6 +80,24 @@ def opened(browser: tuple[Any, Any]) -> Iterator[Pages]:
         pages = Pages(chromium)
         yield pages
         pages.close()
+
+
+@contextmanager
+def served(
+    source: Stage, keys: Keys | None = None, port: int = 0, place: StagePlace | None = None
+) -> Iterator[tuple[str, Keys]]:
+    """The server, with keys that outlive it."""
+    listener, made = listen(port=port)
+    keys = keys or made
+    server = server_of(place or StagePlace(source), keys)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
+    thread.start()
+    until(lambda: server.started, "the server")
+    try:
+        yield url_of(listener, keys), keys
+    finally:
+        server.should_exit = True
+        thread.join(20)
 
 
 def until(condition: Callable[[], Any], what: str = "", secs: float = 20.0, page: Any = None) -> Any:

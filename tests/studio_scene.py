@@ -15,6 +15,13 @@ from torcheer.studio.placing import net_of
 COLD_HOT = ("00ffff", "0a3cff", "7f7f7f", "ff2010", "ffff00")
 VIRIDIS = ("440154", "482878", "3e4989", "31688e", "26828e", "1f9e89", "35b779", "6ece58", "b5de2b", "fde725")
 GREEN = {"light": (15, 174, 94), "dark": (47, 224, 138)}
+MAPS = {
+    "ColdHot": COLD_HOT, "Viridis": VIRIDIS,
+    "BlueOrange": ("0a3f73", "2f7fc0", "9cc8e6", "e9e9e6", "f5b566", "d9741a", "7f3500"),
+    "Cividis": ("00224e", "123570", "3b496c", "575d6d", "707173", "8a8678", "a59c74", "c3b369", "e1cc55", "fee838"),
+    "Magma": ("0a0722", "221150", "5f187f", "982d80", "d3436e", "f8765c", "febb81", "fcfdbf"),
+    "Grey": ("161616", "f4f4f4"),
+}  # fmt: skip
 FRAMES = (
     "(count) => new Promise((done) => { const next = () => count-- ? requestAnimationFrame(next) : done(); next(); })"
 )
@@ -55,7 +62,8 @@ class View:
         return str(tip.inner_text())
 
     def click(self, layer: str, unit: int) -> None:
-        """Select a unit."""
+        """Select a unit, once the camera stands still: a panel that has just opened moves it."""
+        until(self._still, "a camera that stands still", page=self.page)
         self.page.mouse.click(*self.spot(layer, unit))
         self.page.mouse.move(2, 2)
 
@@ -82,6 +90,30 @@ class View:
         """A PNG of the stage."""
         return bytes(self.page.locator(".network-picture").screenshot())
 
+    def changed(self, before: bytes) -> int:
+        """How many pixels below the buttons look other than in an earlier picture; a shade of the ground is nothing."""
+        wide = round(self.box["width"]) * 50
+        apart = pixels(self.page, self.picture())[wide:] - pixels(self.page, before)[wide:]
+        return int((np.abs(apart).max(1) >= 8).sum())
+
+    @property
+    def pose(self) -> dict[str, float]:
+        """Where the camera stands."""
+        return dict(self.ask("pose"))
+
+    def button(self, name: str) -> Any:
+        """A button, by its whole name."""
+        return self.page.get_by_role("button", name=name, exact=True)
+
+    def at(self, moment: int) -> bool:
+        """Wait for a moment to be on the screen."""
+        return bool(until(lambda: self.moment == moment, f"moment {moment}", page=self.page))
+
+    def _still(self) -> bool:
+        before = self.pose
+        self.page.evaluate(FRAMES, 2)
+        return self.pose == before
+
     def settle(self) -> None:
         """Let the browser draw what it has to."""
         self.page.evaluate(FRAMES, 3)
@@ -90,7 +122,9 @@ class View:
 def look_at(open_page: Pages, source: Stage | None = None, **options: Any) -> tuple[View, Stage]:
     """A page on a stage that stands still, unless told otherwise, with a state on the screen."""
     page_options = {
-        name: options.pop(name) for name in ("viewport", "color_scheme", "device_scale_factor") if name in options
+        name: options.pop(name)
+        for name in ("viewport", "color_scheme", "device_scale_factor", "has_touch", "reduced_motion")
+        if name in options
     }
     source = source or Stage(**{"paused": True, "states": 78, **options})
     url, source = open_page.stage(source)
@@ -117,10 +151,11 @@ class Made(Stage):
     """A stage with layers of one's own; values by a formula of the unit and the moment."""
 
     def __init__(
-        self, *layers: Layer, projections: tuple[Projection, ...] = (), formula: Callable[..., Any] | None = None,
-        **options: Any,
+        self, *layers: Layer, projections: tuple[Projection, ...] = (), variables: tuple[str, ...] = ("Act",),
+        formula: Callable[..., Any] | None = None, name: str = "Made", **options: Any,
     ) -> None:  # fmt: skip
-        made = net_of(Network("Made", layers, projections, (Variable("Act"),)))
+        made = net_of(Network(name, layers, projections, tuple(map(Variable, variables))))
+        self.variables = variables
         super().__init__(**{"paused": True, "states": 3, **options})
         self.net = made
         self.formula = formula or (lambda moment, units: np.sin(np.arange(units) * 0.37 + moment))
@@ -129,6 +164,6 @@ class Made(Stage):
         """The formula's numbers."""
         assert self.net is not None
         counts = {placed.layer.name: placed.units for placed in self.net.layers}
-        if variable != "Act" or layer not in counts or not any(one.id == moment for one in self.moments):
+        if variable not in self.variables or layer not in counts or not any(one.id == moment for one in self.moments):
             return None
         return np.asarray(self.formula(moment, counts[layer]), np.float32)

@@ -12,7 +12,7 @@ import asyncio
 import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -129,7 +129,9 @@ class Stage:
         self.saved: list[Recording] = []
         self.closed = False
         self.trial_secs = 0.1
-        self._step = self._left = self._tests = self._run = 0  # `left`: trials until it pauses; 0 has no end
+        self._step = self._left = self._tests = self._item = self._run = (
+            0  # `left`: trials until it pauses; 0 has no end
+        )
         self._next, self._ids = time.monotonic(), 0
         self._changes = Changes()
         self._patterns()
@@ -155,9 +157,10 @@ class Stage:
             value(slow + of[1], layer, variable, sizes[layer]) if joined else np.full(sizes[layer], np.nan, np.float32)
         )
 
-    def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None) -> Any:
-        """The last moments side by side."""
-        columns = [self.units(one.id, layer, variable, item, of) for one in self.moments[-count:]]
+    def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1) -> Any:
+        """The moments up to one side by side."""
+        until = [one for one in self.moments if moment < 0 or one.id <= moment]
+        columns = [self.units(one.id, layer, variable, item, of) for one in until[-count:]]
         return np.stack(columns, 1) if columns and columns[0] is not None else None
 
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
@@ -181,8 +184,17 @@ class Stage:
         """Nothing to wait for: it is asked ten times a second."""
         return -1
 
-    def save(self, name: str = "") -> Recording:
+    def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
+        """As `units` has it; weights have none."""
+        values = None if "Wt" in variable else self.units(moment, layer, variable, item)
+        return None if values is None else values[unit]
+
+    def saving(self, name: str = "") -> Callable[[], Recording]:
         """A recording that is only a line of the list."""
+        return lambda: self.save(name)
+
+    def save(self, name: str = "") -> Recording:
+        """Put it there."""
         made = Recording(len(self.saved), name or f"recording-{len(self.saved)}", len(self.moments), 1234)
         self.saved.append(made)
         return made
@@ -200,7 +212,8 @@ class Stage:
             changed = [replace(one, value=order.value) if one.name == order.name else one for one in self.parameters]
             self.parameters, self._changes.parameters = tuple(changed), True
             return
-        ends = {"step_trial": 1, "step_epoch": TRIALS - self._step % TRIALS, "step_n": order.count or self.state.step_n}
+        ends = {"step_trial": 1, "step_epoch": TRIALS - self._step % TRIALS, "step_n": order.count or self.state.step_n,
+                "step_run": 5 * TRIALS - self._step % (5 * TRIALS)}  # fmt: skip
         match order.action:
             case "init":
                 self._init()
@@ -211,9 +224,9 @@ class Stage:
                     replace(one, value=one.value + 1) if one.name.endswith("seed") else one for one in self.parameters
                 ]
                 self.parameters, self._changes.parameters = tuple(changed), True
-            case "test_item" | "test_all":
+            case "test_trial" | "test_item" | "test_all":
                 self._tests = ITEMS if order.action == "test_all" else 1
-                self._item = 0 if order.action == "test_all" else order.item
+                self._item = {"test_item": order.item, "test_trial": self._item % ITEMS}.get(order.action, 0)
                 self._become("testing", f"testing {order.action}")
             case _:
                 self._left = ends.get(order.action, 0)
@@ -316,15 +329,19 @@ class StagePlace:
     """Where the stage's sources come from: three runs, the first of them live."""
 
     def __init__(self, source: Stage) -> None:
-        self.source, self.run = source, 0
+        self.source, self.run, self.title = source, 0, ""
         self.opened: list[Stage] = []
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """One that lives and two that ended."""
-        name = MARKUP if MARKUP in self.source.net.name else "digits-3"  # type: ignore[union-attr]
+        name = MARKUP if self.source.net and MARKUP in self.source.net.name else "digits-3"
         ended = (Run(1, "digits-2", "ended", "12 epochs · val loss 0.31"), Run(2, "digits-1", "ended", "3 epochs"))
         return (Run(0, name, "live", "training"), *ended)
+
+    def look(self) -> bool:
+        """They stay as they are."""
+        return False
 
     @property
     def recordings(self) -> tuple[Recording, ...]:

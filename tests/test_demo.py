@@ -1,4 +1,4 @@
-"""`torcheer demo`: from an installed package alone, somewhere else, to the end, with all that it promises."""
+"""`torcheer demo`: from an installed wheel, somewhere else, to the end, with all that it promises."""
 
 from __future__ import annotations
 
@@ -7,37 +7,40 @@ import os
 import pty
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from control_cases import page_at
+from packages import NEEDS_PAGE, installed_package  # noqa: F401
 
 from torcheer.archive import Archive
 from torcheer.demo.commands import fresh
 from torcheer.demo.project.digits import Digits, Net
 
-PACKAGE = Path(__file__).parents[1] / "src" / "torcheer"
+pytestmark = NEEDS_PAGE
 EPOCHS = "train.epochs=2"
 
 
 def command(package: Path, *arguments: str) -> list[str]:
-    """The demo of a package that lies in a folder of its own."""
+    """What stands on a command line after `torcheer`, for an installed package and nothing of the checkout."""
     begin = f"import sys; sys.path.insert(0, {str(package)!r}); from torcheer.cli import main; sys.exit(main())"
-    return [sys.executable, "-P", "-c", begin, "demo", *arguments]
+    return [sys.executable, "-P", "-c", begin, *arguments]
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package as a wheel has it, without the checkout."""
-    home = tmp_path_factory.mktemp("installed")
-    shutil.copytree(PACKAGE, home / "torcheer", ignore=shutil.ignore_patterns("__pycache__"))
-    return home
+def run(package: Path, where: Path, *arguments: str) -> str:
+    """What a command prints, once it has ended well."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # several tests run at once
+    done = subprocess.run(
+        command(package, *arguments), cwd=where, capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_digits_are_those_of_uci_and_say_so() -> None:
@@ -48,15 +51,13 @@ def test_the_digits_are_those_of_uci_and_say_so() -> None:
     ]  # fmt: skip
     image, label = digits[0]
     assert (tuple(image.shape), int(label), float(image.max())) == ((1, 8, 8), 0, 15 / 16)
-    about = (PACKAGE / "demo" / "project" / "ABOUT-THE-DIGITS.txt").read_text()
+    about = (resources.files("torcheer.demo") / "project" / "ABOUT-THE-DIGITS.txt").read_text()
     assert "E. Alpaydin, C. Kaynak" in about and "CC BY 4.0" in about
     assert sum(parameter.numel() for parameter in Net().parameters()) < 20_000
 
 
 def test_the_help_says_whose_digits_they_are(package: Path, tmp_path: Path) -> None:
-    done = subprocess.run(command(package, "--help"), cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "E. Alpaydin, C. Kaynak (1998)" in done.stdout
+    assert "E. Alpaydin, C. Kaynak (1998)" in run(package, tmp_path, "demo", "--help")
     assert not list(tmp_path.iterdir())
 
 
@@ -64,11 +65,7 @@ def test_the_help_says_whose_digits_they_are(package: Path, tmp_path: Path) -> N
 def made(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A short demo from start to end without a terminal: where it ran, and what it printed."""
     where = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
-        command(package, "out", EPOCHS), cwd=where, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return where, done.stdout
+    return where, run(package, where, "demo", "out", EPOCHS)
 
 
 def test_the_demo_ends_by_itself_and_prints_the_address_first(made: tuple[Path, str]) -> None:
@@ -92,15 +89,21 @@ def test_everything_that_the_demo_says_it_made_is_there(made: tuple[Path, str]) 
     assert (run / "watch" / "alerts.jsonl").read_text().count("dead_relu") >= 1
 
 
-def test_a_demo_that_was_made_goes_on_from_the_command_line(
-    made: tuple[Path, str], package: Path, tmp_path: Path
-) -> None:
-    again = command(package)[:-1]
-    done = subprocess.run(
-        [*again, "evaluate", str(made[0] / "out" / "run"), "--best"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "val acc 0." in done.stdout
+def test_what_the_demo_says_to_try_works_as_printed(made: tuple[Path, str], package: Path) -> None:
+    where, printed = made
+    hints = [line.split() for line in printed.partition("\nTry:\n")[2].splitlines()]
+    assert [hint[:2] for hint in hints] == [["torcheer", name] for name in ("studio", "evaluate", "train")]
+    assert "val acc 0." in run(package, where, *hints[1][1:])
+    assert hints[2][-1].endswith("=12")  # ten epochs more; one is enough here
+    assert "Results are under out/run" in run(package, where, *hints[2][1:-1], hints[2][-1].replace("=12", "=3"))
+    with open(where / "out" / "run" / "metrics" / "0.csv", newline="") as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+    viewer = subprocess.Popen(command(package, *hints[0][1:]), cwd=where, stdout=subprocess.PIPE, text=True)
+    try:
+        assert viewer.stdout is not None and page_at(viewer.stdout.readline().strip()) == 200
+    finally:
+        viewer.send_signal(signal.SIGINT)
+        viewer.communicate(timeout=60)
 
 
 def test_a_second_demo_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +142,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(package: Path, tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(command(package, "out", EPOCHS), tmp_path)
+    made = Terminal(command(package, "demo", "out", EPOCHS), tmp_path)
     yield made
     made.close()
 
@@ -156,8 +159,7 @@ def test_at_a_terminal_the_demo_stays_open_until_ctrl_c(terminal: Terminal) -> N
 @pytest.mark.slow
 def test_the_whole_demo_reads_digits_in_time(package: Path, tmp_path: Path) -> None:
     began = time.monotonic()
-    done = subprocess.run(command(package, "out"), cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    run(package, tmp_path, "demo", "out")
     assert time.monotonic() - began < 90
     with open(tmp_path / "out" / "run" / "metrics" / "0.csv", newline="") as file:
         rows = list(csv.DictReader(file))

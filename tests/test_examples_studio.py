@@ -141,7 +141,7 @@ def test_alexnets_feature_maps_arrive_at_every_step(tmp_path: Path) -> None:
             "C3": (384, 13, 13), "C4": (256, 13, 13), "C5": (256, 13, 13), "P5": (256, 6, 6), "AP": (256, 6, 6),
             "Cl1": (4096,), "Cl2": (4096,), "Out": (1000,),
         }  # fmt: skip
-        assert source.state.can == ("test_item", "test_all", "stop") and source.state.items == 4
+        assert source.state.can == ("test_trial", "test_item", "test_all", "stop") and source.state.items == 4
         client.press("test_item", item=3)
         client.until(lambda: source.moments[-1].counters.get("Name") == "disk")
         moment = source.moments[-1].id

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torcheer.host.choosing import MOST_LAYERS
 from torcheer.host.describing import describe, network_of
 from torcheer.host.observing import Observation
-from torcheer.host.records import Network, Projection
+from torcheer.host.records import Network, Projection, full_name
 
 
 def observed(model: nn.Module, *inputs: Any, grad: bool = True) -> Network:
@@ -95,6 +95,11 @@ def test_a_convolution_reads_as_maps_and_what_changes_no_number_is_no_layer(look
     network = look(conv(), torch.rand(5, 1, 8, 8))
     assert shapes(network) == {"Input": (1, 8, 8), "0": (4, 4, 4), "3": (4, 2, 2), "6": (10,), "8": (3,)}
     assert views(network) == {"Input": "maps", "0": "maps", "3": "maps", "6": "units", "8": "units"}
+    assert {layer.name: layer.also for layer in network.layers if layer.also} == {
+        "0": ("1", "2", "0.weight", "0.bias", "1.weight", "1.bias"), "6": ("7", "6.weight", "6.bias"),
+        "8": ("8.weight", "8.bias"),
+    }  # fmt: skip
+    assert [full_name(one, network) for one in ("2", "net.7", "5", "")] == ["2", "7", "5", ""]
     assert network.projections[0] == Projection(
         "0.weight", "Input", "0", "conv", (4, 1, 3, 3), stride=(2, 2), padding=(1, 1), dilation=(1, 1)
     )

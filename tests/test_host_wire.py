@@ -45,6 +45,13 @@ def test_messages_arrive_in_their_order_and_a_descriptor_with_its_own(ends: tupl
         os.close(fd)
 
 
+def test_many_messages_that_are_sent_at_once_arrive_one_by_one(ends: tuple[Wire, Wire]) -> None:
+    one, other = ends
+    assert one.send_all({"kind": "moment", "id": number} for number in range(1000)) and one.send_all([])
+    found = until(lambda: other.receive(), "messages")
+    assert [message["id"] for message, _ in found] == list(range(1000))
+
+
 def test_a_message_larger_than_the_sockets_buffers_arrives_when_it_is_read(ends: tuple[Wire, Wire]) -> None:
     other, one = ends
     assert one.send({"kind": "large", "text": "x" * 5_000_000}) and one.pending_bytes

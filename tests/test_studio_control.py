@@ -22,6 +22,8 @@ ORDERS = {
     "Step trial": Order("act", "step_trial"),
     "Step 10 trials": Order("act", "step_n", count=10),
     "Step epoch": Order("act", "step_epoch"),
+    "Step run": Order("act", "step_run"),
+    "Test trial": Order("act", "test_trial"),
     "Test item 0": Order("act", "test_item", item=0),
     "Test all": Order("act", "test_all"),
     "New seed": Order("act", "new_seed"),

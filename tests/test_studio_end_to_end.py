@@ -2,141 +2,185 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import csv
+import re
 from pathlib import Path
-from typing import Any
 
-from studio_pages import Pages, opened, until  # noqa: F401
-from studio_scene import View
+from studio_pages import Pages, opened  # noqa: F401
+from studio_programs import GONE, ROOT, Panel, project, started
 
-ROOT = Path(__file__).parents[1]
-PROJECT = ROOT / "src" / "torcheer" / "demo" / "project"
-
-
-@contextmanager
-def started(*command: Any, cwd: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A program whose first line is its address; Ctrl-C ends it."""
-    environment = {**os.environ, "TORCHEER_NO_BROWSER": "1", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, *map(str, command)], cwd=cwd, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        assert url.startswith("http://127.0.0.1:") and "?token=" in url
-        yield url, process
-    finally:
-        process.send_signal(signal.SIGINT)
-        try:
-            process.communicate(timeout=30)
-        finally:
-            process.kill()
-
-
-class Panel:
-    """The buttons and the counters of a page."""
-
-    def __init__(self, page: Any) -> None:
-        self.page, self.view = page, View(page)
-
-    def press(self, name: str) -> None:
-        """Press a button, once it can be."""
-        self.page.locator(".control").get_by_role("button", name=name, exact=True).click(timeout=30_000)
-
-    def count(self, name: str) -> int:
-        """A counter's number; -1 where it is not there."""
-        found = self.page.locator(".counter", has_text=name)
-        return int(found.first.inner_text().split()[-1]) if found.count() else -1
-
-    def until_status(self, status: str) -> None:
-        """Wait for the run to pause, train or end."""
-        until(lambda: status in self.page.locator("footer.status").inner_text(), status, secs=60, page=self.page)
-
-    def until_moment(self, after: int = -1) -> int:
-        """Wait for a state later than one to be on the screen."""
-        there = "!!window.__studio"
-        until(lambda: self.page.evaluate(there) and self.view.moment > after, "a state", secs=60, page=self.page)
-        return self.view.moment
-
-    def rows(self, table: str) -> int:
-        """How many rows a table has, as the Plots tab says beside its name."""
-        return int(self.page.locator(".segments:visible label", has_text=table).first.inner_text().split()[-1])
+WEIGHT = r"r\.Wt\s+-?\d\.\d+"  # in a unit's tip
 
 
 def test_the_random_associator_under_every_button(open_page: Pages, tmp_path: Path) -> None:
     with started(ROOT / "examples" / "random_associator" / "main.py", "--no-browser", cwd=tmp_path) as (url, _):
         panel = Panel(open_page(url))
-        open_page.forgiven += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]  # in the end the program goes first
+        open_page.forgiven += GONE
         for layer in ("Input", "Hidden1", "Hidden2", "Output"):
             panel.page.get_by_text(layer, exact=True).first.wait_for()
         panel.press("Step trial")
+        panel.until(lambda: panel.count("Trial") == 0, "a trial")
         panel.until_status("Paused")
         first = panel.until_moment()
-        value = panel.view.point("Hidden1", 3)
-        assert "Hidden1" in value
-        panel.view.click("Hidden1", 3)
-        panel.page.locator("#network-variable").select_option("r.Wt")  # the weights into the unit that was clicked
-        panel.view.settle()
+
+        panel.fill("How many trials to step", 7)
+        panel.press("Step 7 trials")
+        panel.until(lambda: panel.count("Trial") == 7, "seven trials more")
+        panel.until_status("Paused")
+        panel.fill("Which item to test, 0 to 24", 4)
+        panel.press("Test item 4")
+        panel.until(lambda: panel.counter("Name") == "p04", "the item")
+        panel.press("Test trial")
+        panel.until(lambda: panel.counter("Name") == "p05", "the next one")
+        panel.until_status("Paused")
+
         epoch = panel.count("Epoch")
         panel.press("Step epoch")
-        until(lambda: panel.count("Trial") == 24, "the end of the epoch", secs=60, page=panel.page)
+        panel.until(lambda: panel.count("Trial") == 24, "the end of the epoch")
         panel.until_status("Paused")
         panel.press("Train")
-        until(lambda: panel.count("Epoch") > epoch + 3, "some epochs", secs=60, page=panel.page)
+        panel.until(lambda: panel.count("Epoch") > epoch + 3, "some epochs")
         panel.press("Stop")
         panel.until_status("Paused")
         assert panel.until_moment(first) > first
+
+        panel.view.click("Hidden1", 3)
+        panel.page.locator("#network-variable").select_option("r.Wt")  # the weights into the unit that was clicked
+        assert panel.reads("Input", 12, WEIGHT)
+
         panel.press("Test all")
-        panel.page.get_by_role("tab", name="Plots").click()
-        until(lambda: panel.rows("Test trials") >= 25, "25 tests", secs=60, page=panel.page)
+        panel.open("Plots")
+        panel.until(lambda: panel.rows("Test trials") >= 25, "25 tests")
         assert panel.rows("Train epochs") > 3 and panel.rows("Patterns") == 25 and panel.rows("Test epochs") >= 1
-        run = panel.count("Run")
+        run, seed = panel.count("Run"), panel.page.get_by_label("seed", exact=True).input_value()
         panel.press("New seed")
+        panel.until(lambda: panel.page.get_by_label("seed", exact=True).input_value() != seed, "another seed")
         panel.press("Init")
-        until(lambda: panel.count("Epoch") == 0, "a new run", secs=60, page=panel.page)
+        panel.until(lambda: panel.count("Epoch") == 0, "a new run")
         assert panel.count("Run") >= run
+        panel.fill("epochs", 2)
+        runs = panel.rows("Runs")
+        panel.press("Step run")
+        panel.until(lambda: panel.rows("Runs") == runs + 1, "the end of the run")
+        assert panel.rows("Train epochs") == 2
+
+
+def test_a_recording_of_a_program_shows_the_same_numbers_when_the_program_is_gone(
+    open_page: Pages, tmp_path: Path
+) -> None:
+    open_page.forgiven += GONE
+    unit = ("Hidden2", 7)
+
+    def values(panel: Panel) -> list[str]:
+        """Those of a unit at the first moment, two later, and at the newest."""
+        found = []
+        for button in ("First moment", "1 moment on", "1 moment on", ""):
+            panel.page.get_by_role("button", name=button or re.compile("Live|Newest"), exact=True).click()
+            panel.view.settle()
+            panel.page.mouse.move(2, 2)
+            found.append(panel.view.point(*unit).splitlines()[-1])
+        return found
+
+    with started(ROOT / "examples" / "random_associator" / "main.py", "--no-browser", cwd=tmp_path) as (url, _):
+        panel = Panel(open_page(url))
+        panel.until_moment()
+        panel.page.locator("#network-variable").select_option("Net")
+        for _ in range(3):
+            before = panel.view.moment
+            panel.press("Step trial")
+            panel.until_moment(before)
+            panel.until_status("Paused")
+        live = values(panel)
+        panel.page.get_by_role("button", name="Save recording").click()
+        panel.page.get_by_label("Name", exact=True).fill("kept")
+        panel.page.get_by_role("button", name="Save", exact=True).click()
+        panel.page.get_by_text("Saved kept:").wait_for()
+    assert len(set(live)) > 2
+    recording = tmp_path / "recordings" / "kept"
+    with started("-m", "torcheer", "studio", recording, "--no-browser", cwd=tmp_path) as (url, _):
+        panel = Panel(open_page(url))
+        panel.until_moment()
+        panel.page.locator("#network-variable").select_option("Net")
+        assert values(panel) == live
 
 
 def test_a_config_is_trained_from_the_page_and_outlives_it(open_page: Pages, tmp_path: Path) -> None:
-    for file in PROJECT.iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+    run = project(tmp_path) / "run"
     command = ["-m", "torcheer", "train", "training.yaml", "session_dir=run", "--studio", "--no-browser", "--paused"]
     with started(*command, cwd=tmp_path) as (url, process):
         panel = Panel(open_page(url))
-        open_page.forgiven += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]  # in the end the program goes first
+        open_page.forgiven += GONE
         panel.until_status("Paused")
         panel.press("Step trial")
-        until(lambda: panel.count("Step") == 1, "a step", secs=60, page=panel.page)
-        rate = panel.page.get_by_label("lr", exact=True)
-        rate.fill("0.002")
-        rate.press("Enter")
-        journal = tmp_path / "run" / "metrics" / "changes.csv"
-        until(lambda: journal.exists() and "0.002" in journal.read_text(), "the edit", secs=60, page=panel.page)
-        panel.press("Step epoch")
-        until(lambda: panel.count("Epoch") >= 1 and panel.count("Step") >= 90, "an epoch", secs=90, page=panel.page)
+        panel.until(lambda: panel.count("Step") == 1, "a step")
+        panel.fill("lr", 0.002)
+        watch = panel.page.locator(".field[title^='watch.every'] input")
+        watch.fill("3")
+        watch.press("Enter")
+        panel.until(lambda: changes(run) >= {("optimizers.adam.lr", "0.002"), ("watch.every", "3")}, "both edits")
+
+        panel.fill("How many trials to step", 6)
+        panel.press("Step 6 trials")
+        panel.until(lambda: panel.count("Step") == 7, "six steps")
         panel.until_status("Paused")
         panel.until_moment()
         assert "strokes.0" in panel.view.point("strokes.0", 5)
+        panel.open("Plots")
+        panel.fill("Which item to test, 0 to 358", 2)
+        panel.press("Test item 2")
+        panel.until(lambda: panel.rows("Test trials") == 1, "one test")
+        panel.press("Test all")
+        panel.until(lambda: panel.rows("Test trials") == 6 and panel.rows("Test epochs") == 1, "all 6 batches")
+        panel.until_status("Paused")
+
+        panel.press("Step epoch")
+        panel.until(lambda: panel.count("Epoch") >= 1 and panel.count("Step") >= 90, "an epoch", secs=120)
+        panel.until_status("Paused")
+        panel.press("Train")
+        panel.until(lambda: panel.count("Step") > 92, "some steps")
+        panel.press("Stop")
+        panel.until_status("Paused")
+
+        seed = panel.page.locator(".field[title^='seed']").inner_text()
+        panel.press("New seed")
+        panel.press("Init")
+        panel.until(lambda: panel.count("Step") == 0, "a new run")
+        panel.until(lambda: panel.page.locator(".field[title^='seed']").inner_text() != seed, "its seed")
         panel.press("Train")
         panel.until_status("Running")
         panel.page.close()
-        done = tmp_path / "run" / "metrics" / "0.csv"
-        until(lambda: done.exists() and len(done.read_text().splitlines()) > 3, "training goes on", secs=90)
+        done = run / "metrics" / "0.csv"
+        panel_less = Panel(open_page(url))  # another page, which has control of nothing
+        panel_less.until(lambda: done.exists() and len(done.read_text().splitlines()) > 1, "training goes on", secs=120)
         assert process.poll() is None
+
+
+def changes(run: Path) -> set[tuple[str, str]]:
+    """What was edited in a run, as its journal has it."""
+    if not (run / "metrics" / "changes.csv").exists():
+        return set()
+    with open(run / "metrics" / "changes.csv", newline="") as file:
+        return {(row["name"], row["after"]) for row in csv.DictReader(file)}
 
 
 def test_alexnet_shows_feature_maps_at_every_step(open_page: Pages, tmp_path: Path) -> None:
     with started(ROOT / "examples" / "alexnet_netview" / "main.py", "--no-browser", cwd=tmp_path) as (url, _):
         panel = Panel(open_page(url))
-        open_page.forgiven += ["ERR_CONNECTION_REFUSED", "WebSocket connection"]  # in the end the program goes first
+        open_page.forgiven += GONE
         before = panel.until_moment()
         blank = panel.view.picture()
-        panel.press("Test all")
+        panel.fill("Which item to test, 0 to 3", 3)
+        panel.press("Test item 3")
+        panel.until(lambda: panel.counter("Name") == "disk", "the disk")
         panel.until_moment(before)
         assert panel.view.picture() != blank
+
+        place = 55 * 50 + 27  # of its 55 × 55, near the lower edge
+        for number in (57, 60, 63):  # maps of the first convolution, in the row that no other layer covers
+            assert f"map {number}" in panel.reads("C1", number * 55 * 55 + place, r"Act\s+-?\d")
+        panel.view.click("C1", 60 * 55 * 55 + place)
+        assert "map 60" in panel.page.get_by_label("Selected unit").inner_text()
+        panel.page.locator("#network-variable").select_option("r.Wt")
+        seen, unseen = (224 * (224 + 4 * 50) + column for column in (4 * 27, 20))  # of green: where it looks; elsewhere
+        assert "[1, 200, 108]" in panel.reads("Image", seen, WEIGHT)
+        assert "[1, 200, 20]" in panel.reads("Image", unseen, r"r\.Wt\s+(NaN|no )")

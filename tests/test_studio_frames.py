@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from studio_stage import Stage
 
 from torcheer.host.records import Layer
 from torcheer.studio.frames import MOST_CELLS, frame, head_of, raster_frame
 from torcheer.studio.grids import Grid, grid_of
-from torcheer.studio.messages import FrameHead
+from torcheer.studio.looks import Pictures, wants_of
+from torcheer.studio.messages import FrameHead, Look
 
 NAMES = {"look": 3, "moment": 7, "layer": "conv", "variable": "Act"}
 
@@ -170,4 +173,26 @@ def test_a_raster_has_a_row_per_unit_and_a_column_per_moment() -> None:
     long = np.zeros((20_000, 200), np.float32)
     long[19_999, 199] = 7
     head, payload = head_of(raster_frame(long, **NAMES))
-    assert head.count <= MOST_CELLS and payload[-1] == 255 and head.block != (1, 1)
+    assert head.count <= MOST_CELLS and payload[-1] == 255
+    assert head.block == (4, 1) and head.grid[3] == 200, "a column stays a moment"
+
+
+@pytest.mark.parametrize(("variable", "of"), [("Act", {}), ("r.Wt", {"layer": "Output", "unit": 3})])
+def test_a_raster_ends_at_the_moment_looked_at_for_all_layers(variable: str, of: dict[str, Any]) -> None:
+    source = Stage(paused=True, states=30)
+    assert source.net is not None
+    look = Look(1, variable, moment=12, raster=5, **of)
+    sent = dict(Pictures().messages(source, source.net, look, 12))
+    assert all(message is not None and head_of(message)[0].raster for message in sent.values())
+    head, payload = head_of(sent["Hidden2"] or b"")
+    found = shown(head, payload).reshape(35, 5)
+    clicked = ("Output", 3) if of else None
+    for column, moment in enumerate(range(8, 13)):
+        said = source.units(moment, "Hidden2", variable, 0, clicked)
+        assert np.allclose(found[:, column], said, atol=(head.hi - head.lo) / 250)
+
+
+def test_every_item_that_somebody_looks_at_is_asked_for() -> None:
+    wanted = wants_of([Look(number, "Act", item=item) for number, item in enumerate((3, 5, 3))], None)
+    assert (wanted.item, wanted.items) == (3, (3, 5))
+    assert wants_of([Look(1, "", item=3)], None).items == (), "a tab that is hidden wants nothing"

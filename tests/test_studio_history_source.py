@@ -38,7 +38,7 @@ def test_a_recorded_pass_has_a_layer_for_what_each_module_returned(digits: Any) 
     }  # fmt: skip
     kinds = {one.layer.name: one.layer.kind for one in source.net.layers}
     assert kinds["conv1"] == "Conv2d" and kinds["Input"] == "Input" and kinds["tanh"] == "tanh"
-    assert source.state.batch == 4 and len(source.moments) == 1 and source.kind == "run"
+    assert source.state.batch == 4 and len(source.moments) == 1 and source.kind == "pass"
 
 
 def test_its_facts_stand_in_the_form(digits: Any) -> None:

@@ -124,6 +124,7 @@ def test_buttons_hold_the_loop_at_a_step_and_let_it_go_so_many_steps(loops: list
         until(lambda: len(loop.losses) == held + 7 and loop.view.host.state.status == "paused", "seven steps")
         page.say("act", action="step_trial")
         until(lambda: len(loop.losses) == held + 8 and loop.view.host.state.status == "paused", "one more")
+        assert "step_epoch" not in loop.view.host.state.can  # none has ended, so nobody knows how long they are
         page.say("change", name="lr", value=0.5)
         until(lambda: loop.optimizer.param_groups[0]["lr"] == 0.5, "another learning rate")
         assert len(loop.losses) == held + 8
@@ -205,6 +206,9 @@ def test_numbers_are_rows_of_tables(loops: list[Loop]) -> None:
     loop.view.epoch(loss=0.25)
     loop.view.test(accuracy=torch.tensor(0.75))
     loop.view.log(loss=loop.step())
+    steps = loop.view.logs["train_step"]
+    assert list(steps["loss"]) == loop.losses and list(steps["note"]) == ["x", "x", "x", ""]
+    assert loop.view.logs["test_epoch"].to_pandas()["accuracy"].tolist() == [0.75]
     with Viewer(loop.view.host) as viewer:
         until(lambda: len(viewer.rows("train_step").get("Step", [])) == 4, "rows")
         rows = viewer.rows("train_step")
@@ -213,7 +217,33 @@ def test_numbers_are_rows_of_tables(loops: list[Loop]) -> None:
         until(lambda: viewer.rows("test_epoch").get("accuracy") == [0.75], "a test")
         assert viewer.rows("train_epoch") == {"Epoch": [0], "Step": [2], "loss": [0.25]}
         until(lambda: (loop.step(), viewer.last("state")["state"]["batch"] == 8)[1], "the size of a batch")
-        assert viewer.last("state")["state"]["can"] == ["train", "stop", "step_trial", "step_n"]
+        assert viewer.last("state")["state"]["can"] == ["train", "stop", "step_trial", "step_n", "step_epoch"]
+
+
+def test_a_step_of_an_epoch_goes_to_where_the_loop_says_that_one_ends(loops: list[Loop]) -> None:
+    loop = made(loops, open_server=False)
+    with Viewer(loop.view.host) as viewer:
+        loop.view.epoch()
+        until(lambda: (loop.step(), "step_epoch" in viewer.last("state")["state"]["can"])[1], "a button")
+        for action in ("stop", "step_epoch"):
+            viewer.wire.send({"kind": "act", "action": action})
+        until(lambda: len(loop.view.host._board.inbox) == 2, "orders")
+        for _ in range(300):  # far beyond what would be done without asking anybody
+            loop.step()
+        assert loop.view.host.state.status == "running"
+        loop.view.epoch()
+        held: list[Any] = []
+
+        def let_go() -> None:
+            until(lambda: loop.view.host.state.status == "paused", "the end of the epoch")
+            held.append(loop.view.host.state.counters)
+            viewer.wire.send({"kind": "act", "action": "train"})
+
+        helper = threading.Thread(target=let_go)
+        helper.start()
+        loop.step()  # waits at its beginning
+        helper.join()
+        assert [one["Epoch"] for one in held] == [2]
 
 
 def test_settings_of_the_optimizer_can_be_changed_and_what_cannot_be_is_said(loops: list[Loop]) -> None:

@@ -202,7 +202,7 @@ def test_a_network_that_grows_is_told(host: Host) -> None:
         for name in ("A", "B"):
             est.rec(torch.zeros(1, 3), f"{name}.Act")
             view.update()
-        client.until(lambda: client.source.net is not None and len(client.source.net.layers) == 2)
+        assert client.until(lambda: client.source.net is not None and len(client.source.net.layers) == 2)
     view.close()
 
 

@@ -1,4 +1,4 @@
-"""The Network tab's camera, its keys, what it costs, and what it shows where there is little to show."""
+"""The Network tab's camera and its keys, how things are drawn, and what that costs."""
 
 from __future__ import annotations
 
@@ -8,57 +8,116 @@ from typing import Any
 import numpy as np
 import pytest
 from studio_pages import Pages, opened, pixels, until  # noqa: F401
-from studio_scene import COLD_HOT, FRAMES, GREEN, Made, View, look_at, ramp, strong
-from studio_stage import Stage, value
-
-from torcheer.host.records import Layer, Projection
+from studio_scene import FRAMES, GREEN, View, look_at
 
 
-def _pose(view: View) -> dict[str, float]:
-    return dict(view.ask("pose"))
-
-
-def _drag(view: View, right: int, down: int, **options: Any) -> None:
+def _drag(view: View, right: int, down: int, **options: Any) -> dict[str, float]:
+    """Drag the picture; where the camera stands then."""
     box = view.box
     x, y = box["x"] + 40, box["y"] + box["height"] / 2
     view.page.mouse.move(x, y)
     view.page.mouse.down(**options)
     view.page.mouse.move(x + right, y + down, steps=4)
     view.page.mouse.up(**options)
+    return view.pose
 
 
 def _near(one: dict[str, float], other: dict[str, float], names: str = "x y z azimuth elevation distance") -> bool:
     return all(abs(one[name] - other[name]) < 1e-6 * max(1, abs(one[name])) for name in names.split())
 
 
-def test_dragging_turns_pans_and_the_wheel_zooms(open_page: Pages) -> None:
+def test_dragging_turns_and_pans_and_the_wheel_zooms(open_page: Pages) -> None:
     view, _ = look_at(open_page)
-    home = _pose(view)
-    _drag(view, 80, 30)
-    turned = _pose(view)
+    home = view.pose
+    turned = _drag(view, 80, 30)
     assert turned["azimuth"] < home["azimuth"] and turned["elevation"] > home["elevation"]
     assert _near(home, turned, "x y z distance")
-    _drag(view, 50, 0, button="right")
-    panned = _pose(view)
-    assert _near(turned, panned, "azimuth elevation distance") and not _near(turned, panned, "x")
+    panned = turned
+    for options in ({"button": "right"}, {"button": "middle"}, {}):
+        if not options:
+            view.page.keyboard.down("Shift")
+        before, panned = panned, _drag(view, 50, 0, **options)
+        assert _near(before, panned, "azimuth elevation distance") and panned["x"] < before["x"], options or "Shift"
+    view.page.keyboard.up("Shift")
     before = view.spot("Hidden1", 17)
     view.page.mouse.move(*before)
     view.page.mouse.wheel(0, -300)
-    until(lambda: _pose(view)["distance"] < panned["distance"], "a closer look", page=view.page)
+    until(lambda: view.pose["distance"] < panned["distance"], "a closer look", page=view.page)
     after = view.spot("Hidden1", 17)
     assert abs(after[0] - before[0]) < 12 and abs(after[1] - before[1]) < 12
-    view.page.get_by_role("button", name="Reset").click()
-    until(lambda: _near(_pose(view), home), "the first view", page=view.page)
+    view.button("Reset").click()
+    assert until(lambda: _near(view.pose, home), "the first view", page=view.page)
 
 
-def test_fit_shows_all_of_it_from_where_one_looks(open_page: Pages) -> None:
+def test_the_camera_goes_by_keys_and_buttons(open_page: Pages) -> None:
     view, _ = look_at(open_page)
+    home = view.pose
+    view.page.keyboard.press("+")
+    assert view.pose["distance"] < home["distance"]
+    for _ in range(2):
+        view.page.keyboard.press("-")
+    assert view.pose["distance"] > home["distance"]
+    view.page.keyboard.press("r")
+    until(lambda: _near(view.pose, home), "as at first", page=view.page)
+    for selected in (False, True):
+        if selected:
+            view.click("Hidden1", 17)
+        for key, axis, sign in (("Right", "x", 1), ("Left", "x", -1), ("Up", "y", 1), ("Down", "y", -1)):
+            before = view.pose
+            view.page.keyboard.press(f"Shift+Arrow{key}")
+            assert _near(before, view.pose, "azimuth elevation distance"), "it moves, and does not turn"
+            assert (view.pose[axis] - before[axis]) * sign > 0
+    assert "[2, 3]" in view.page.inner_text(".network-unit"), "the same unit is selected"
+    view.button("Clear the selection").click()
+    until(lambda: view.page.locator(".network-unit").count() == 0, "no selection", page=view.page)
+    for way in (lambda: view.button("Fit").click(), lambda: view.page.keyboard.press("f")):
+        turned = _drag(view, 120, 60)
+        for _ in range(3):
+            view.page.mouse.wheel(0, -240)
+        until(lambda pose=turned: view.pose["distance"] < 0.5 * pose["distance"], "too near", page=view.page)
+        way()
+        until(lambda: _filled(view), "all of it", page=view.page)
+        assert abs(view.pose["azimuth"] - turned["azimuth"]) < 1e-6, "from where one looks"
+
+
+def test_two_fingers_zoom_and_one_turns(open_page: Pages) -> None:
+    view, _ = look_at(open_page, has_touch=True)
+    home, box = view.pose, view.box
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    session = view.page.context.new_cdp_session(view.page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        named = [{"x": x + right, "y": y + down, "id": number} for number, (right, down) in enumerate(points)]
+        session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": named})
+
+    touch("touchStart", (-30, 0), (30, 0))
+    for apart in range(40, 121, 20):
+        touch("touchMove", (-apart, 0), (apart, 0))
+    touch("touchEnd")
+    until(lambda: view.pose["distance"] < 0.5 * home["distance"], "a closer look", page=view.page)
+    assert _near(home, view.pose, "azimuth elevation")
+    near = view.pose
+    touch("touchStart", (0, 0))
+    for right in range(0, 80, 20):
+        touch("touchMove", (right, 0))
+    touch("touchEnd")
+    until(lambda: view.pose["azimuth"] < near["azimuth"], "turned", page=view.page)
+    assert view.page.locator(".network-unit").count() == 0, "a drag is no click"
+
+
+def test_who_likes_no_motion_is_there_at_once(open_page: Pages) -> None:
+    view, _ = look_at(open_page, reduced_motion="reduce", states=3)
+    home = view.pose
     _drag(view, 120, 60)
-    view.page.mouse.wheel(0, -2000)
-    angle = _pose(view)["azimuth"]
-    view.page.keyboard.press("f")
-    until(lambda: _filled(view), "all of it", page=view.page)
-    assert abs(_pose(view)["azimuth"] - angle) < 1e-6
+    script = """() => {
+        document.querySelector('.network [aria-label="Reset"]').click();
+        return window.__studio.pose();
+    }"""
+    assert _near(dict(view.page.evaluate(script)), home)
+    view.page.emulate_media(reduced_motion="no-preference")
+    _drag(view, 120, 60)
+    assert not _near(dict(view.page.evaluate(script)), home), "others see it fly"
+    assert until(lambda: _near(view.pose, home), "the end of the flight", page=view.page)
 
 
 def _filled(view: View, least: float = 0.55) -> bool:
@@ -83,35 +142,31 @@ def test_the_network_fills_the_window_at_first_and_after_a_resize(open_page: Pag
     until(lambda: _filled(view), "another size", page=view.page)
 
 
-def test_a_deep_network_is_in_the_picture_whole(open_page: Pages) -> None:
-    layers = [Layer(f"layer{n}", (16,), "Linear") for n in range(60)]
-    joined = tuple(Projection(f"p{n}", f"layer{n}", f"layer{n + 1}") for n in range(59))
-    view, _ = look_at(open_page, Made(*layers, projections=joined))
-    box = view.box
-    spots = [view.ask("project", layer.name, unit) for layer in layers for unit in (0, 15)]
-    assert all(0 < one["x"] < box["width"] and 0 < one["y"] < box["height"] for one in spots)
-    wide = max(one["x"] for one in spots) - min(one["x"] for one in spots)
-    assert wide > 0.5 * box["width"]
-
-
 def test_four_views_are_saved_and_found_again(open_page: Pages) -> None:
     view, _ = look_at(open_page)
+    home = view.pose
+    view.button("View 1, empty").click()
+    view.page.get_by_text("View 1 is empty: Shift-click saves").wait_for()
+    view.page.keyboard.press("8")
+    view.page.get_by_text("View 3 is empty: Shift-click its button").wait_for()
+    assert _near(view.pose, home), "an empty view leads nowhere"
     poses = {}
     for number in (1, 2, 3, 4):
-        _drag(view, 30 * number, 10)
-        poses[number] = _pose(view)
+        poses[number] = _drag(view, 30 * number, 10)
         if number == 4:
-            view.page.get_by_role("button", name="Set", exact=True).click()
-            view.page.get_by_role("button", name="Save view 4").click()
+            view.button("Set").click()
+            view.button("Save view 4").click()
         else:
-            view.page.get_by_role("button", name=f"View {number}, empty").click(modifiers=["Shift"])
-        view.page.get_by_role("button", name=f"View {number}", exact=True).wait_for()
+            view.button(f"View {number}, empty").click(modifiers=["Shift"])
+        view.button(f"View {number}").wait_for()
     view.page.reload()
     until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "the page", page=view.page)
-    view.page.get_by_role("button", name="View 2", exact=True).click()
-    until(lambda: _near(_pose(view), poses[2]), "view 2", page=view.page)
-    view.page.keyboard.press("9")
-    until(lambda: _near(_pose(view), poses[4]), "view 4 by key", page=view.page)
+    for number, pose in poses.items():
+        view.button(f"View {number}").click()
+        until(lambda pose=pose: _near(view.pose, pose), f"view {number}", page=view.page)
+    for number, pose in poses.items():
+        view.page.keyboard.press(str(number + 5))
+        until(lambda pose=pose: _near(view.pose, pose), f"view {number} by key", page=view.page)
 
 
 def test_the_selection_walks_by_keys(open_page: Pages) -> None:
@@ -134,26 +189,42 @@ def test_the_selection_walks_by_keys(open_page: Pages) -> None:
     until(lambda: panel.get_by_role("heading", name="Attention").count(), "the layer below", page=view.page)
     stage.press("Escape")
     until(lambda: panel.count() == 0, "no selection", page=view.page)
-    before = _pose(view)
+    before = view.pose
     stage.press("ArrowLeft")
-    assert _pose(view)["azimuth"] != before["azimuth"], "without a selection, arrows turn the camera"
+    assert view.pose["azimuth"] != before["azimuth"], "without a selection, arrows turn the camera"
 
 
-@pytest.mark.slow
-def test_labels_arrows_and_height_have_their_controls(open_page: Pages) -> None:
+def test_every_way_to_draw_it_has_its_control(open_page: Pages) -> None:
     view, _ = look_at(open_page)
-    for key in ("a", "l"):
-        before = view.page.screenshot()
+    labels, arrows = view.button("Labels"), view.button("Arrows")
+    for key, toggle in (("a", arrows), ("l", labels), ("a", arrows), ("l", labels)):
+        before, pressed = view.picture(), toggle.get_attribute("aria-pressed")
         view.page.keyboard.press(key)
+        until(lambda toggle=toggle, was=pressed: toggle.get_attribute("aria-pressed") != was, key, page=view.page)
         view.settle()
-        assert view.page.screenshot() != before
+        assert view.changed(before) > 100, key
     before = view.picture()
     view.page.fill("#network-height", "2")
     view.settle()
-    assert view.picture() != before
-    before = view.ask("project", "Output", 0)
-    view.page.get_by_role("button", name="Lean").click()
-    until(lambda: view.ask("project", "Output", 0) != before, "an upright stack", page=view.page)
+    assert view.changed(before) > 1000, "higher bars"
+    spot = view.ask("project", "Output", 0)
+    view.button("Lean").click()
+    until(lambda: view.ask("project", "Output", 0) != spot, "an upright stack", page=view.page)
+    modes = view.page.get_by_role("radiogroup", name="Mode")
+    for mode, form in (("Cells", "cells"), ("Auto", "bars"), ("Cells", "cells"), ("Bars", "bars")):
+        modes.get_by_role("radio", name=mode).click()
+        until(lambda form=form: view.ask("form", "Output") == form, mode, page=view.page)
+    for key, mode in (
+        ("ArrowRight", "Cells"),
+        ("ArrowRight", "Raster"),
+        ("ArrowRight", "Auto"),
+        ("ArrowLeft", "Raster"),
+    ):
+        view.page.keyboard.press(key)
+        chosen = modes.get_by_role("radio", name=mode, checked=True)
+        until(lambda chosen=chosen: chosen.count() == 1, mode, page=view.page)
+        assert chosen.evaluate("(one) => one === document.activeElement && one.tabIndex === 0")
+    assert modes.locator("[tabindex='0']").count() == 1, "Tab goes to the group, arrows inside it"
 
 
 def test_nothing_is_drawn_while_nothing_changes(open_page: Pages) -> None:
@@ -166,12 +237,23 @@ def test_nothing_is_drawn_while_nothing_changes(open_page: Pages) -> None:
 
 def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     view, _ = look_at(open_page)
+    view.page.mouse.move(2, 2)
     with view.page.expect_download() as waiting:
         view.page.get_by_role("button", name="Save picture as PNG").click()
     saved = waiting.value
     assert saved.suggested_filename == "Stage-Act-77.png"
-    colours = np.unique(pixels(view.page, Path(saved.path()).read_bytes()), axis=0)
-    assert len(colours) > 200
+    box = view.box
+    wide, high = round(box["width"]), round(box["height"])
+    file = pixels(view.page, Path(saved.path()).read_bytes()).reshape(high, wide, 3)
+    clip = {"x": box["x"], "y": box["y"], "width": wide, "height": high}
+    screen = pixels(view.page, view.page.screenshot(clip=clip)).reshape(high, wide, 3)
+    for one in (view.page.locator(".network-legend"), *view.page.locator(".network-label:visible").all()):
+        place = one.bounding_box()
+        left, top = round(place["x"] - box["x"]), round(place["y"] - box["y"])
+        part = slice(top, top + round(place["height"])), slice(left, left + round(place["width"]))
+        assert file[part].std() > 10 and np.abs(file[part] - screen[part]).mean() < 12, one.inner_text()
+    assert file[8:26, 12:300].min() < 80, "a line that says what it is"
+    assert np.abs(file[40:-60] - screen[40:-60]).mean() < 2, "the rest is what one sees"
 
 
 def test_pixels_are_as_fine_as_the_screen_but_not_finer_than_two(open_page: Pages) -> None:
@@ -207,41 +289,3 @@ def test_every_control_has_a_name(open_page: Pages) -> None:
     }).map((one) => one.outerHTML)"""
     assert view.page.evaluate(script) == []
     assert "6 layers, 532 units" in view.page.get_by_role("application").get_attribute("aria-label")
-
-
-def test_without_a_network_it_says_how_to_get_one(open_page: Pages) -> None:
-    url, _ = open_page.stage(Made(states=0))  # no layer yet
-    page = open_page(url)
-    page.get_by_text("No network yet").wait_for()
-    assert page.get_by_text("with tl.live(model):").is_visible()
-
-
-def test_without_values_it_says_how_to_get_them(open_page: Pages) -> None:
-    url, source = open_page.stage(Stage(paused=True))
-    page = open_page(url)
-    page.get_by_text("No values yet", exact=True).wait_for()
-    until(lambda: page.locator(".network-label:visible").count() == 6, "its layers all the same", page=page)
-    page.locator(".control button", has_text="Trial").first.click()
-    until(lambda: page.get_by_text("No values yet", exact=True).count() == 0, "values", page=page)
-    assert View(page).moment == 0 == source.moments[0].id
-
-
-def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None:
-    url, _ = open_page.stage(Stage(paused=True, states=78))
-    page = open_page(url)
-    page.add_init_script("""
-        const get = HTMLCanvasElement.prototype.getContext;
-        HTMLCanvasElement.prototype.getContext = function (kind, ...more) {
-            return /webgl/.test(kind) ? null : get.call(this, kind, ...more);
-        };
-    """)
-    page.reload()
-    view = View(page)
-    page.get_by_text("This browser draws no 3D").wait_for()
-    until(lambda: view.moment == 77, "a state", page=page)
-    said = value(77, "Hidden1", "Act", 35)
-    for unit in strong(said, range(35))[:3]:
-        view.until_colour("Hidden1", unit, ramp(COLD_HOT, (said[unit] + 1) / 2))
-    view.click("Hidden1", 17)
-    view.until_colour("Hidden1", 17, GREEN["light"])
-    assert "[2, 3]" in page.inner_text(".network-unit")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from studio_hosts import NETWORK, until
 from studio_runs import captured, fake, recorded
+from studio_socket import Page
 
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument, NotAnArchive, UnknownLayer
@@ -19,6 +20,7 @@ from torcheer.studio.history_source import HistorySource
 from torcheer.studio.live_source import LiveSource
 from torcheer.studio.opening import Place, open_place, open_source, runs_in
 from torcheer.studio.run_source import RunSource
+from torcheer.studio.starting import start
 
 # -- one thing ---------------------------------------------------------------------------------------------------------
 
@@ -121,14 +123,25 @@ def test_the_newest_run_is_shown_where_none_is_live(tmp_path: Path) -> None:
     assert open_place(tmp_path).first().title == "a"
 
 
-def test_ids_stay_when_a_run_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.opening._LOOK_SECS", 0.0)
+def test_ids_stay_when_a_run_is_added(tmp_path: Path) -> None:
     fake(tmp_path / "b")
     place = open_place(tmp_path)
-    assert [one.name for one in place.runs] == ["b"]
+    assert [one.name for one in place.runs] == ["b"] and not place.look()
     fake(tmp_path / "a")
-    assert [(one.id, one.name) for one in place.runs] == [(0, "b"), (1, "a")]
+    assert place.look() and [(one.id, one.name) for one in place.runs] == [(0, "b"), (1, "a")]
     assert place.open_run(1).title == "a"
+
+
+def test_pages_are_told_when_a_folder_has_other_runs(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    fake(tmp_path / "b")
+    with start(tmp_path, browser=False, quiet=True) as viewer, Page(viewer.url) as page:
+        assert [one["name"] for one in page.hello["runs"]] == ["b"]
+        fake(tmp_path / "a", 12)
+        told = page.until("runs_came", lambda told: len(told["runs"]) == 2)
+        assert told["run"] == 0 and told["runs"][1]["summary"] == "12 epochs · val loss 0.1417"
+        page.say("open_run", id=1)
+        assert page.until("hello")["title"] == "a"
 
 
 def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_path: Path) -> None:
@@ -172,9 +185,9 @@ def test_recordings_are_numbers_and_stay_what_they_are(tmp_path: Path) -> None:
     captured(fake(tmp_path / "run") / "captures")
     place: Place = open_place(tmp_path / "run")
     source = place.first()
-    assert source.save("b").name == "b"
+    assert source.saving("b")().name == "b"
     assert [(one.id, one.name, one.states) for one in place.recordings] == [(0, "b", 4)]
-    source.save("a")
+    source.saving("a")()
     assert [(one.id, one.name) for one in place.recordings] == [(0, "b"), (1, "a")]
     opened = place.open_recording(1)
     assert opened.kind == "recording" and opened.moments == source.moments

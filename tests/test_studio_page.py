@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import expect
-from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
+from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
 from studio_stage import MARKUP, Stage
+
+from torcheer.host.records import Every
 
 
 def test_the_page_says_what_it_shows_and_where_it_is(open_page: Pages) -> None:
@@ -56,33 +58,27 @@ def test_what_is_hidden_is_not_looked_at(open_page: Pages) -> None:
         Object.defineProperty(document, "visibilityState", {value: "hidden", configurable: true});
         document.dispatchEvent(new Event("visibilitychange"));
     }""")
-    until(lambda: not source.wanted[-1].variables, "no look of a hidden page", page=page)
+    assert until(lambda: not source.wanted[-1].variables, "no look of a hidden page", page=page)
+
+
+RATES = {"10 trials": ("trial", 10), "100 trials": ("trial", 100), "epoch": ("epoch", 1), "10 epochs": ("epoch", 10),
+         "off": ("off", 1), "trial": ("trial", 1), "automatic": ("auto", 1)}  # fmt: skip
 
 
 def test_how_often_the_view_is_updated_reaches_the_host(open_page: Pages) -> None:
     url, source = open_page.stage(states=3)
     page = open_page(url)
-    page.get_by_label("Train every").select_option(label="10 trials")
-    until(lambda: source.wanted and source.wanted[-1].train.count == 10, page=page)
-    page.get_by_label("Test every").select_option(label="off")
-    until(lambda: source.wanted[-1].test.unit == "off", page=page)
-    assert source.wanted[-1].train.unit == "trial"
-    page.get_by_label("Train every").select_option(label="epoch")
-    until(lambda: source.wanted[-1].train.unit == "epoch", page=page)
-
-
-def test_the_help_lists_every_key_and_escape_closes_it(open_page: Pages) -> None:
-    url, _ = open_page.stage(paused=True)
-    page = open_page(url, tab="tables", empty=True)
-    page.keyboard.press("?")
-    text = page.get_by_role("dialog").inner_text()
-    for words in ("Train, or stop", "Plots tab", "Parameters: show or hide", "Dark or light"):
-        assert words in text
-    page.keyboard.press("Escape")
-    page.wait_for_selector("dialog", state="detached")
-    page.get_by_role("button", name="Keys").click()
-    page.get_by_role("button", name="Close").click()
-    page.wait_for_selector("dialog", state="detached")
+    for label, side in (("Train every", "train"), ("Test every", "test")):
+        for title, (unit, count) in RATES.items():
+            page.get_by_label(label).select_option(label=title)
+            wanted = Every(unit, count)
+            assert until(
+                lambda side=side, wanted=wanted: source.wanted and getattr(source.wanted[-1], side) == wanted,
+                f"{label} {title}",
+                page=page,
+            )
+        titles = page.get_by_label(label).locator("option").all_inner_texts()
+        assert sorted(titles) == sorted(RATES)  # there is no other
 
 
 def ground(page: Any) -> list[int]:
@@ -93,16 +89,27 @@ def ground(page: Any) -> list[int]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_follow_the_system_and_the_choice_is_remembered(open_page: Pages, scheme: str) -> None:
+    other = "dark" if scheme == "light" else "light"
     url, _ = open_page.stage(paused=True)
     page = open_page(url, tab="tables", empty=True, color_scheme=scheme)
     first = ground(page)
     assert (sum(first) > 600) == (scheme == "light")
-    page.get_by_role("button", name="Dark colours" if scheme == "light" else "Light colours").click()
+    page.get_by_role("button", name=f"{other.title()} colours").click()
     assert (sum(ground(page)) > 600) == (scheme == "dark")
     page.reload()
     page.wait_for_selector(".connection.open")
     assert (sum(ground(page)) > 600) == (scheme == "dark")
     page.keyboard.press("d")
+    assert ground(page) == first
+    page.emulate_media(color_scheme=other)
+    assert ground(page) == first  # as it was chosen, whatever the system does
+    page.emulate_media(color_scheme=scheme)
+    page.get_by_role("button", name="Colours as the system has them").click()
+    page.emulate_media(color_scheme=other)
+    assert (sum(ground(page)) > 600) == (scheme == "dark")  # and back to following it
+    page.reload()
+    page.wait_for_selector(".connection.open")
+    page.emulate_media(color_scheme=scheme)
     assert ground(page) == first
 
 
@@ -219,16 +226,48 @@ def test_names_with_markup_are_text_everywhere(open_page: Pages) -> None:
 
 
 def test_every_control_has_a_name(open_page: Pages) -> None:
-    script = """() => [...document.querySelectorAll("button, input, select, canvas[role], [role=slider]")]
-        .filter((element) => element.offsetParent && !(element.getAttribute("aria-label") || element.innerText?.trim()
-            || element.labels?.length || element.title))
+    open_page.forgiven += ["WebSocket", "ERR_CONNECTION", "Failed to load resource"]
+    script = """() => [...document.querySelectorAll("button, input, select, textarea, dialog, canvas[role], svg[role],"
+            + " [role=slider], [role=region], [role=radiogroup], [tabindex='0']")]
+        .filter((element) => (element.offsetParent || element.matches("dialog, dialog *"))
+            && !(element.getAttribute("aria-label") || element.getAttribute("aria-labelledby")
+                || element.getAttribute("aria-roledescription") || element.innerText?.trim() || element.labels?.length
+                || element.title))
         .map((element) => element.outerHTML)"""
-    url, _ = open_page.stage(paused=True, states=60)
-    page = open_page(url)
-    for key in "123":
-        page.keyboard.press(key)
-        settled(page)
+    source = Stage(paused=True, states=60)
+    source._tests = 3
+    for _ in range(3):
+        source._test()
+    source.save("kept")
+    with served(source) as (url, _):
+        page = open_page(url)
+        for key in "123":
+            page.keyboard.press(key)
+            assert settled(page).evaluate(script) == [], key
+        page.get_by_text("Test trials").click()
+        page.locator(".grid th", has_text="Hidden1").get_by_role("button").click()
+        for name in ("Similarity", "Principal components", "Clusters"):
+            page.get_by_role("radio", name=name).check()
+            page.locator(".comparison canvas, .comparison svg").first.wait_for()
+            assert page.evaluate(script) == [], name
+        page.keyboard.press("Escape")
+        for name in ("Save recording", "Open recording", "Keys"):
+            page.get_by_role("button", name=name).click()
+            assert page.get_by_role("dialog").get_attribute("aria-label")
+            assert page.evaluate(script) == [], name
+            page.keyboard.press("Escape")
+            page.wait_for_selector("dialog", state="detached")
+        page.get_by_role("button", name="Alerts").click()
         assert page.evaluate(script) == []
+        page.keyboard.press("2")
+        page.get_by_label("Own y axis each").check()
+        page.keyboard.press("1")
+        for mode in page.locator("#network-range option").evaluate_all("all => all.map((one) => one.value)"):
+            page.select_option("#network-range", mode)  # percentile and fixed ranges have boxes of their own
+            assert settled(page).evaluate(script) == [], mode
+    page.wait_for_selector(".banner button")
+    assert page.evaluate(script) == []
+    page.context.close()
 
 
 def test_a_narrow_window_shows_everything(open_page: Pages) -> None:
@@ -237,7 +276,7 @@ def test_a_narrow_window_shows_everything(open_page: Pages) -> None:
     for key in "123":
         page.keyboard.press(key)
         assert settled(page).evaluate("document.documentElement.scrollWidth") == 800
-        for name in ("Init", "Train", "Stop", "Test all", "New seed"):
+        for name in ("Init", "Train", "Stop", "Step run", "Test trial", "Test all", "New seed"):
             box = page.get_by_role("button", name=name, exact=True).bounding_box()
             assert box and box["x"] + box["width"] <= 800
     page.get_by_role("button", name="Parameters").click()

@@ -97,7 +97,7 @@ def test_lines_grow_while_it_trains(open_page: Pages) -> None:
     page = open_page(url, tab="plots")
     shown = page.locator(".readout b").first
     first = int(shown.inner_text())
-    until(lambda: int(shown.inner_text()) > first + 1, "two more epochs", page=page)
+    assert until(lambda: int(shown.inner_text()) > first + 1, "two more epochs", page=page)
 
 
 def test_smoothing_draws_a_line_over_the_raw_one(open_page: Pages) -> None:
@@ -203,7 +203,12 @@ def test_buttons_and_keys_zoom(open_page: Pages) -> None:
     assert half[1] - half[0] < whole[1] - whole[0]
     page.locator("h1").click()
     page.keyboard.press("ArrowRight")
-    assert seen_range(page)[0] > half[0]
+    right = seen_range(page)
+    assert right[0] > half[0]
+    page.keyboard.press("ArrowLeft")
+    assert seen_range(page) == half
+    page.get_by_role("button", name="Zoom out").click()
+    assert seen_range(page) == whole
     page.keyboard.press("0")
     assert seen_range(page) == whole
     page.keyboard.press("+")
@@ -213,6 +218,70 @@ def test_buttons_and_keys_zoom(open_page: Pages) -> None:
     page.keyboard.press("+")
     page.get_by_role("button", name="Show everything").click()
     assert seen_range(page) == whole
+
+
+def heights(page: Any) -> list[float]:
+    """The numbers along the y axis, by the SVG."""
+    _, content = saved(page, "SVG")
+    ticks = [one for one in ElementTree.fromstring(content).iter(f"{SVG}text") if one.get("text-anchor") == "end"]
+    return [float(one.text or "nan") for one in ticks if one.text not in ("loss", "accuracy")]
+
+
+def test_the_ends_of_the_axes_are_typed(open_page: Pages) -> None:
+    url, _ = open_page.stage(epochs(40))
+    page = open_page(url, tab="plots")
+    whole, tall = seen_range(page), heights(page)
+
+    def type_in(label: str, text: str) -> None:
+        box = page.get_by_label(label, exact=True)
+        box.fill(text)
+        box.press("Enter")
+
+    type_in("Least y", "-1")
+    assert min(heights(page)) == -1 and max(heights(page)) == max(tall)  # the other end follows the lines
+    type_in("Largest y", "3")
+    assert max(heights(page)) == 3
+    type_in("Least x", "10")
+    type_in("Largest x", "20")
+    assert seen_range(page) == (10, 20)
+    page.get_by_role("button", name="Zoom in").click()
+    assert seen_range(page)[0] > 10
+    page.get_by_role("button", name="Show everything").click()
+    assert seen_range(page) == (10, 20)  # everything between the limits
+    type_in("Largest x", "5")  # before the least: said, and as if neither were there
+    expect(page.get_by_label("Largest x")).to_have_attribute("aria-invalid", "true")
+    assert seen_range(page) == whole
+    page.get_by_label("Largest x").fill("abc")
+    expect(page.get_by_label("Largest x")).to_have_attribute("aria-invalid", "true")
+    page.get_by_label("Largest x").press("Escape")
+    expect(page.get_by_label("Largest x")).to_have_value("5")
+    for label in ("Least x", "Largest x", "Least y", "Largest y"):
+        type_in(label, "")
+    assert (seen_range(page), heights(page)) == (whole, tall)
+    page.get_by_label("Own y axis each").check()
+    type_in("Least loss", "-2")
+    assert min(heights(page)) == -2
+    assert page.get_by_label("Least accuracy").input_value() == ""
+
+
+def test_the_columns_of_the_lines_and_of_the_error_bars_are_chosen(open_page: Pages) -> None:
+    columns = (Column("Epoch", "int"), Column("Kind", "text"), Column("loss"), Column("spread", plotted=False))
+    rows = {"Epoch": [1, 1, 2, 2], "Kind": ["a", "b", "a", "b"], "loss": [1.0, 2.0, 1.5, 2.5], "spread": [0.5] * 4}
+    url, _ = open_page.stage(with_table(TableHead("t", "T", "Epoch", columns=columns), rows))
+    page = open_page(url, tab="plots")
+    shows_lines(page, ["loss"])
+    page.get_by_label("Line for each").select_option(label="Kind")
+    shows_lines(page, ["loss · Kind a", "loss · Kind b"])
+    page.get_by_label("Error bars").select_option(label="spread")
+    _, numbers = saved(page, "CSV")
+    names = ["loss · Kind a", "loss · Kind b"]
+    assert numbers.decode().splitlines()[0].split(",") == [
+        "Epoch", names[0], f"{names[0]} (error)", names[1], f"{names[1]} (error)",
+    ]  # fmt: skip
+    page.get_by_label("Line for each").select_option(label="no column")
+    page.get_by_label("Error bars").select_option(label="none")
+    _, numbers = saved(page, "CSV")
+    assert numbers.decode().splitlines()[0] == "Epoch,loss"
 
 
 def test_new_rows_do_not_move_a_zoomed_view(open_page: Pages) -> None:

@@ -105,7 +105,9 @@ def test_a_recording_of_a_recording_is_the_same(source: LiveSource, tmp_path: Pa
     source.save("first")
     opened = RecordingSource(tmp_path / "recordings" / "first")
     opened.save("second")
-    same(opened, RecordingSource(tmp_path / "recordings" / "second"))
+    again = RecordingSource(tmp_path / "recordings" / "second")
+    assert len(again.moments) == len(source.moments)
+    same(opened, again)
 
 
 def test_recordings_are_listed_and_names_are_never_reused(source: LiveSource, tmp_path: Path) -> None:

@@ -158,11 +158,10 @@ def test_weights_are_those_of_the_clicked_unit(still: tuple[str, Stage]) -> None
 
 def test_a_raster_has_a_row_for_each_unit_and_a_column_for_each_moment(still: tuple[str, Stage]) -> None:
     with Page(still[0]) as page:
-        frames, _ = page.state(look=1, variable="Act", layer="Hidden1", raster=6)
+        frames, _ = page.state(look=1, variable="Act", raster=6)
         head, payload = frames["Hidden1"]
         assert (head.raster, head.grid, payload.size) == (True, (1, 1, 35, 6), 210)
-        assert not frames["Output"][0].raster
-        assert all(head.raster for head, _ in page.state(look=2, variable="Act", raster=6)[0].values())
+        assert all(head.raster for head, _ in frames.values())
 
 
 def test_where_there_is_no_state_yet_the_page_is_told_so() -> None:
@@ -216,9 +215,9 @@ def test_the_host_is_told_the_union_of_what_pages_look_at(still: tuple[str, Stag
     url, source = still
     with Page(url) as one, Page(url) as other:
         one.state(look=1, variable="Act", train={"unit": "epoch", "count": 2})
-        assert source.wanted[-1] == Wants(("Act",), train=Every("epoch", 2))
+        assert source.wanted[-1] == Wants(("Act",), train=Every("epoch", 2), items=(0,))
         other.state(look=1, variable="r.Wt", layer="Hidden1", unit=3, item=5, train={"unit": "trial"})
-        assert source.wanted[-1] == Wants(("Act",), True, (("Hidden1", 3),), 5, Every("trial"))
+        assert source.wanted[-1] == Wants(("Act",), True, (("Hidden1", 3),), 5, Every("trial"), items=(0, 5))
         one.say("look", look=2, variable="")
         eventually(lambda: source.wanted[-1].train == Every("trial"))
         assert source.wanted[-1].variables == ("Act",)  # weights alone still say that somebody looks
@@ -277,6 +276,9 @@ def test_a_weight_is_asked_for_with_its_clicked_unit(still: tuple[str, Stage]) -
         about = {"layer": "Attention", "unit": 7, "variable": "r.Wt", "moment": 4}
         assert page.ask("ask_value", 1, **about)["value"] is None
         assert page.ask("ask_value", 2, **about, of_layer="Hidden1", of_unit=3)["value"] is not None
+        still[1].units = lambda *given: np.full(1000, np.nan, np.float32)  # type: ignore[method-assign]
+        outside = page.ask("ask_value", 3, **about, of_layer="Hidden1", of_unit=3)  # of a kernel
+        assert (outside["value"], outside["text"]) == (None, "no weight, or NaN")
 
 
 def test_nan_and_no_value_are_told_apart() -> None:

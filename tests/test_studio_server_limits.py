@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,6 +27,7 @@ from torcheer.studio import app
 from torcheer.studio.frames import MOST_CELLS
 from torcheer.studio.pages import MOST_ANSWERS
 from torcheer.studio.placing import net_of
+from torcheer.studio.server import listen
 
 MEGABYTE = 1 << 20
 
@@ -126,6 +128,20 @@ def test_a_hundred_pages_that_never_read_cost_neither_memory_nor_the_others_anyt
         assert quick.until("state_came")["viewers"] == 101
 
 
+def test_the_system_keeps_little_of_what_a_page_does_not_read() -> None:
+    listener, _ = listen()
+    with listener, socket.create_connection(listener.getsockname()) as page:
+        connection, _ = listener.accept()
+        with connection:
+            connection.settimeout(0.2)
+            page.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sent = 0
+            with pytest.raises(TimeoutError):
+                while sent < 10 * MEGABYTE:
+                    sent += connection.send(bytes(100_000))
+    assert 0 < sent < 4 * MEGABYTE
+
+
 def test_a_page_that_does_not_read_for_long_is_let_go(monkeypatch: Any) -> None:
     monkeypatch.setattr(app, "SLOW_SECS", 0.3)
     source = Stage(paused=True, states=3)
@@ -133,8 +149,8 @@ def test_a_page_that_does_not_read_for_long_is_let_go(monkeypatch: Any) -> None:
     source.net = net_of(Network("wide", wide, (), (Variable("Act"),)))
     with stage(source) as (url, _), Page(url) as other:
         slow = raw_page(url, look_text(1, 1))
-        other.until("state_came", lambda told: told["viewers"] == 2)
-        other.until("state_came", lambda told: told["viewers"] == 1)
+        assert other.until("state_came", lambda told: told["viewers"] == 2)
+        assert other.until("state_came", lambda told: told["viewers"] == 1)
         slow.close()
 
 
@@ -158,6 +174,22 @@ def eventually_same(asked: list[int]) -> int:
     before = len(asked)
     time.sleep(0.5)
     return before
+
+
+def test_a_recording_is_written_while_others_are_served() -> None:
+    with stage(paused=True, states=2) as (url, source), Page(url) as saver, Page(url) as other:
+        done, real = threading.Event(), source.save
+        source.saving = lambda name="": lambda: done.wait(60) and real(name)  # type: ignore[assignment, method-assign]
+        saver.say("save_recording", name="slow")
+        saver.say("save_recording", name="other")
+        about = {"layer": "Conv", "unit": 1, "variable": "Act", "moment": 1}
+        for page in (other, saver):
+            assert page.ask("ask_value", 1, **about)["value"] is not None
+        assert not source.saved
+        done.set()
+        assert "slow" in saver.until("recordings_came")["saved"]
+        assert "other" in saver.until("recordings_came", lambda told: "other" in told["saved"])["saved"]
+        assert [one.name for one in source.saved] == ["slow", "other"]  # one after the other
 
 
 def test_a_flood_of_one_page_leaves_the_others_served() -> None:

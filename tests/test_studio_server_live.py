@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from studio_hosts import NETWORK, tell
 from studio_socket import Page
@@ -78,6 +79,23 @@ def test_values_and_orders_go_all_the_way(host: Host) -> None:
         assert host.viewer == viewer.url
     eventually(lambda: host.viewer == "")
     assert host.wants == Wants()
+
+
+def test_a_value_that_is_asked_for_is_exact(host: Host, tmp_path: Path) -> None:
+    values = {"in": np.array([[2**53 + 1, -(2**62) - 1, 0, 7]]), "out": np.array([[0.1, np.nan, -np.inf, 1e300, 0, 1]])}
+    with start(tmp_path, browser=False, quiet=True) as viewer, Page(viewer.url) as page:
+        page.say("look", look=1, variable="Act", train={"unit": "trial"})
+        eventually(lambda: host.wants.variables)
+        number = host.begin(1)
+        for layer, value in values.items():
+            assert host.offer(number, value, layer, "Act")
+        host.end(number)
+        page.until("shown", lambda one: one["moment"] >= 0)
+        asked = [("in", 0), ("in", 1), *(("out", unit) for unit in range(4))]
+        found = [page.ask("ask_value", n, layer=layer, unit=unit, variable="Act", moment=-1)
+                 for n, (layer, unit) in enumerate(asked)]  # fmt: skip
+    assert [one["text"] for one in found] == [str(2**53 + 1), str(-(2**62) - 1), "0.1", "NaN", "−∞", "1e+300"]
+    assert [one["value"] for one in found] == [2**53 + 1, -(2**62) - 1, 0.1, None, None, 1e300]
 
 
 def test_a_page_that_closes_leaves_nothing_wanted(host: Host, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from studio_socket import Page
 from torch import nn
 
 import torcheer as tl
@@ -63,6 +64,21 @@ def test_a_model_is_shown_with_values_gradients_and_weights(folder: Path, capsys
     assert all(one.grad is None for one in net.parameters())
     del viewer
     until(lambda: not list(folder.glob("torcheer-show-*")), "the archive is left behind")
+
+
+def test_a_recording_of_what_is_shown_outlives_its_page(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(folder))
+    options = {"browser": False, "block": False, "title": "My net: a / b"}
+    with show(model(), torch.randn(2, 1, 8, 8), **options) as viewer, Page(viewer.url) as page:
+        assert page.hello["title"] == "My net: a / b"
+        page.say("save_recording", name="kept")
+        assert str(tmp_path / "recordings") in page.until("recordings_came")["saved"]
+    del viewer
+    until(lambda: not list(folder.glob("torcheer-show-*")), "the archive is left behind")
+    assert open_source(tmp_path / "recordings" / "kept").units(0, "0", "Act") is not None
 
 
 def test_gradients_that_are_there_stay_as_they_are() -> None:

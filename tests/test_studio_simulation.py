@@ -145,7 +145,7 @@ def test_what_a_task_has_decides_what_can_be_asked() -> None:
         items = 2
         test_item = staticmethod(lambda item: {"Err": 0.0})
 
-    assert Simulation("Test", Tests()).can == ("test_item", "test_all", "stop")
+    assert Simulation("Test", Tests()).can == ("test_trial", "test_item", "test_all", "stop")
     assert len(Simulation("Test", Tests()).test()) == 2
     assert "init" in Simulation("Test", Task()).can and "step_n" in Simulation("Test", Task()).can
     with pytest.raises(BadArgument, match="a task has init, train_trial, test_item, or one of them; int has none"):
@@ -242,7 +242,32 @@ def test_steps_of_a_trial_an_epoch_and_n(task: Task) -> None:
         client.press("step_n")
         client.until(lambda: task.done == 21)
         client.until(lambda: client.source.state.counters == {"Run": 0, "Epoch": 5, "Trial": 0, "Name": "trial 0"})
-        client.until(lambda: client.rows("train_epoch").get("Epoch") == [0, 1, 2, 3, 4])
+        assert client.until(lambda: client.rows("train_epoch").get("Epoch") == [0, 1, 2, 3, 4])
+
+
+def test_a_step_of_a_run_ends_with_it_though_more_are_to_come(task: Task) -> None:
+    sim = simulation(task, runs=3, epochs=2)
+    with running(sim) as client:
+        for run in range(2):
+            client.press("step_run")
+            client.until(lambda run=run: client.rows("run").get("Run") == list(range(run + 1)))
+            client.status("done")
+            assert task.done == 8 and client.source.state.counters["Run"] == run
+        client.press("train")  # the third
+        client.until(lambda: client.rows("run").get("Run") == [0, 1, 2])
+
+
+def test_a_trial_that_fails_pauses_the_simulation_and_the_page_says_why(task: Task) -> None:
+    real, task.train_trial = task.train_trial, lambda trial: 1 / 0  # type: ignore[method-assign]
+    with running(simulation(task)) as client:
+        client.press("train")
+        client.until(lambda: client.source.alerts)
+        (alert,) = client.source.alerts
+        assert (alert.text, alert.severity) == ("ZeroDivisionError: division by zero", "error")
+        client.until(lambda: client.source.state.message == alert.text and client.source.state.status == "paused")
+        task.train_trial = real  # type: ignore[method-assign]
+        client.press("step_trial")
+        client.until(lambda: task.done == 1)
 
 
 def test_tests_of_an_item_and_of_all(task: Task) -> None:
@@ -251,6 +276,9 @@ def test_tests_of_an_item_and_of_all(task: Task) -> None:
         client.until(lambda: client.source.moments and client.source.moments[-1].test)
         client.until(lambda: set(client.newest("Hidden", "Act")) == {-2.0})
         assert "item 2" in client.source.state.message
+        for item in (0, 1, 2, 0):  # the next one, and round again
+            client.press("test_trial")
+            client.until(lambda item=item: client.source.moments[-1].counters["Name"] == f"item {item}")
         client.press("test_all")
         client.until(lambda: client.rows("test_trial").get("Name") == ["item 0", "item 1", "item 2"])
         client.until(lambda: client.rows("test_epoch").get("Err") == [0.0])
@@ -263,7 +291,7 @@ def test_init_and_new_seed(task: Task) -> None:
         client.press("step_epoch")
         client.until(lambda: client.rows("train_epoch").get("Epoch") == [0])
         client.press("new_seed")
-        client.until(lambda: client.parameters["seed"] != 1)
+        client.until(lambda: client.parameters.get("seed", 1) != 1)
         assert task.asked.count(("init", 1)) == 1  # only Init begins anew
         client.press("init")
         client.until(lambda: ("init", client.parameters["seed"]) in task.asked)
@@ -278,7 +306,7 @@ def test_a_parameter_changes_while_it_runs(task: Task) -> None:
         client.press("train")
         client.status("running")
         client.change("lr", 0.05)
-        client.until(lambda: client.parameters["lr"] == 0.05)
+        client.until(lambda: client.parameters.get("lr") == 0.05)
         assert seen == [0.05]
         client.change("epochs", sim.epoch + 3)
         client.status("done")
@@ -318,7 +346,7 @@ def test_a_viewer_that_goes_stops_nothing_and_another_finds_it_running(task: Tas
         client.close()
         done = task.done
         with Client(sim.host.path, EACH) as other:
-            other.until(lambda: task.done > done + 20)
+            assert other.until(lambda: task.done > done + 20)
             other.status("running")
             other.press("stop")
             other.status("paused")

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
-from studio_stage import MARKUP, Stage, StagePlace, value
+from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
+from studio_stage import MARKUP, Stage, value
 
 from torcheer.host.records import Column, TableHead
-from torcheer.studio.auth import Keys
-from torcheer.studio.server import listen, server_of, url_of
 from torcheer.studio.source import Rowed
 
 
@@ -169,23 +163,67 @@ def test_cells_with_markup_are_text(open_page: Pages) -> None:
     assert page.evaluate("window.hacked") is None
 
 
+def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
+    source = after_a_test()
+    source.tables["test_trial"].columns["Name"][3] = MARKUP
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="tables", color_scheme="light")
+    page.get_by_text("Test trials").click()
+    opener = header(page, "Hidden1").get_by_role("button")
+    opener.click()
+    dialog = page.get_by_role("dialog")
+    assert dialog.get_attribute("aria-label") == "Hidden1 · Test trials"
+    picture, reading = dialog.locator("canvas"), dialog.locator("output")
+    picture.wait_for()
+    rows = np.array(source.tables["test_trial"].columns["Hidden1"]).reshape(25, 35)
+    alike = np.corrcoef(rows)
+    found = np.array(picture.evaluate("one => [...one.getContext('2d').getImageData(0, 0, 25, 25).data]"))
+    warm = found.reshape(25, 25, 4)[..., 0].astype(int) - found.reshape(25, 25, 4)[..., 2]
+    clear = np.abs(alike) > 0.2
+    assert (np.sign(warm[clear]) == np.sign(alike[clear])).all()
+    picture.focus()
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    assert reading.inner_text() == f"pattern 1 and pattern 2: {alike[1, 2]:.4g}"
+    box = picture.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2)
+    until(lambda: reading.inner_text() == f"pattern 0 and pattern 24: {alike[0, 24]:.4g}", page=page)
+    dialog.get_by_text("Principal components").click()
+    points = dialog.locator("svg .point circle")
+    points.first.wait_for()
+    assert points.count() == 25
+    dialog.locator("svg.scatter").focus()
+    page.keyboard.press("End")
+    assert dialog.locator(".point.on").count() == 1
+    right = max(range(25), key=lambda row: float(points.nth(row).get_attribute("cx")))
+    assert reading.inner_text().startswith(f"pattern {right}: ")
+    points.nth(7).hover()
+    until(lambda: reading.inner_text().startswith("pattern 7: "), page=page)
+    dialog.get_by_text("Clusters").click()
+    dialog.locator(".tree path").first.wait_for()
+    assert dialog.locator(".tree path").count() == 24
+    leaves = dialog.locator(".tree svg > text").all_text_contents()
+    assert len(leaves) == 25 and any("<img" in leaf for leaf in leaves)
+    assert page.locator("img").count() == 0
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog", state="detached")
+    assert opener.evaluate("one => one === document.activeElement")
+
+
+def test_rows_that_cannot_be_compared_are_said(open_page: Pages) -> None:
+    source = Stage(paused=True)
+    source._tests = 1
+    source._test()
+    url, _ = open_page.stage(source)
+    page = open_page(url, tab="tables", empty=True)
+    page.get_by_text("Test trials").click()
+    header(page, "Output").get_by_role("button").click()
+    problem = page.get_by_role("dialog").get_by_role("alert")
+    problem.wait_for()
+    assert problem.inner_text() == "it takes two rows of finite numbers to compare, and Output has 1"
+
+
 # -- a server that goes away -------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def served(source: Stage, keys: Keys | None = None, port: int = 0) -> Iterator[tuple[str, Keys]]:
-    """The server, with keys that outlive it."""
-    listener, made = listen(port=port)
-    keys = keys or made
-    server = server_of(StagePlace(source), keys)
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve([listener])), daemon=True)
-    thread.start()
-    until(lambda: server.started, "the server")
-    try:
-        yield url_of(listener, keys), keys
-    finally:
-        server.should_exit = True
-        thread.join(20)
 
 
 def test_a_page_comes_back_by_itself_with_everything_right(open_page: Pages) -> None:

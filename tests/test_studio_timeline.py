@@ -178,6 +178,29 @@ def test_a_raster_has_the_last_moments_and_gaps_where_one_has_nothing() -> None:
     assert answers(timeline).raster("out", "Act", 0, 3) is None
     whole = answers(timeline).raster("in", "Act", 0, 100)
     assert whole is not None and whole.shape == (4, 6)
+    earlier = answers(timeline).raster("in", "Act", 1, 2, None, 3)
+    assert earlier is not None and earlier[0].tolist() == [204, 304], "it ends at the moment that is looked at"
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([[0, 2**53 + 1, 0, 0]]), 2**53 + 1),
+        (np.array([[0, 0.1, 0, 0]]), 0.1),
+        (np.array([[0, 3 + 4j, 0, 0]], np.complex64), 5.0),
+        (np.array([[0, 1.5, 0, 0]], np.float16), 1.5),
+        (np.array([[0, 1.5]]), None),  # of another network
+    ],
+)
+def test_an_exact_value_is_the_number_that_came(array: np.ndarray, expected: object) -> None:
+    timeline = Timeline()
+    timeline.add(Moment(0, 0), {("in", "Act"): Value(0, array)})
+    ask = answers(timeline)
+    assert ask.exact(0, "in", "Act", 0, 1) == expected
+    assert (
+        ask.exact(0, "in", "Act", 0, 4) is ask.exact(0, "in", "Act", 1, 1) is ask.exact(0, "in", "r.Wt", 0, 1) is None
+    )
+    assert ask.exact(1, "in", "Act", 0, 1) is ask.exact(0, "ghost", "Act", 0, 1) is None
 
 
 def test_a_trace_follows_a_unit_over_all_moments() -> None:

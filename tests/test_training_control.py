@@ -15,6 +15,7 @@ from control_cases import Looker, Running, until
 from training_cases import Noisy, noisy_collate, results, run, session
 
 from torcheer.errors import CannotWrite
+from torcheer.studio.run_source import RunSource
 from torcheer.training import feeding, loop
 from torcheer.training.control.runs import put_away, result_of
 from torcheer.training.events import Continued, EpochDone, Paused, StepDone, Stopped
@@ -65,7 +66,7 @@ def test_a_session_says_where_it_is_and_what_may_be_asked_of_it(tmp_path: Path, 
     looker.paused(0)
     assert looker.state["counters"] == {"Run": 1, "Epoch": 0, "Trial": 0, "Step": 0}
     assert set(looker.state["can"]) == {
-        "train", "stop", "step_trial", "step_n", "step_epoch", "test_all", "test_item",
+        "train", "stop", "step_trial", "step_n", "step_epoch", "test_all", "test_trial", "test_item",
     }  # fmt: skip
     assert (looker.state["items"], looker.state["batch"]) == (10, 4)
     looker.act("step_epoch")
@@ -189,7 +190,7 @@ def test_what_cannot_be_done_is_said_and_nothing_happens(tmp_path: Path, one_thr
 
 def test_a_path_that_is_too_long_for_a_socket_is_looked_at_all_the_same(tmp_path: Path, one_thread: None) -> None:
     running = Running(session("plain", tmp_path / ("long" * 30) / "run"))
-    running.looker.paused(0)
+    assert running.looker.paused(0)["Run"] == 1
     running.looker.act("train")
     running.join()
 
@@ -276,4 +277,7 @@ def test_what_the_watch_finds_is_told(tmp_path: Path, one_thread: None) -> None:
     looker.until(lambda: any(alert["rule"] == "nan_inf" for alert in looker.alerts))
     running.join()
     alert = next(one for one in looker.alerts if one["rule"] == "nan_inf")
-    assert alert["severity"] == "error" and alert["layer"]
+    names = {name for layer in looker.network["layers"] for name in (layer["name"], *layer["also"])}
+    assert alert["severity"] == "error" and alert["layer"].startswith("body.") and alert["layer"] in names
+    resting = [(one.text, one.layer) for one in RunSource(tmp_path).alerts]
+    assert [(one["text"], one["layer"]) for one in looker.alerts if one["rule"] != "studio"] == resting

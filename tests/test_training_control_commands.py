@@ -153,10 +153,14 @@ def test_init_and_new_seed_begin_another_run_and_lose_nothing(project: Project) 
     looker.until(lambda: looker.state["status"] == "done" and looker.rows("run") == 2)
     assert project.files() == first == project.files(project.run / "earlier" / "1")
     looker.act("new_seed")
+    looker.until(lambda: looker.state["message"] == "seed 6, from the next Init on")
+    assert looker.state["counters"]["Run"] == 2 and not (project.run / "earlier" / "2").exists()
+    looker.act("init")
     looker.until(lambda: looker.state["counters"]["Run"] == 3 and looker.state["status"] == "paused")
     looker.act("step_trial")
     looker.paused(1)
-    looker.act("new_seed")  # in the midst of it
+    looker.act("new_seed")
+    looker.act("init")  # in the midst of it
     looker.until(lambda: looker.state["counters"]["Run"] == 4)
     looker.act("train")
     looker.until(lambda: looker.state["status"] == "done" and looker.rows("run") == 4)
@@ -176,6 +180,7 @@ def test_a_run_with_another_seed_goes_on_with_it_and_is_that_of_a_session_begun_
     process = project.train("--paused")
     looker = project.look()
     looker.act("new_seed")
+    looker.act("init")
     looker.until(lambda: looker.state["counters"]["Run"] == 2 and looker.state["status"] == "paused")
     looker.act("step_n", count=2)
     looker.paused(2)
@@ -225,11 +230,16 @@ def test_the_watch_looks_as_often_as_the_form_says_also_after_a_resume(project: 
     looker.paused(5)
     looker.change("watch.every", 2)
     looker.until(lambda: looker.parameters["watch.every"]["value"] == 2)
+    looker.change("watch.rules.dead_relu.share", 0.75)
+    looker.change("watch.stop_on", "nan_inf")
+    looker.until(lambda: looker.parameters["watch.stop_on"]["value"] == "nan_inf")
     looker.act("step_n", count=4)
     looker.paused(9)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=120)
-    assert json.loads((project.run / "spec.json").read_text())["watch"]["every"] == 2
+    watch = json.loads((project.run / "spec.json").read_text())["watch"]
+    assert (watch["every"], watch["stop_on"]) == (2, ["nan_inf"])
+    assert watch["rules"] == {"dead_relu": {"share": 0.75}}
     project.trained()
     steps = {frame["step"] for frame in Archive(project.run / "watch" / "samples").frames}
     assert {0, 4, 6, 8, 10, 12} <= steps and not {1, 2, 3, 5, 7, 9} & steps

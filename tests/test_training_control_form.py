@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,29 @@ def test_a_rate_of_zero_can_be_left_again() -> None:
     change(of, "optimizers.sgd.lr", 0.0)
     change(of, "optimizers.sgd.lr", 0.3)
     assert rate(of) == 0.3
+
+
+def test_what_the_watch_judges_by_can_be_changed() -> None:
+    of = small(watch={"rules": ["dead_relu", "nan_inf"]})
+    shown = {one.name: one for one in parameters(of) if one.name.startswith("watch.")}
+    assert {name for name, one in shown.items() if not one.editable} == {"watch.rules"}  # which of them are on
+    assert (shown["watch.rules.dead_relu.share"].value, shown["watch.stop_on"].value) == (0.6, "")
+    assert not any("overfitting" in name for name in shown)  # it is off, and stays so
+    change(of, "watch.rules.dead_relu.share", 0.9)
+    change(of, "watch.stop_on", "dead_relu, error")
+    after = {one.name: one.value for one in parameters(of) if one.name.startswith("watch.") and one.editable}
+    assert after.keys() == shown.keys() - {"watch.rules"} and of.options.watch["stop_on"] == ["dead_relu", "error"]
+    assert (after["watch.rules.dead_relu.share"], after["watch.rules.dead_relu.patience"]) == (0.9, 10)
+    for name, value, said in (
+        ("watch.rules.dead_relu.share", -1, "share=-1 is not a number from 0 on"),
+        ("watch.rules.dead_relu.shrae", 1, "Did you mean 'watch.rules.dead_relu.share'?"),
+        ("watch.stop_on", "dead_rule", "no such rule is on"), ("watch.every", 0, "1 or more"),
+    ):  # fmt: skip
+        with pytest.raises(BadArgument, match=re.escape(said)):
+            change(of, name, value)
+    default = small(watch={})
+    change(default, "watch.rules.nan_inf.most", 3)
+    assert default.options.watch["rules"] == {"nan_inf": {"most": 3}}  # what is written down is what was changed
 
 
 def test_the_form_shows_the_options_of_a_session_that_python_built() -> None:

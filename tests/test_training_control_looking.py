@@ -13,7 +13,10 @@ from training_cases import results, run, session
 
 from torcheer.archive import Archive
 from torcheer.host.records import Every
+from torcheer.studio import Table, logs
+from torcheer.studio.run_source import RunSource
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training.control import Control
 
 
 def small(directory: Path, epochs: int = 2) -> Session:
@@ -57,7 +60,8 @@ def test_every_trial_is_seen_with_activations_gradients_and_weights(tmp_path: Pa
     looker.paused(1)
     looker.until(lambda: looker.moments)
     moment = looker.moments[0]
-    assert moment["counters"] == {"Run": 1, "Epoch": 1, "Trial": 1, "Step": 0}
+    assert moment["counters"].items() < looker.state["counters"].items()  # below the picture and below the page
+    assert moment["counters"] == {"Run": 1, "Epoch": 1, "Trial": 1} and moment["step"] == 0
     number = moment["id"]
     assert looker.values[number, "0", "Act"].shape == (4, 7)
     assert looker.values[number, "2", "Grad"].shape == (4, 3)
@@ -67,6 +71,51 @@ def test_every_trial_is_seen_with_activations_gradients_and_weights(tmp_path: Pa
     running.join()
     assert [one["counters"]["Trial"] for one in looker.moments] == [1, 2, 3, 4, 5, 6]
     assert not any(one["test"] for one in looker.moments)
+
+
+def test_what_was_tested_and_what_came_of_it_is_there_when_the_run_is_over(tmp_path: Path, one_thread: None) -> None:
+    running = Running(small(tmp_path))
+    looker = running.looker
+    looker.paused(0)
+    looker.act("test_all")
+    looker.act("step_epoch")
+    looker.paused(6)
+    for _ in range(2):
+        looker.act("test_trial")
+    looker.until(lambda: looker.rows("test_trial") == 6)
+    looker.act("train")
+    looker.until(lambda: looker.rows("run") == 1)
+    running.join()
+    found, shown = logs(tmp_path), logs(running.control.host)
+    assert shown.keys() - found.keys() == {"train_step"}
+    for name in found:
+        assert list(found[name]) == list(shown[name]), name
+        assert Table.from_arrow(found[name].to_arrow()) == found[name]
+    assert list(found["test_epoch"]["Epoch"]) == [0, 1, 2] and list(found["run"]["Epochs"]) == [2]
+    assert list(found["test_trial"]["Name"][-2:]) == ["val item 0", "val item 1"]
+    with open(tmp_path / "tests" / "test_epoch.jsonl", "a") as file:
+        file.write('{"Step": 99, "Epoch": 9}\n{"half a li')
+    assert len(logs(tmp_path)["test_epoch"]) == 4
+    again = Control(tmp_path)  # one that goes on: what came after its checkpoint comes again
+    again.take(small(tmp_path, epochs=3))
+    assert list(logs(again.host)["test_epoch"]["Step"]) == [0, 6, 12] and len(logs(again.host)["test_trial"]) == 6
+    again.close()
+    assert len(logs(tmp_path)["test_epoch"]) == 3 and "run" not in logs(tmp_path)
+
+
+def test_a_run_at_rest_without_captures_shows_its_network_and_the_weights_that_were_saved(
+    tmp_path: Path, one_thread: None
+) -> None:
+    with Control(tmp_path) as control:
+        held = small(tmp_path)
+        control.take(held)
+        list(held.run())
+        control.finish()
+    source = RunSource(tmp_path)
+    assert source.net is not None and [one.layer.name for one in source.net.layers] == ["Input", "0", "2"]
+    assert source.moments[-1].step == 12
+    weights = source.units(source.moments[-1].id, "0", "r.Wt", 0, ("2", 1))
+    assert np.array_equal(weights, held.models["net"][2].weight[1].detach().numpy())
 
 
 def test_an_item_that_is_tested_is_seen_as_the_model_gives_it(tmp_path: Path, one_thread: None) -> None:

@@ -4,12 +4,12 @@ import { test } from "node:test";
 import { Vector3 } from "three";
 
 import type { Net, PlacedLayer } from "../src/studio/messages";
-import { pathOf } from "../src/studio/network/arrows";
+import { arrowsOf, pathOf, typeOf } from "../src/studio/network/arrows";
 import { Orbit } from "../src/studio/network/camera";
 import { leaning, mayLean } from "../src/studio/network/leaning";
 
 const placed = (name: string, place: [number, number, number], size: [number, number] = [10, 10]): PlacedLayer => ({
-  layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "" },
+  layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", also: [] },
   units: 4, grid: [1, 1, 2, 2], size, place,
 }); // prettier-ignore
 const stack = (levels: number): PlacedLayer[] => Array.from({ length: levels }, (_, n) => placed(`l${n}`, [0, n * 4, 0]));
@@ -69,6 +69,16 @@ test("one cannot go through the ground of the scene, nor too far away", () => {
   equal(orbit.pose.distance, 120);
   orbit.turn(0, 1e6);
   ok(orbit.pose.elevation < Math.PI / 2);
+});
+
+test("a type that has the name of something all objects have is drawn as forward is", () => {
+  const layers = [placed("constructor", [0, 0, 0]), placed("__proto__", [0, 4, 0])];
+  for (const type of ["constructor", "__proto__", "toString", "hasOwnProperty", "unheard of"]) {
+    equal(typeOf(type), "forward");
+    const projection = { name: type, sender: "constructor", receiver: "__proto__", type } as Net["projections"][number];
+    const mesh = arrowsOf({ name: "", layers, projections: [projection], variables: [] }, false, 0.1)!;
+    deepEqual([...mesh.geometry.getAttribute("tint").array.slice(0, 3)].map((part) => Math.round(part * 255)), [0x7b, 0x87, 0x94]);
+  }
 });
 
 test("arrows of different types take different ways, and a recurrent one comes back", () => {

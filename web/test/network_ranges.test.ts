@@ -10,7 +10,7 @@ const head = (lo: number, hi: number, count: number): FrameHead => ({
   infs: 0, raster: false,
 }); // prettier-ignore
 const frame = (lo: number, hi: number, bytes: number[]): Frame => ({ head: head(lo, hi, bytes.length), bytes: Uint8Array.from(bytes) });
-const setting = (part: Partial<RangeSetting>): RangeSetting => ({ mode: "auto", min: -1, max: 1, percent: 99, zeroCentred: false, ...part });
+const setting = (part: Partial<RangeSetting>): RangeSetting => ({ mode: "auto", min: -1, max: 1, percent: 99, zeroCentred: false, map: "ColdHot", ...part });
 
 test("automatic is from the least to the largest of all layers", () => {
   deepEqual(rangeOf([frame(0, 3, [1, 255]), frame(-1, 2, [1, 255])], setting({})), [-1, 3]);
@@ -61,6 +61,6 @@ test("bars stand on zero, or on the end that is nearest to it", () => {
 
 test("a variable with a range of its own begins with it", () => {
   const variable = { name: "Act", of: "unit", doc: "", range: [0, 1] as [number, number], zero_centred: false };
-  deepEqual(firstSetting(variable), { mode: "fixed", min: 0, max: 1, percent: 99, zeroCentred: false });
+  deepEqual(firstSetting(variable), { mode: "fixed", min: 0, max: 1, percent: 99, zeroCentred: false, map: "ColdHot" });
   equal(firstSetting({ ...variable, range: null }).mode, "layer");
 });

@@ -46,5 +46,7 @@ test("play goes on from here, from the start where it stands at the end, and sta
 
 test("a moment is told by its step and counters", () => {
   equal(told({ id: 1, step: 12, counters: { Epoch: 3, Name: "p" }, test: true }), "step 12 · Epoch 3 · Name p · test");
+  equal(told({ id: 1, step: 12, counters: { Epoch: 3, Step: 12 }, test: false }), "step 12 · Epoch 3");
+  equal(told({ id: 1, step: 12, counters: { Step: 2 }, test: false }), "step 12 · Step 2");
   equal(told(undefined), "no moments yet");
 });

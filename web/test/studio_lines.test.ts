@@ -6,7 +6,7 @@ import type { Column, TableHead } from "../src/studio/messages";
 import { choicesOf, drawnChoices } from "../src/studio/plots/choices";
 import { linesOf, plottable, smoothed, type Choices } from "../src/studio/plots/lines";
 import { airy, tickTexts, ticks } from "../src/studio/plots/ticks";
-import { viewOf, WHOLE, zoomedX } from "../src/studio/plots/view";
+import { limited, viewOf, WHOLE, zoomedX, type Seen } from "../src/studio/plots/view";
 import { emptyTable, withRows, type Table } from "../src/studio/tables/rows";
 
 const column = (name: string, more: Partial<Column> = {}): Column => ({
@@ -17,8 +17,8 @@ const head = (columns: Column[], more: Partial<TableHead> = {}): TableHead => ({
 });
 const filled = (made: TableHead, columns: Record<string, (number | string | null)[]>): Table =>
   withRows(emptyTable(made), { first: 0, columns });
-const choices = (more: Partial<Choices> = {}): Choices & { apart: boolean } => ({
-  x: "Epoch", columns: ["loss"], smoothing: 0, logX: false, logY: false, apart: false, ...more,
+const choices = (more: Partial<Choices & Seen> = {}): Choices & Seen => ({
+  x: "Epoch", legend: "", error: null, columns: ["loss"], smoothing: 0, logX: false, logY: false, apart: false, limits: new Map(), ...more,
 });
 const epochs = head([column("Epoch", { type: "int" }), column("loss", { error: "sem" }), column("sem"), column("note", { type: "text" })]);
 
@@ -26,7 +26,7 @@ test("columns of numbers can be plotted, but not x or text; another column's err
   const table = emptyTable(epochs);
   deepEqual(plottable(table).map(({ name }) => name), ["loss", "sem"]);
   deepEqual(drawnChoices(table, choicesOf(new Map(), "t")).columns, ["loss"]);
-  deepEqual(drawnChoices(table, { ...choicesOf(new Map(), "t"), on: { sem: true, loss: false } }).columns, ["sem"]);
+  deepEqual(drawnChoices(table, { ...choicesOf(new Map(), "t"), on: new Map([["sem", true], ["loss", false]]) }).columns, ["sem"]);
   const counted = emptyTable(head([column("Epoch"), column("Step"), column("loss")]));
   deepEqual(drawnChoices(counted, choicesOf(new Map(), "t")).columns, ["loss"]);
 });
@@ -40,8 +40,8 @@ test("a line has its values and its errors, gaps included", () => {
 });
 
 test("the legend's column makes a line of each value, over one x axis", () => {
-  const table = filled({ ...epochs, legend: "note" }, { Epoch: [1, 2, 1, 3], loss: [1, 2, 3, 4], note: ["a", "a", "b", "b"] });
-  const { x, lines } = linesOf(table, choices());
+  const table = filled(epochs, { Epoch: [1, 2, 1, 3], loss: [1, 2, 3, 4], note: ["a", "a", "b", "b"] });
+  const { x, lines } = linesOf(table, choices({ legend: "note" }));
   deepEqual(x, [1, 2, 3]);
   deepEqual(lines.map(({ label, values }) => [label, values]), [
     ["loss · note a", [1, 2, undefined]],
@@ -124,4 +124,42 @@ test("a range of nothing is still a range", () => {
     }
   }
   deepEqual(airy(0, 0, false), [-1, 1]);
+});
+
+test("ends of axes that were typed hold, one or both, and the others follow", () => {
+  const auto: [number, number] = [2, 6];
+  deepEqual(limited(auto, undefined, false), [2, 6]);
+  deepEqual(limited(auto, [0, null], false), [0, 6]);
+  deepEqual(limited(auto, [null, 4], false), [2, 4]);
+  deepEqual(limited(auto, [8, null], false), [8, 12]); // beyond everything: as wide as before
+  deepEqual(limited(auto, [null, 1], false), [-3, 1]);
+  deepEqual(limited(auto, [5, 1], false), [2, 6]); // crossed: as if nothing were typed
+  deepEqual(limited(auto, [-1, null], true), [2, 6]); // a logarithmic axis has no place for it
+  const lines = linesOf(filled(epochs, { Epoch: [1, 2, 3], loss: [1, 2, 9] }), choices());
+  const limits = new Map<string, [number | null, number | null]>([["x", [1, 2]], ["y", [0, null]], ["y loss", [-1, 1]]]);
+  const { xRange, scales } = viewOf(lines, epochs.columns, choices({ limits }), WHOLE);
+  deepEqual([xRange, scales[0].range[0]], [[1, 2], 0]);
+  ok(scales[0].range[1] < 3); // of what is seen between the limits of x
+  deepEqual(viewOf(lines, epochs.columns, choices({ limits, apart: true }), WHOLE).scales[0].range, [-1, 1]);
+  deepEqual(viewOf(lines, epochs.columns, choices({ limits }), { x: [2, 3], y: null }).xRange, [2, 3]); // a zoom goes first
+});
+
+test("the column of the error bars is the chosen one, none, or the one that the table names", () => {
+  const table = filled(epochs, { Epoch: [1, 2], loss: [3, 1], sem: [0.1, 0.2] });
+  const errors = (error: string | null) => linesOf(table, choices({ error })).lines[0].error;
+  deepEqual([errors(null), errors("sem"), errors("loss"), errors("")], [[0.1, 0.2], [0.1, 0.2], [3, 1], null]);
+});
+
+test("columns may be called as parts of JavaScript are", () => {
+  const names = ["constructor", "__proto__", "toString", "hasOwnProperty"];
+  const made = head([column("Epoch"), ...names.map((name) => column(name, { plotted: name !== "__proto__" }))]);
+  const cells = JSON.parse(`{"Epoch": [1, 2], ${names.map((name) => `"${name}": [1, 2]`).join(", ")}}`);
+  const table = withRows(emptyTable(made), { first: 0, columns: cells });
+  const first = choicesOf(new Map(), "constructor");
+  deepEqual(drawnChoices(table, first).columns, ["constructor", "toString", "hasOwnProperty"]);
+  const on = new Map([["__proto__", true], ["constructor", false]]);
+  const chosen = drawnChoices(table, { ...first, on });
+  deepEqual(chosen.columns, ["__proto__", "toString", "hasOwnProperty"]);
+  deepEqual(linesOf(table, chosen).lines.map(({ label, values }) => [label, values]), chosen.columns.map((name) => [name, [1, 2]]));
+  deepEqual(linesOf(table, choices({ columns: ["toString"], error: "constructor", legend: "" })).lines[0].error, [1, 2]);
 });

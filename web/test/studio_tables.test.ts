@@ -4,8 +4,10 @@ import { test } from "node:test";
 
 import type { TableHead } from "../src/studio/messages";
 import { csv } from "../src/studio/tables/csv";
+import { jointsOf } from "../src/studio/tables/dendrogram";
 import { nextSort, orderOf } from "../src/studio/tables/order";
 import { emptyTable, withRows } from "../src/studio/tables/rows";
+import { sidesOf } from "../src/studio/tables/scatter";
 import { number, plain } from "../src/studio/tables/text";
 
 const column = (name: string, type = "float") => ({ name, type, shape: [], plotted: true, fixed: null, error: "" });
@@ -69,4 +71,15 @@ test("numbers are short, and say as much as they can", () => {
   ];
   for (const [value, text] of shown) equal(number(value), text);
   deepEqual([plain(null), plain("<b>"), plain(true), plain([1, 2])], ["", "<b>", "true", "[1,2]"]);
+});
+
+test("a tree's joints lie between those they join, and further right than both", () => {
+  const joints = jointsOf([2, 0, 1], [[0, 1, 0.5], [2, 3, 2]]);
+  deepEqual(joints[0], { from: [0, 0], rows: [1, 2], distance: 0.5 });
+  deepEqual(joints[1], { from: [0, 0.5], rows: [0, 1.5], distance: 2 });
+});
+
+test("labels of points lie on the side that has room, or nowhere", () => {
+  deepEqual(sidesOf([[200, 100], [220, 100], [210, 101]], [60, 60, 60]), ["left", "right", ""]);
+  deepEqual(sidesOf([[630, 100]], [60]), ["left"]); // not over the edge
 });

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -119,6 +120,7 @@ class Chosen:
     shape: tuple[int, ...]  # of one item
     ends: Call  # the call whose result is its "Act": its own, or that of an activation behind it
     batch_axis: int = 0
+    also: tuple[str, ...] = ()  # the modules that were folded into it
     repeats: bool = False  # called so often that only the first call is a layer
 
 
@@ -145,10 +147,14 @@ def chosen(seen: Pass) -> Choice:
         choice.notes.append(note)
     ends = {target: by for by, target in folded.items()}  # the last one that was folded into a layer
     by_order = {call.order: call for call in seen.calls}
+    also: dict[int, list[str]] = defaultdict(list)
+    for by, target in folded.items():
+        also[target].append(by_order[by].module)
     for call in layers:
         shape, axis = item_shape(call, seen.batch)
         last = by_order[ends[call.order]] if call.order in ends else call
-        choice.layers.append(Chosen(call.name, call, shape or call.shape, last, axis, call.module in repeated))
+        parts = tuple(dict.fromkeys(also[call.order]))
+        choice.layers.append(Chosen(call.name, call, shape or call.shape, last, axis, parts, call.module in repeated))
     _connect(choice, seen, folded)
     if repeated and any(one.repeats for one in choice.layers):
         some = ", ".join(sorted(repeated)[:3])

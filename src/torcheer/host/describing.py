@@ -16,7 +16,7 @@ from torch import nn
 
 from torcheer.capture.run import log_forward_pass
 from torcheer.history import ModelHistory
-from torcheer.host.choosing import Call, Choice, Facts, Pass, chosen
+from torcheer.host.choosing import Call, Choice, Chosen, Facts, Pass, chosen
 from torcheer.host.records import Layer, Network, Projection, Variable
 from torcheer.inspector.selection import modules_of, plain_name, unwrapped
 
@@ -51,16 +51,23 @@ def run_once(model: nn.Module, inputs: Any, keywords: Any = None) -> Pass:
 
 def network_of(model: nn.Module, seen: Pass) -> tuple[Network, Choice]:
     """The network that a pass has shown, and where the values of its layers come from."""
-    choice = chosen(seen)
+    choice, modules = chosen(seen), modules_of(model)
     layers = [Layer(name, shape, "Input", _view(shape)) for name, shape in seen.inputs.items()]
     for one in choice.layers:
-        layers.append(Layer(one.name, one.shape, one.call.facts.type, _view(one.shape, one.call.facts.type)))
+        kind = one.call.facts.type
+        layers.append(Layer(one.name, one.shape, kind, _view(one.shape, kind), also=_parts(one, modules)))
         if (heads := one.call.facts.heads) and len(one.shape) == 2:
             shape = (heads, one.shape[0], one.call.facts.keys or one.shape[0])
             layers.append(Layer(one.name + WEIGHTS, shape, "Attention", "heads", relation="right", other=one.name))
     units = {layer.name: math.prod(layer.shape) for layer in layers}
     projections = [projection for one in choice.layers for projection in _projections(one, choice, layers, units)]
     return Network(type(unwrapped(model)).__name__, tuple(layers), tuple(projections), VARIABLES), choice
+
+
+def _parts(one: Chosen, modules: dict[str, nn.Module]) -> tuple[str, ...]:
+    """The modules that belong to a layer beside its own, and the parameters of all of them."""
+    names = [name for name in (one.call.module, *one.also) if name in modules]
+    return (*one.also, *(f"{name}.{key}" for name in names for key in modules[name]._parameters))
 
 
 def _view(shape: tuple[int, ...], kind: str = "") -> str:

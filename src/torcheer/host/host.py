@@ -102,6 +102,10 @@ class Host:
             self._problem(f"a row of {table} cannot be shown: {type(error).__name__}: {error}")
         service.poke(urgent=False)
 
+    def tables(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
+        """All of them by name, each with the cells of its columns."""
+        return self._board.tables.columns()
+
     def clear(self, table: str) -> None:
         """Forget the rows of a table."""
         if not self._gone:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-ACTIONS = ("init", "train", "stop", "step_trial", "step_epoch", "step_n", "test_item", "test_all", "new_seed")
+ACTIONS = (
+    "init", "train", "stop", "step_trial", "step_epoch", "step_run", "step_n", "test_trial", "test_item", "test_all",
+    "new_seed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Layer:
     place: tuple[float, float, float] | None = None  # where its middle is, in units; None: found by `placing`
     relation: str = ""  # how it lies to `other`: "above", "below", "right", "left", "behind", "front"; "" stacks it
     other: str = ""
+    also: tuple[str, ...] = ()  # what else is a part of it: activations behind it, parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,15 @@ class Network:
     layers: tuple[Layer, ...] = ()
     projections: tuple[Projection, ...] = ()
     variables: tuple[Variable, ...] = ()
+
+
+def full_name(module: str, network: Network | None) -> str:
+    """What a network calls a module, or a part of a layer: one model's "conv1" may be "net.conv1" among several."""
+    known = [name for layer in network.layers for name in (layer.name, *layer.also)] if network is not None else []
+    if not module or module in known:
+        return module
+    found = [name for name in known if name.endswith(f".{module}") or module.endswith(f".{name}")]
+    return found[0] if len(found) == 1 else module
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +146,7 @@ class Wants:
     item: int = 0  # the batch item that must be among those sent
     train: Every = AUTO
     test: Every = EACH_TRIAL
+    items: tuple[int, ...] = ()  # those that others look at; they are sent, too, where there is room
 
 
 @dataclass(frozen=True, slots=True)

@@ -265,10 +265,9 @@ class Service:
     def _tell_all(self, viewer: _Viewer) -> None:
         self._tell_facts(viewer)
         self._tell_rows(viewer)
-        for number, alert in list(self._board.alerts):
-            if number >= viewer.alerts:
-                viewer.wire.send({"kind": "alert", **alert})
-                viewer.alerts = number + 1
+        alerts = [(number, alert) for number, alert in list(self._board.alerts) if number >= viewer.alerts]
+        viewer.wire.send_all({"kind": "alert", **alert} for _, alert in alerts)
+        viewer.alerts = alerts[-1][0] + 1 if alerts else viewer.alerts
         self._tell_moments(viewer)
 
     def _tell_facts(self, viewer: _Viewer) -> None:
@@ -281,10 +280,8 @@ class Service:
                 )
 
     def _tell_rows(self, viewer: _Viewer) -> None:
-        for message in self._board.tables.news(viewer.tables):
-            if message["kind"] == "table":
-                message = {"kind": "table", "table": plain(message["table"])}
-            viewer.wire.send(message)
+        news = self._board.tables.news(viewer.tables)
+        viewer.wire.send_all({**one, "table": plain(one["table"])} if one["kind"] == "table" else one for one in news)
         if self._board.tables.waiting(viewer.tables):
             self._changed, self._next_all = True, 0.0  # the rest of a long table
 
@@ -294,10 +291,10 @@ class Service:
         if fd >= 0:
             viewer.wire.send({"kind": "ring"}, fd)
             os.close(fd)
-        for one in moments:
-            viewer.wire.send(
-                {"kind": "moment", "id": one.id, "step": one.step, "counters": one.counters, "test": one.test}
-            )
+        viewer.wire.send_all(
+            {"kind": "moment", "id": one.id, "step": one.step, "counters": one.counters, "test": one.test}
+            for one in moments
+        )
 
 
 def _drop(fd: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import threading
@@ -9,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -80,6 +82,12 @@ class Tables:
             self._settle()
             return [message for name, table in self._tables.items() for message in table.news(told, name)]
 
+    def columns(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
+        """All that there is, by the tables' names: the cells of each column, None where a row has none."""
+        with self._lock:
+            self._settle()
+            return {name: (table.head, table.columns()) for name, table in self._tables.items()}
+
     def waiting(self, told: dict[str, Told]) -> bool:
         """Whether there are any."""
         with self._lock:
@@ -133,6 +141,9 @@ class _Table:
     def forget(self) -> None:
         self._rows.clear()
         self._numbers, self._every, self.starts = 0, 1, self.starts + 1
+
+    def columns(self) -> dict[str, list[Any]]:
+        return {name: [cells.get(name) for _, cells in self._rows] for name in self._names}
 
     def differs(self, told: Told | None) -> bool:
         if told is None or told.heads != self.heads or told.starts != self.starts:
@@ -209,6 +220,28 @@ def _array_cell(array: Any) -> Any:
         array = array.astype(object)
         array[~np.isfinite(array.astype(float))] = None
     return array.tolist()
+
+
+def line_of(row: Mapping[str, Any]) -> bytes:
+    """A row as a line of a file."""
+    return json.dumps({name: cell_of(value) for name, value in row.items()}).encode() + b"\n"
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of such lines; one that is damaged, or was cut off, is left out."""
+    found = []
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            found.append({name: cell_of(value) for name, value in row.items()})
+    return found
 
 
 def column_of(name: str, cell: Any) -> Column:

@@ -110,11 +110,19 @@ class Values:
         if ring is None:
             self._too_large(moment, sent.nbytes, layer, variable)
             return False
-        about = {"layer": layer, "variable": variable, "step": number, "item": first}
-        good = self._put(ring, moment, sent, about)
+        about: dict[str, Any] = {"layer": layer, "variable": variable, "step": number}
+        good = self._put(ring, moment, sent, {**about, "item": first})
+        if good and first >= 0 and sent.ndim == value.ndim and len(sent) < len(value):  # not the whole batch
+            for other in self._others(first, len(sent), len(value)):
+                moment.bytes += value[other].nbytes + 512
+                good = good and self._put(ring, moment, value[other][None], {**about, "item": other})
         moment.values += good
         moment.failed |= not good
         return good
+
+    def _others(self, first: int, sent: int, batch: int) -> list[int]:
+        """Items that somebody looks at, beside those that are sent together."""
+        return [one for one in self._wants.items if 0 <= one < batch and not first <= one < first + sent]
 
     def end(self, number: int) -> None:
         """All of a state was offered."""

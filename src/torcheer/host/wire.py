@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 from collections import deque
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,11 +49,15 @@ class Wire:
 
     def send(self, message: dict[str, Any], fd: int | None = None) -> bool:
         """Send, or put aside for `flush`; False where the connection is, or gets, closed. The descriptor is copied."""
-        if self.closed:
-            return False
-        if fd is not None:
-            message = {**message, "descriptor": True}
-        data = memoryview(json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n")
+        return self._put(_line(message if fd is None else {**message, "descriptor": True}), fd)
+
+    def send_all(self, messages: Iterable[dict[str, Any]]) -> bool:
+        """Send many at once: each call of the system may cost a thread its turn."""
+        data = b"".join(_line(message) for message in messages)
+        return self._put(data) if data else not self.closed
+
+    def _put(self, line: bytes, fd: int | None = None) -> bool:
+        data = memoryview(line)
         with self._sending:
             if self.closed:
                 return False
@@ -219,6 +224,10 @@ class Address:
 
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
 _ROOM: Final = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torcheer.studio.netview import NetView
     from torcheer.studio.network import Layer, Network, Projection
+    from torcheer.studio.run_logs import logs
     from torcheer.studio.showing import show
     from torcheer.studio.simulation import Simulation
     from torcheer.studio.starting import Viewer
     from torcheer.studio.state import State
     from torcheer.studio.tables import Table
 
-__all__ = ["Layer", "NetView", "Network", "Projection", "Simulation", "State", "Table", "Viewer", "show"]
+__all__ = ["Layer", "NetView", "Network", "Projection", "Simulation", "State", "Table", "Viewer", "logs", "show"]
 
 
 def __getattr__(name: str) -> Any:
@@ -52,6 +53,10 @@ def _home(name: str) -> Any:
             from torcheer.studio import starting
 
             return starting
+        case "logs":
+            from torcheer.studio import run_logs
+
+            return run_logs
         case "show":
             from torcheer.studio import showing
 

@@ -73,16 +73,31 @@ class Answers:
         if array.shape == tuple(layer.shape) or array.ndim == 0:  # there is no batch
             return array
         place = item - max(first, 0)
-        return array[place] if 0 <= place < len(array) else None
+        if not 0 <= place < len(array):  # of a batch too large to be sent whole, an item may have come alone
+            alone = self._store.value(moment, layer.name, f"{variable}[{item}]")
+            array, place = (array[:0], 0) if alone is None else (alone.array, 0)
+        return array[place] if len(array) else None
 
-    def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None) -> Floats | None:
-        """A row per unit, a column for each of the last moments; None where none of them has a value."""
+    def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
+        """One number of a unit as it came, a numpy scalar; None where there is none, or where it is one of weights."""
+        known = self._layers().get(layer)
+        found = None if known is None or variable in OF_WEIGHTS else self._item(moment, known, variable, item)
+        if known is None or found is None or found.size != prod(known.shape) or not 0 <= unit < found.size:
+            return None
+        number = found.reshape(-1)[unit]
+        return number if number.dtype.kind in "iu" else numbers_of(number)[()]
+
+    def raster(
+        self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
+    ) -> Floats | None:
+        """A row per unit, a column for each moment up to one (-1: the newest); None where none of them has a value."""
         known = self._layers().get(layer)
         if known is None or not prod(known.shape) or count < 1:
             return None
         units = prod(known.shape)
-        moments = self._store.moments[-min(count, max(_RASTER_CELLS // units, 1)) :]
-        columns = [self.units(moment.id, layer, variable, item, of) for moment in moments]
+        moments = [one.id for one in self._store.moments if moment < 0 or one.id <= moment]
+        moments = moments[-min(count, max(_RASTER_CELLS // units, 1)) :]
+        columns = [self.units(one, layer, variable, item, of) for one in moments]
         if all(column is None for column in columns):
             return None
         found = np.full((units, len(columns)), np.nan, np.float32)

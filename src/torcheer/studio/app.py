@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from torcheer.studio.auth import App, Guard, Keys, small_page
 from torcheer.studio.desk import MOST_PAGES, Desk
+from torcheer.studio.graph import graph_endpoint
 from torcheer.studio.pages import Page
 from torcheer.studio.reporting import report_error
 
@@ -24,12 +25,13 @@ _NOT_BUILT = small_page("The page is not built", "Run <code>make web</code> in t
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One address, and the file or the socket that stands there."""
+    """One address, and the file, the drawing or the socket that stands there."""
 
     path: str
-    file: str = ""  # of the built page; "" for the socket
+    file: str = ""  # of the built page
     type: str = ""
     methods: tuple[str, ...] = ("GET", "HEAD")
+    socket: bool = False
 
 
 ROUTES: Final = (
@@ -37,7 +39,8 @@ ROUTES: Final = (
     Way("/studio.js", "studio.js", "text/javascript; charset=utf-8"),
     Way("/studio.css", "studio.css", "text/css; charset=utf-8"),
     Way("/icon.svg", "icon.svg", "image/svg+xml"),
-    Way("/ws", methods=("GET",)),
+    Way("/graph"),
+    Way("/ws", methods=("GET",), socket=True),
 )
 
 
@@ -54,13 +57,17 @@ def make_app(desk: Desk, keys: Keys) -> App:
         with suppress(asyncio.CancelledError):
             await news
 
-    files = [Route(way.path, _file(way), methods=list(way.methods)) for way in ROUTES if way.file]
-    sockets = [WebSocketRoute(way.path, _socket(desk)) for way in ROUTES if not way.file]
-    app = Starlette(routes=[*files, *sockets], lifespan=lifespan)
+    def route(way: Way) -> Route | WebSocketRoute:
+        if way.socket:
+            return WebSocketRoute(way.path, _socket(desk))
+        return Route(way.path, _file(way) if way.file else graph_endpoint(desk), methods=list(way.methods))
+
+    app = Starlette(routes=[route(way) for way in ROUTES], lifespan=lifespan)
     app.router.redirect_slashes = False
     methods = frozenset(method for way in ROUTES for method in way.methods)
-    paths = frozenset(way.path for way in ROUTES if way.file)
-    return Guard(app, keys, methods=methods, paths=paths, sockets=frozenset(way.path for way in ROUTES if not way.file))
+    sockets = frozenset(way.path for way in ROUTES if way.socket)
+    paths = frozenset(way.path for way in ROUTES) - sockets
+    return Guard(app, keys, methods=methods, paths=paths, sockets=sockets)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

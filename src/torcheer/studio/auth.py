@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
+ANCESTORS = "'self' http://localhost:* http://127.0.0.1:*"  # who may frame a page of ours: those on this machine
 
 
 def small_page(heading: str, text: str) -> str:
@@ -74,7 +75,7 @@ class Keys:
         return (
             f"default-src 'self'; connect-src 'self' {sockets}; img-src 'self' data: blob:; "
             "style-src 'self'; script-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
-            "frame-ancestors 'self' http://localhost:* http://127.0.0.1:*"
+            f"frame-ancestors {ANCESTORS}"
         )
 
 
@@ -156,7 +157,8 @@ class Guard:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": [*message["headers"], *always]}
+                said = {name for name, _ in message["headers"]}  # the graph has a policy of its own
+                message = {**message, "headers": [*message["headers"], *(one for one in always if one[0] not in said)]}
             await send(message)
 
         return with_headers

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import numpy as np
@@ -12,17 +12,21 @@ import numpy as np
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.records import Order
 from torcheer.studio import messages
+from torcheer.studio.analyses import analysed
 from torcheer.studio.looks import Looking
 from torcheer.studio.messages import Answer, PlacedLayer, Problem
 from torcheer.studio.pages import Page
 from torcheer.studio.parsing import Unreadable, meant, parse
 from torcheer.studio.reporting import report, report_error
 from torcheer.studio.shows import Place, Show
+from torcheer.studio.source import Source
 
 TICK_SECS: Final = 0.1
+RUNS_SECS: Final = 2.0  # between two looks at which runs there are
 MOST_PAGES: Final = 256
+_MOST_TASKS: Final = 4  # recordings that are being written, or wait for it
 _MOST_CALLS: Final = 200  # of a descriptor between two ticks
-_FIRST = ("first", -1)
+FIRST = ("first", -1)
 
 
 class Desk:
@@ -30,9 +34,10 @@ class Desk:
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self.shows: dict[tuple[str, int], Show] = {_FIRST: Show(place.first(), place)}
+        self.shows: dict[tuple[str, int], Show] = {FIRST: Show(place.first(), place)}
         self._readers: dict[int, Show] = {}  # descriptors that the loop watches
         self._ticks = self._called = 0
+        self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
@@ -43,7 +48,7 @@ class Desk:
 
     def join(self, page: Page) -> None:
         """A page has connected."""
-        self.shows[_FIRST].add(page)
+        self.shows[FIRST].add(page)
 
     def leave(self, page: Page) -> None:
         """A page is gone; what nobody looks at any more is closed, but for what was shown first."""
@@ -52,36 +57,50 @@ class Desk:
             return
         show.remove(page)
         for key, one in list(self.shows.items()):
-            if one is show and not show.pages and key != _FIRST:
+            if one is show and not show.pages and key != FIRST:
                 del self.shows[key]
                 self._unwatch(show)
                 show.source.close()
 
     def hear(self, page: Page, text: str | bytes) -> None:
         """Answer one message; whatever is wrong with it is told to its page."""
-        question = -1
         try:
             message = parse(text)
-            question = getattr(message, "question", -1)
-            _ANSWERS[type(message)](self, page, message)
         except Unreadable as error:
             page.tell(Problem(str(error), error.question))
-        except (TorcheerError, OSError) as error:
-            page.tell(Problem(str(error), question))
-        except Exception as error:  # a mistake of ours must not end what others look at
-            report_error(error)
-            page.tell(Problem("the server could not do this; what went wrong stands where it was started", question))
+            return
+        with _answering(page, getattr(message, "question", -1)):
+            _ANSWERS[type(message)](self, page, message)
 
     # -- news ----------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Ask the sources for news until cancelled."""
+        self._begin(self._look_for_runs())
         try:
             while True:
                 self._tick()
                 await asyncio.sleep(TICK_SECS)
         finally:
             self.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside the rest."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _look_for_runs(self) -> None:
+        """Tell pages which runs the folder has, where that changes; to find out may take long, so it is a thread's."""
+        while True:
+            await asyncio.sleep(RUNS_SECS)
+            try:
+                changed = bool(self.pages) and await asyncio.to_thread(self.place.look)
+            except Exception as error:  # the pages keep what they have
+                report_error(error)
+                continue
+            for page in self.pages if changed else ():
+                page.owe("runs")
 
     def _tick(self) -> None:
         self._ticks, self._called = self._ticks + 1, 0
@@ -124,6 +143,8 @@ class Desk:
 
     def close(self) -> None:
         """Close everything that was opened."""
+        for task in self._tasks:
+            task.cancel()
         for show in self.shows.values():
             self._unwatch(show)
             show.source.close()
@@ -154,28 +175,45 @@ class Desk:
         _check_unit(layer, asked.unit)
         of = (asked.of_layer, asked.of_unit) if asked.of_unit >= 0 else None
         moment = source.moments[-1].id if asked.moment < 0 and source.moments else asked.moment
-        values = source.units(moment, asked.layer, asked.variable, asked.item, of)
+        value = source.exact(moment, asked.layer, asked.variable, asked.item, asked.unit)
+        if value is None:  # one of weights, or of a value that has not the layer's shape
+            values = source.units(moment, asked.layer, asked.variable, asked.item, of)
+            value = values[asked.unit] if values is not None and asked.unit < len(values) else None
+        said = _said(value)
+        if of is not None and said["text"] == "NaN":  # outside of a kernel, nearly always
+            said["text"] = "no weight, or NaN"
         index = [int(one) for one in np.unravel_index(asked.unit, layer.layer.shape or (1,))]
-        page.tell(Answer(asked.question, {**_said(values, asked.unit), "index": index}))
+        page.tell(Answer(asked.question, {**said, "index": index}))
 
     def _trace(self, page: Page, asked: messages.AskTrace) -> None:
         _check_unit(_layer(page, asked.layer), asked.unit)
         found = _show(page).source.trace(asked.layer, asked.unit, asked.variables, asked.item)
         page.tell(Answer(asked.question, found))
 
+    def _analysis(self, page: Page, asked: messages.AskAnalysis) -> None:
+        page.tell(Answer(asked.question, analysed(_show(page).source.tables, asked)))
+
     def _save(self, page: Page, save: messages.SaveRecording) -> None:
         source = _show(page).source
-        saved = source.save(save.name)
-        text = f"{saved.name}: {saved.states} states" + (f", in {source.home}" if source.home else "")
-        for one in self.pages:
-            one.owe_recordings(text if one is page else "")
+        if len(self._tasks) > _MOST_TASKS:
+            raise BadArgument("other recordings are still being written; save this one when they are there")
+        self._begin(self._saved(page, source, source.saving(save.name)))
+
+    async def _saved(self, page: Page, source: Source, write: Callable[[], messages.Recording]) -> None:
+        """Write a recording, one at a time, while everything goes on."""
+        with _answering(page):
+            async with self._saving:
+                saved = await asyncio.to_thread(write)
+            text = f"{saved.name}: {saved.states} states" + (f", in {source.home}" if source.home else "")
+            for one in self.pages:
+                one.owe_recordings(text if one is page else "")
 
     def _open_recording(self, page: Page, wanted: messages.OpenRecording) -> None:
-        key = _FIRST if wanted.id < 0 else ("recording", wanted.id)
+        key = FIRST if wanted.id < 0 else ("recording", wanted.id)
         self._move(page, key, lambda: Show(self.place.open_recording(wanted.id), self.place, -1))
 
     def _open_run(self, page: Page, wanted: messages.OpenRun) -> None:
-        key = _FIRST if wanted.id in (-1, self.place.run) else ("run", wanted.id)
+        key = FIRST if wanted.id in (-1, self.place.run) else ("run", wanted.id)
         self._move(page, key, lambda: Show(self.place.open_run(wanted.id), self.place, wanted.id))
 
     def _move(self, page: Page, key: tuple[str, int], make: Callable[[], Show]) -> None:
@@ -187,6 +225,18 @@ class Desk:
             page.looking = Looking()
             show.add(page)
         page.owe("hello")
+
+
+@contextmanager
+def _answering(page: Page, question: int = -1) -> Iterator[None]:
+    """Tell a page what goes wrong with what it asked for; a mistake of ours must not end what others look at."""
+    try:
+        yield
+    except (TorcheerError, OSError) as error:
+        page.tell(Problem(str(error), question))
+    except Exception as error:
+        report_error(error)
+        page.tell(Problem("the server could not do this; what went wrong stands where it was started", question))
 
 
 def _show(page: Page) -> Show:
@@ -208,13 +258,12 @@ def _check_unit(placed: PlacedLayer, unit: int) -> None:
         raise BadArgument(f"{placed.layer.name} has units 0 to {placed.units - 1}; there is no {unit}")
 
 
-def _said(values: Any, unit: int) -> dict[str, Any]:
+def _said(value: Any) -> dict[str, Any]:
     """An exact value, for a machine and for people; None where there is none."""
-    if values is None or unit >= len(values):
+    if value is None:
         return {"value": None, "text": ""}
-    value = values[unit]
     names = {"nan": "NaN", "inf": "∞", "-inf": "−∞"}
-    return {"value": float(value) if np.isfinite(value) else None, "text": names.get(str(value), str(value))}
+    return {"value": value.item() if np.isfinite(value) else None, "text": names.get(str(value), str(value))}
 
 
 _ANSWERS: dict[type, Callable[[Desk, Page, Any], None]] = {
@@ -225,6 +274,7 @@ _ANSWERS: dict[type, Callable[[Desk, Page, Any], None]] = {
     messages.Control: Desk._control,
     messages.AskValue: Desk._value,
     messages.AskTrace: Desk._trace,
+    messages.AskAnalysis: Desk._analysis,
     messages.SaveRecording: Desk._save,
     messages.OpenRecording: Desk._open_recording,
     messages.OpenRun: Desk._open_run,

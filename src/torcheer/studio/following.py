@@ -10,7 +10,7 @@ from typing import Any, Final
 from torcheer.host.records import Order, Parameter, State, Wants
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
 from torcheer.studio.resting import Resting
-from torcheer.studio.source import Changes, Floats, Rowed, Source, Unit
+from torcheer.studio.source import Changes, Floats, Rowed, Source, Unit, alert_key
 
 _LOOK_SECS: Final = 1.0
 
@@ -50,12 +50,12 @@ class Following:
         for name, table in better.tables.items():
             if name in old.tables:
                 table.anew += old.tables[name].anew + 1
-        kept = {one for one in old.alerts}
+        kept = {alert_key(one) for one in old.alerts}
         old.close()
         better.wants(self._wants)
         return Changes(
             True, True, True, set(better.tables) | set(old.tables), better.moments, [one.id for one in old.moments],
-            [one for one in better.alerts if one not in kept], changes.problems,
+            [one for one in better.alerts if alert_key(one) not in kept], changes.problems,
         )  # fmt: skip
 
     def wants(self, wants: Wants) -> None:
@@ -107,8 +107,13 @@ class Following:
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
         return self.current.units(moment, layer, variable, item, of)
 
-    def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None) -> Floats | None:
-        return self.current.raster(layer, variable, item, count, of)
+    def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
+        return self.current.exact(moment, layer, variable, item, unit)
+
+    def raster(
+        self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
+    ) -> Floats | None:
+        return self.current.raster(layer, variable, item, count, of, moment)
 
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
         return self.current.trace(layer, unit, variables, item)
@@ -122,8 +127,8 @@ class Following:
     def fileno(self) -> int:
         return self.current.fileno()
 
-    def save(self, name: str = "") -> Recording:
-        return self.current.save(name)
+    def saving(self, name: str = "") -> Callable[[], Recording]:
+        return self.current.saving(name)
 
     def close(self) -> None:
         self.current.close()

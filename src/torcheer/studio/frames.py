@@ -48,7 +48,7 @@ def raster_frame(
 ) -> bytes:
     """The message for a row per unit and a column per moment."""
     rows, columns = values.shape
-    picture = picture_of(values, (1, 1, rows, columns))
+    picture = picture_of(values, (1, 1, rows, columns), across=False)
     return message_of(
         picture, raster=True, gaps=gaps, look=look, moment=moment, layer=layer, variable=variable, item=item
     )
@@ -87,12 +87,12 @@ def numbers_of(values: Array) -> Array:
     return values.astype(np.float32)
 
 
-def picture_of(values: Array, grid: Grid) -> Picture:
-    """Reduce values to cells and cells to bytes."""
+def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
+    """Reduce values to cells and cells to bytes; not `across`: a column stays one (a raster's is a moment)."""
     with np.errstate(all="ignore"):
         numbers = numbers_of(values).reshape(-1)
         nans, infs = _strange(numbers)
-        grid, block, cells = _reduced(numbers, grid)
+        grid, block, cells = _reduced(numbers, grid, across)
         strange = nans + infs > 0 or block != (1, 1)  # blocks of empty cells are NaN
         lo, hi = _span(cells, strange)
         payload = _bytes(cells, lo, hi, strange)
@@ -136,14 +136,14 @@ def _bytes(cells: Array, lo: float, hi: float, strange: bool) -> NDArray[np.uint
 # -- by blocks ---------------------------------------------------------------------------------------------------------
 
 
-def _reduced(numbers: Array, grid: Grid) -> tuple[Grid, tuple[int, int], Array]:
+def _reduced(numbers: Array, grid: Grid, across: bool) -> tuple[Grid, tuple[int, int], Array]:
     """The cells to be sent, tile by tile: each the number of largest magnitude of its block."""
     if grid[0] * grid[1] * grid[2] * grid[3] <= MOST_CELLS:
         return grid, (1, 1), numbers
     if grid[0] * grid[1] * 4 > MOST_CELLS:  # more tiles than can be told apart: one plane
         numbers, grid = _one_plane(numbers, grid)
     tiles, rows, columns = grid[0] * grid[1], grid[2], grid[3]
-    block = _block(tiles, rows, columns)
+    block = _block(tiles, rows, columns) if across else (ceil(rows * columns / MOST_CELLS), 1)
     smaller = (grid[0], grid[1], ceil(rows / block[0]), ceil(columns / block[1]))
     return smaller, block, _extremes(_whole(numbers, tiles, rows, columns), block).reshape(-1)
 

@@ -17,6 +17,7 @@ from torcheer.studio.history_heads import weights_of
 from torcheer.studio.history_net import described
 from torcheer.studio.messages import Moment
 from torcheer.studio.placing import net_of
+from torcheer.studio.recording import home_of
 from torcheer.studio.resting import Names, Resting
 
 Array = NDArray[Any]
@@ -25,11 +26,13 @@ Array = NDArray[Any]
 class HistorySource(Resting):
     """What `history.save` wrote; gradients as "Grad", weights where it was saved with `parameters=True`."""
 
+    kind = "pass"
+
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         trace: Any = load(self.path).trace
         self._archive, ops, info = trace.archive, trace.ops(), trace.info()
-        super().__init__(info.model or self.path.name, self.path.parent / "recordings")
+        super().__init__(info.model or self.path.name, home_of(self.path))
         self._places: dict[tuple[str, str], Entry] = {(one.layer, one.variable): one for one in self._archive.entries}
         self._found = found = described(ops)
         self._of: dict[tuple[str, str], Entry] = {}
@@ -88,6 +91,12 @@ class HistorySource(Resting):
             self._damaged.add(entry)
             self._changes.problems.append(str(error))
             return None
+
+    def graph(self) -> str:
+        """The page of its drawing."""
+        from torcheer.studio.graph import drawn
+
+        return drawn(self.path)
 
     def names(self, moment: int) -> Names:
         """Layers, or projections, and variables there are."""

@@ -21,11 +21,13 @@ from torcheer.host.records import Order, State, TableHead
 from torcheer.inspector.tensors import rank_of
 from torcheer.studio.live_form import Form
 from torcheer.studio.live_numbers import Numbers
+from torcheer.studio.run_logs import logs
 from torcheer.studio.starting import Viewer, start
+from torcheer.studio.tables import Table
 
 __all__ = ["Live", "live"]
 
-_CAN: Final = ("train", "stop", "step_trial", "step_n")
+_CAN: Final = ("train", "stop", "step_trial", "step_n")  # and "step_epoch", once an epoch has ended
 _STATE_SECS: Final = 0.25  # between two tellings of the counters
 _WAIT_SECS: Final = 0.5  # between two looks at whether anybody is still there
 _STEP_N: Final = 10
@@ -84,7 +86,7 @@ class Live:
         self.host = host
         self.viewer: Viewer | None = None
         self._epoch, self._steps_left, self._told_at = 0, -1, 0.0  # -1: runs until it is stopped
-        self._message = ""
+        self._message, self._to_epoch = "", -1  # the epoch that it is to stop before
         self._numbers, self._form = Numbers(host), Form(host, model, optimizer)
         host.table(TableHead("train_step", "Train steps", x="Step"))
         host.table(TableHead("train_epoch", "Train epochs", x="Epoch"))
@@ -129,6 +131,8 @@ class Live:
         """An epoch has ended, with these numbers."""
         self._numbers.add("train_epoch", {"Epoch": self._epoch, "Step": self.step, **metrics})
         self._epoch += 1
+        if self._epoch == self._to_epoch:
+            self._steps_left = 0
 
     def test(self, **metrics: Any) -> None:
         """A test of this epoch has ended, with these numbers."""
@@ -137,6 +141,12 @@ class Live:
     def alert(self, text: str, severity: str = "warning") -> None:
         """Say something on the page."""
         self.host.alert(text, severity, self.step)
+
+    @property
+    def logs(self) -> dict[str, Table]:
+        """The numbers so far as tables: train_step, train_epoch, test_epoch."""
+        self._numbers.flush(wait=True)
+        return logs(self.host)
 
     def finish(self) -> None:
         """Take the hooks off and let go of the loop; the page stays, as it is, for as long as this process runs."""
@@ -173,13 +183,11 @@ class Live:
         if now - self._told_at >= _STATE_SECS:
             self._tell("testing" if test else "running")
             self._form.tell()
-        if test or self._steps_left < 0:
-            return False
-        if self._steps_left == 0:
+        if self._steps_left == 0 and not test:
             self._pause()
-        if self._steps_left > 0:
+        if self._steps_left > 0 and not test:
             self._steps_left -= 1
-        return self._steps_left >= 0
+        return self._steps_left >= 0 or self._epoch < self._to_epoch
 
     def _pause(self) -> None:
         """Hold the loop until somebody lets it go on, or nobody is there who could."""
@@ -187,7 +195,7 @@ class Live:
         self._tell("paused")
         while self._steps_left == 0:
             if not self.host.viewer:
-                self._steps_left = -1
+                self._steps_left = self._to_epoch = -1
                 self._say("whoever paused this run is gone: it goes on")
             else:
                 self.host.wait(_WAIT_SECS)
@@ -198,19 +206,23 @@ class Live:
         for order in orders:
             if order.kind == "change":
                 self._form.change(order.name, order.value)
-            elif order.action == "train":
-                self._steps_left = -1
-            elif order.action == "stop":
-                self._steps_left = 0
-            elif order.action == "step_trial":
-                self._steps_left = 1
-            elif order.action == "step_n":
-                self._steps_left = max(order.count or _STEP_N, 1)
+                continue
+            self._to_epoch = self._epoch + 1 if order.action == "step_epoch" else -1
+            match order.action:
+                case "train" | "step_epoch":
+                    self._steps_left = -1
+                case "stop":
+                    self._steps_left = 0
+                case "step_trial":
+                    self._steps_left = 1
+                case "step_n":
+                    self._steps_left = max(order.count or _STEP_N, 1)
 
     def _tell(self, status: str, can: tuple[str, ...] = _CAN) -> None:
         self._told_at = time.monotonic()
         if not self.host.closed:
             batch, text = self._probing.batch, self._message
+            can = (*can, *["step_epoch"] * (can != () and self._epoch > 0))
             self.host.state = State(status, self.counters(), can, batch=batch, step_n=_STEP_N, message=text)
         self._numbers.flush()
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -19,9 +19,9 @@ from torcheer.inspector.ring import RingReader
 from torcheer.studio.answers import Answers, Value
 from torcheer.studio.messages import VERSION, AlertSeen, Moment, Net, Recording
 from torcheer.studio.placing import net_of
-from torcheer.studio.recording import save_recording
+from torcheer.studio.recording import home_of, saving
 from torcheer.studio.rows import Incoming
-from torcheer.studio.source import Changes, Rowed, Source
+from torcheer.studio.source import Changes, Rowed, Source, alert_key
 from torcheer.studio.timeline import MOST_BYTES, MOST_STATES, Timeline, Values
 
 _AGAIN_SECS: Final = 1.0  # between two tries to connect
@@ -46,7 +46,7 @@ class LiveSource(Answers):
         """`before` is the same run at rest: its rows and alerts stay."""
         self.path, self.url = Path(path), url
         self.title = title or (before.title if before else self.path.parent.name)
-        self.home: Path | None = _home(self.path)
+        self.home: Path | None = home_of(self.path)
         self.net: Net | None = None
         self.state = State(message=f"waiting for {self.path.parent.name}")
         self.parameters: tuple[Parameter, ...] = ()
@@ -120,10 +120,16 @@ class LiveSource(Answers):
         changes, self._changes = self._changes, Changes()
         return changes
 
-    def save(self, name: str = "") -> Recording:
-        """Keep the moments there are on disk."""
+    def saving(self, name: str = "") -> Callable[[], Recording]:
+        """What keeps the moments that there are now on disk."""
         assert self.home is not None
-        return save_recording(self, self.moments, self.timeline.values, self.home, name)
+        moments = self.moments
+        values = {one.id: self.timeline.values(one.id) for one in moments}  # of which some may go meanwhile
+        return saving(self, moments, values.__getitem__, self.home, name)
+
+    def save(self, name: str = "") -> Recording:
+        """Do so now."""
+        return self.saving(name)()
 
     def close(self) -> None:
         """Leave the host alone."""
@@ -233,7 +239,8 @@ class LiveSource(Answers):
     def _on_alert(self, message: dict[str, Any]) -> None:
         alert = read(AlertSeen, message)
         alert = replace(alert, text=alert.text[:2000], severity=alert.severity[:20])
-        if alert not in self.alerts:  # one that comes late gets all of them, again after each reconnection
+        key = alert_key(alert)
+        if not any(alert_key(one) == key for one in self.alerts):  # after a reconnection all of them come again
             self.alerts.append(alert)
             del self.alerts[:-_MOST_ALERTS]
             self._changes.alerts.append(alert)
@@ -254,6 +261,8 @@ class LiveSource(Answers):
         self._let_go()
         self._waiting = waiting
         try:
+            if hasattr(fcntl, "F_GET_SEALS") and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                raise BadArgument("its memory may become smaller: to touch what is not there would end this process")
             self._ring = RingReader(fd)
         except _HOSTILE as error:
             os.close(fd)
@@ -265,13 +274,14 @@ class LiveSource(Answers):
             return
         ring, taken = self._ring, 0
         try:
-            if os.fstat(ring.memory.fd).st_size < ring.memory.size:  # to touch what is not there would end this process
-                raise BadArgument("its memory has become smaller")
             while taken <= ring.memory.size and (sent := ring.take()) is not None:
                 sample = sent.sample
                 taken += sample.array.nbytes + 256
                 values = self._waiting.setdefault(sample.step, {})
-                values[sample.layer, sample.variable] = Value(sample.item, sample.array)
+                name = sample.variable
+                if (sample.layer, name) in values and sample.item >= 0:  # an item that another page looks at
+                    name = f"{name}[{sample.item}]"
+                values[sample.layer, name] = Value(sample.item, sample.array)
                 ring.done()
         except _HOSTILE as error:
             self._problem(f"the values of the host cannot be read: {str(error)[:200]}")
@@ -308,12 +318,6 @@ def _listed(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise BadArgument(f"a {type(value).__name__} where a list is needed")
     return value
-
-
-def _home(path: Path) -> Path:
-    """Where recordings go: into the run; the private folder of a host without one goes away with it."""
-    temporary = path.parent.name.startswith("torcheer-") and path.parent.parent == Path(tempfile.gettempdir())
-    return (Path.cwd() if temporary else path.parent) / "recordings"
 
 
 _HANDLERS: Final[dict[str, Callable[[LiveSource, dict[str, Any]], None]]] = {

@@ -76,6 +76,7 @@ def wants_of(looks: Iterable[Look], net: Net | None) -> Wants:
     clicked = dict.fromkeys((look.layer, look.unit) for look in weights if look.unit >= 0)
     return Wants(
         variables, bool(weights), tuple(clicked)[-64:], looks[-1].item,
+        items=tuple(dict.fromkeys(look.item for look in looks))[-16:],
         train=_most_often(look.train for look in looks), test=_most_often(look.test for look in looks),
     )  # fmt: skip
 
@@ -108,14 +109,13 @@ class Pictures:
         weights = look.variable in _of_weights(net)
         of = (look.layer, look.unit) if look.unit >= 0 else None
         for placed in net.layers:
-            raster = look.raster if look.layer in ("", placed.layer.name) else 0
-            picture = self._picture(source, placed, look, moment, of if weights else None, raster)
+            picture = self._picture(source, placed, look, moment, of if weights else None)
             if picture is None or (weights and of is None):
                 yield placed.layer.name, None
                 continue
             names = {"layer": placed.layer.name, "variable": look.variable, "item": look.item}
-            gaps = weights or raster > 0
-            message = message_of(picture, look=look.look, moment=moment, raster=raster > 0, gaps=gaps, **names)
+            gaps, raster = weights or look.raster > 0, look.raster > 0
+            message = message_of(picture, look=look.look, moment=moment, raster=raster, gaps=gaps, **names)
             yield placed.layer.name, message
 
     def clear(self) -> None:
@@ -123,15 +123,14 @@ class Pictures:
         self._kept.clear()
         self._bytes = 0
 
-    def _picture(
-        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None, raster: int
-    ) -> Picture | None:
-        key = (moment, placed.layer.name, look.variable, look.item, of, raster)
+    def _picture(self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None) -> Picture | None:
+        newest = source.moments[-1].id if look.raster and source.moments else -1  # with it, older ones may have gone
+        key = (moment, placed.layer.name, look.variable, look.item, of, look.raster, newest)
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key]
         try:
-            picture = self._made(source, placed, look, moment, of, raster)
+            picture = self._made(source, placed, look, moment, of)
         except Exception as error:  # this layer has no picture; the others may have one
             report_error(error)
             return None
@@ -139,13 +138,11 @@ class Pictures:
             self._keep(key, picture)
         return picture
 
-    def _made(
-        self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None, raster: int
-    ) -> Picture | None:
+    def _made(self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None) -> Picture | None:
         name = placed.layer.name
-        if raster:
-            rows = source.raster(name, look.variable, look.item, raster, of)
-            return None if rows is None or not rows.size else picture_of(rows, (1, 1, *rows.shape))
+        if look.raster:
+            rows = source.raster(name, look.variable, look.item, look.raster, of, moment)
+            return None if rows is None or not rows.size else picture_of(rows, (1, 1, *rows.shape), across=False)
         values = source.units(moment, name, look.variable, look.item, of)
         return None if values is None or values.size != placed.units else picture_of(values, placed.grid)
 

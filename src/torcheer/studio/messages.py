@@ -86,7 +86,7 @@ class Hello:
 
     version: int
     title: str
-    source: str  # "live", "recording", "run", "nothing" (a live host that has not spoken, a folder without runs)
+    source: str  # "live", "recording", "run", "pass" (a recorded one), "nothing" (a host that has not spoken, no runs)
     net: Net | None
     moments: tuple[Moment, ...]
     state: State
@@ -163,6 +163,14 @@ class RecordingsCame:
 
 
 @dataclass(frozen=True, slots=True)
+class RunsCame:
+    """The runs of the folder, when they have changed."""
+
+    runs: tuple[Run, ...]
+    run: int  # which of them is shown; -1 where there is no choice
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
     """All frames of a state have been sent; the page draws them now."""
 
@@ -203,7 +211,7 @@ class FrameHead:
     hi: float
     nans: int = 0  # how many were NaN; they are sent as 0
     infs: int = 0  # how many were infinite; they are sent as lo or hi
-    raster: bool = False  # then rows are units and columns moments, the last one the newest
+    raster: bool = False  # then rows are units and columns moments, the last one the one looked at
 
 
 # -- from the page ---------------------------------------------------------------------------------------------------
@@ -217,9 +225,9 @@ class Look:
     variable: str  # "" for nothing: the tab is hidden
     item: int = 0
     moment: int = -1  # -1 live: each new state is sent
-    layer: str = ""  # the clicked unit, for "r.Wt" and its like, and for the layer of a raster ("" for all)
+    layer: str = ""  # the clicked unit, for "r.Wt" and its like
     unit: int = -1
-    raster: int = 0  # so many moments of it; 0 for none
+    raster: int = 0  # so many moments as an axis; 0 for none
     train: Every = AUTO
     test: Every = EACH_TRIAL
 
@@ -282,6 +290,16 @@ class AskTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class AskAnalysis:
+    """What a column of tensors says: {"labels": [a text per row], "total": rows there are, …} as `analyses` has it."""
+
+    question: int
+    table: str
+    column: str
+    analysis: str  # "similarity", "pca", "clusters"
+
+
+@dataclass(frozen=True, slots=True)
 class SaveRecording:
     """Keep the moments there are; the server finds the folder, the name is made of letters, digits, - and _."""
 
@@ -303,7 +321,9 @@ class OpenRun:
 
 
 TO_PAGE = (
-    Hello, NetCame, Moments, StateCame, ParametersCame, TableCame, Rows, AlertsCame, RecordingsCame, Shown, Answer,
-    Problem,
+    Hello, NetCame, Moments, StateCame, ParametersCame, TableCame, Rows, AlertsCame, RecordingsCame, RunsCame, Shown,
+    Answer, Problem,
 )  # fmt: skip
-FROM_PAGE = (Look, Seen, Act, Change, Control, AskValue, AskTrace, SaveRecording, OpenRecording, OpenRun)
+FROM_PAGE = (
+    Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, SaveRecording, OpenRecording, OpenRun,
+)  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 from torcheer.archive.folder import read_about
@@ -24,7 +24,6 @@ SOCKET: Final = "control.sock"
 _DEEPEST: Final = 3  # folders in folders that are looked through for runs
 _MOST_RUNS: Final = 500
 _MOST_FOLDERS: Final = 5000
-_LOOK_SECS: Final = 2.0
 _OPENERS: Final[dict[str, Callable[[Path], Source]]] = {
     KIND: RecordingSource, "history": HistorySource, "captures": lambda path: RunSource(path, captured=path),
 }  # fmt: skip
@@ -121,8 +120,8 @@ def _few(folder: Path) -> str:
 class Place:
     """What `torcheer studio PATH` shows: one thing, or a folder of runs to choose from."""
 
-    def __init__(self, path: str | os.PathLike[str], *, url: str = "") -> None:
-        self.path, self.url = Path(path), url
+    def __init__(self, path: str | os.PathLike[str], *, url: str = "", title: str = "") -> None:
+        self.path, self.url, self.title = Path(path), url, title
         kind = kind_of(self.path)
         if not kind:
             raise BadArgument(_unknown(self.path))
@@ -130,28 +129,28 @@ class Place:
         self._paths: list[Path] = []  # of runs, in the order in which they were found: ids stay
         self._homes: list[Path] = []
         self._recordings: list[Path] = []
-        self._told: tuple[Run, ...] = ()
-        self._next_look = 0.0
+        self._finding = Lock()
+        self.runs: tuple[Run, ...] = ()  # of the folder, as they were at the last look
         self.run = -1
         self._first = self._opened_folder() if self._folder else open_source(self.path, url=url)
         self._note(self._first)
+        self.look()
 
     def first(self) -> Source:
         """What is shown at first: of a folder the run that is live, or the newest."""
         return self._first
 
-    @property
-    def runs(self) -> tuple[Run, ...]:
-        """The runs of the folder, as they are now."""
-        if self._folder and time.monotonic() >= self._next_look:
-            self._told = tuple(_listed(number, path, self.path) for number, path in enumerate(self._found()))
-            self._next_look = time.monotonic() + _LOOK_SECS
-        return self._told
+    def look(self) -> bool:
+        """See which runs there are now, and how far they are; whether that is another list. From any thread."""
+        paths = self._found() if self._folder else []
+        before, self.runs = self.runs, tuple(_listed(number, path, self.path) for number, path in enumerate(paths))
+        return self.runs != before
 
     def _found(self) -> list[Path]:
-        known = set(self._paths)
-        self._paths += [path for path in runs_below(self.path) if path not in known]
-        return self._paths
+        with self._finding:
+            known = set(self._paths)
+            self._paths += [path for path in runs_below(self.path) if path not in known]
+            return list(self._paths)
 
     def _opened_folder(self) -> Source:
         runs = self._found()
@@ -165,6 +164,7 @@ class Place:
         if current.kind != "nothing" or not (runs := self._found()):
             return None
         self.run = _best(runs)
+        self.look()
         return self._open(runs[self.run])
 
     def _open(self, path: Path) -> Source:
@@ -205,9 +205,9 @@ class Place:
             self._homes.append(source.home)
 
 
-def open_place(path: str | os.PathLike[str], *, url: str = "") -> Place:
+def open_place(path: str | os.PathLike[str], *, url: str = "", title: str = "") -> Place:
     """What stands at a path, with all that can be chosen there; raises where that is nothing we know."""
-    return Place(path, url=url)
+    return Place(path, url=url, title=title)
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Run]:

@@ -109,7 +109,7 @@ class Page:
                     yield message
 
     def _hello(self, show: Show) -> Any:
-        self._owed -= {"net", "state", "parameters", "moments", "alerts"}
+        self._owed -= {"net", "state", "parameters", "moments", "alerts", "runs"}
         self._owed.add("tables")
         self._tables = {name: (rowed.head, -1, 0) for name, rowed in show.source.tables.items()}
         self._gone = []
@@ -144,6 +144,9 @@ class Page:
     def _recordings(self, show: Show) -> Any:
         saved, self._saved = self._saved, ""
         return messages.RecordingsCame(show.recordings(), saved)
+
+    def _runs(self, show: Show) -> Any:
+        return messages.RunsCame(tuple(show.place.runs), show.run)
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
@@ -209,4 +212,5 @@ _MAKERS: dict[str, Callable[[Page, Show], Any]] = {
     "moments": Page._moments,
     "alerts": Page._alerted,
     "recordings": Page._recordings,
+    "runs": Page._runs,
 }

@@ -19,7 +19,9 @@ MOST_BYTES: Final = 64 * 1024
 _MOST_TEXT, _MOST_LIST, _FAR = 4096, 1024, 2**53 - 1
 _WHOLE = {"look": 0, "question": 0, "item": 0, "count": 0, "raster": 0}  # the least they may be; others -1
 _MOST = {"raster": 10_000, "count": 10**9}
-_ONE_OF = {"action": ACTIONS, "unit": ("auto", "trial", "epoch", "off")}  # of text
+_ONE_OF = {  # of text
+    "action": ACTIONS, "unit": ("auto", "trial", "epoch", "off"), "analysis": ("similarity", "pca", "clusters"),
+}  # fmt: skip
 
 
 class Unreadable(BadArgument):

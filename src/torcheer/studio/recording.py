@@ -6,9 +6,10 @@ import math
 import os
 import re
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,20 +29,37 @@ _VERSION: Final = 1
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-def save_recording(
+def saving(
     source: Source, moments: Sequence[Moment], values: ValuesOf, home: Path, name: str = ""
-) -> Recording:
-    """Write what a source shows to a new folder in `home`; it is there whole or not at all."""
+) -> Callable[[], Recording]:
+    """What writes all that a source shows now to a new folder in `home`; it is there whole or not at all."""
     if not moments or source.net is None:
         raise ValueUnavailable("there is no state to save yet: look at the network while it runs, then save")
     if name and not _NAME.fullmatch(name):
         raise BadArgument(f"a recording cannot be called {name[:80]!r}: use up to 64 letters, digits, - and _")
-    target = _new(home, name or time.strftime("recording-%Y%m%d-%H%M%S"))
+    tables = [(one.head, {key: list(cells) for key, cells in one.columns.items()}, one.count)
+              for one in source.tables.values()]  # fmt: skip
+    first: dict[str, Any] = {
+        "net": source.net, "state": source.state, "parameters": list(source.parameters),
+        "alerts": list(source.alerts), "tables": tables,
+    }  # fmt: skip
+    called, title = name or time.strftime("recording-%Y%m%d-%H%M%S"), source.title
+    return lambda: _written(home, called, title, first, moments, values)
+
+
+def _written(
+    home: Path, name: str, title: str, first: dict[str, Any], moments: Sequence[Moment], values: ValuesOf
+) -> Recording:
+    target = _new(home, name)
     part = target.with_name(f".{target.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
         home.mkdir(parents=True, exist_ok=True)
-        _write(source, moments, values, part, target.name)
+        about = {"kind": KIND, "recording": _VERSION, "name": target.name, "title": title, "states": len(moments)}
+        with Writer(part, about=about, fsync="interval") as writer:
+            writer.step([], **{key: _plain(one) for key, one in first.items()})
+            for moment in moments:
+                writer.step(_samples(moment, values(moment.id)), moment=_plain(moment))
         part.rename(target)
     except OSError as error:
         shutil.rmtree(part, ignore_errors=True)
@@ -49,6 +67,12 @@ def save_recording(
             raise
         raise CannotWrite(f"no recording can be written to {home}: {error.strerror or error}") from error
     return _listed(target, next((one.id for one in recordings_in(home) if one.name == target.name), 0))
+
+
+def home_of(path: Path) -> Path:
+    """Where recordings of what lies at a path go: beside it; a private folder of ours goes away with who made it."""
+    temporary = path.parent.name.startswith("torcheer-") and path.parent.parent == Path(tempfile.gettempdir())
+    return (Path.cwd() if temporary else path.parent) / "recordings"
 
 
 def _new(home: Path, name: str) -> Path:
@@ -60,19 +84,6 @@ def _new(home: Path, name: str) -> Path:
     return found
 
 
-def _write(source: Source, moments: Sequence[Moment], values: ValuesOf, part: Path, name: str) -> None:
-    about = {"kind": KIND, "recording": _VERSION, "name": name, "title": source.title, "states": len(moments)}
-    with Writer(part, about=about, fsync="interval") as writer:
-        writer.step(
-            [], net=_plain(asdict(source.net)) if source.net else None, state=_plain(asdict(source.state)),
-            parameters=[_plain(asdict(one)) for one in source.parameters],
-            alerts=[_plain(asdict(one)) for one in source.alerts],
-            tables=[_plain([asdict(one.head), one.columns, one.count]) for one in source.tables.values()],
-        )  # fmt: skip
-        for moment in moments:
-            writer.step(_samples(moment, values(moment.id)), moment=_plain(asdict(moment)))
-
-
 def _samples(moment: Moment, values: Values) -> Iterator[Sample]:
     for (name, variable), value in values.items():
         yield Sample(moment.id, name, variable, value.first, value.array)
@@ -80,6 +91,8 @@ def _samples(moment: Moment, values: Values) -> Iterator[Sample]:
 
 def _plain(value: Any) -> Any:
     """As JSON holds it; a number that is none as {"float": "nan"}, which no record of ours looks like."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

@@ -49,13 +49,17 @@ class Resting(Answers):
         found = {key: self.value(moment, *key) for key in self.names(moment)}
         return {key: value for key, value in found.items() if value is not None}
 
-    def save(self, name: str = "") -> Recording:
-        """Keep the moments as a recording."""
-        from torcheer.studio.recording import save_recording
+    def saving(self, name: str = "") -> Callable[[], Recording]:
+        """What keeps the moments as a recording."""
+        from torcheer.studio.recording import saving
 
         if self.home is None:
             raise ValueUnavailable("what is shown has no place on disk where a recording could lie")
-        return save_recording(self, self._moments, self.values, self.home, name)
+        return saving(self, list(self._moments), self.values, self.home, name)
+
+    def save(self, name: str = "") -> Recording:
+        """Do so now."""
+        return self.saving(name)()
 
     def poll(self) -> Changes:
         """What turned out since: values that are damaged, for example."""

@@ -49,21 +49,13 @@ def merged(known: Network | None, title: str, captured: dict[str, Layer], variab
     )
 
 
-def full_name(captured: str, known: Network | None) -> str:
-    """What the description calls a captured layer: of a single model, "conv1" may be its "net.conv1"."""
-    if known is None or any(layer.name == captured for layer in known.layers):
-        return captured
-    found = [layer.name for layer in known.layers if layer.name.endswith(f".{captured}")]
-    return found[0] if len(found) == 1 else captured
-
-
 class Checkpoints:
     """The weights of a run at the steps at which they were saved."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / "checkpoints"
         self._files: dict[int, dict[str, Array]] = {}
-        self._steps: list[int] = []
+        self.steps: list[int] = []  # at which there is one
 
     def look(self) -> None:
         """Find out which there are now."""
@@ -71,17 +63,20 @@ class Checkpoints:
             folders = [one for one in self._folder.iterdir() if one.name.isdecimal()]
         except OSError:
             folders = []
-        self._steps = sorted(int(one.name) for one in folders if (one / "MANIFEST.json").is_file())
+        self.steps = sorted(int(one.name) for one in folders if (one / "MANIFEST.json").is_file())
+        self._files = {step: found for step, found in self._files.items() if step in self.steps}
 
     def weights(self, step: int, name: str) -> Array | None:
         """A parameter as it was at a step, or at the last checkpoint before it."""
-        before = [one for one in self._steps if one <= step]
+        before = [one for one in self.steps if one <= step]
         if not before:
             return None
         if before[-1] not in self._files:
             path = self._folder / str(before[-1]) / "model.safetensors"
             self._files[before[-1]] = _opened(path)
-        return self._files[before[-1]].get(name)
+        found = self._files[before[-1]]
+        alike = [key for key in found if key == name or key.endswith(f".{name}")]  # behind the name of its model
+        return found[name if name in found else alike[0]] if name in found or len(alike) == 1 else None
 
 
 def _opened(path: Path) -> dict[str, Array]:

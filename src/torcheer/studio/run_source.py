@@ -13,14 +13,14 @@ from typing import Any, Final
 from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.host.forms import form_of
-from torcheer.host.records import Layer, Network, Parameter, State
+from torcheer.host.records import Layer, Network, Parameter, State, full_name
 from torcheer.studio.answers import Value
-from torcheer.studio.messages import AlertSeen, Moment
+from torcheer.studio.messages import AlertSeen, Moment, Net
 from torcheer.studio.placing import net_of
 from torcheer.studio.resting import Names, Resting
-from torcheer.studio.run_network import Checkpoints, full_name, merged, network_in
+from torcheer.studio.run_network import Checkpoints, merged, network_in
 from torcheer.studio.run_tables import stamp_of, summary_of, tables_of
-from torcheer.studio.source import Changes
+from torcheer.studio.source import Changes, alert_key
 
 _LOOK_SECS: Final = 1.0  # between two looks at the disk: somebody may be writing there
 _MOST_MOMENTS: Final = 2000
@@ -63,6 +63,7 @@ class RunSource(Resting):
             ("tables", stamp_of(self.path), self._read_tables),
             ("network", _stamp(self.path, "network.json"), self._read_network),
             ("captures", _stamp(self._captured), self._read_captures),
+            ("checkpoints", _stamp(self.path / "checkpoints", "*/MANIFEST.json"), self._read_checkpoints),
             ("alerts", _stamp(self.path / "watch"), self._read_alerts),
         ):
             if stamp and self._stamps.get(what) != stamp:
@@ -87,8 +88,8 @@ class RunSource(Resting):
         return State("done", counters, batch=self._batch(), message=message)
 
     def _batch(self) -> int:
-        ends = [self._places[moment.id] for moment in (*self._moments[:1], *self._moments[-1:])]
-        return max((_batch(list(places.values())) for places in ends), default=0)
+        ends = [self._places.get(moment.id, {}) for moment in (*self._moments[:1], *self._moments[-1:])]
+        return max((_batch(list(places.values())) for places in ends if places), default=0)
 
     # -- what there is -----------------------------------------------------------------------------------------------
 
@@ -101,9 +102,9 @@ class RunSource(Resting):
             self._changes.tables.add(name)
 
     def _read_alerts(self) -> None:
-        known = set(self.alerts)
-        for alert in alerts_of(self.path / "watch")[-_MOST_ALERTS:]:
-            if alert not in known:
+        known = {alert_key(one) for one in self.alerts}
+        for alert in alerts_of(self.path / "watch", self._network)[-_MOST_ALERTS:]:
+            if alert_key(alert) not in known:
                 self.alerts.append(alert)
                 self._changes.alerts.append(alert)
 
@@ -126,8 +127,21 @@ class RunSource(Resting):
                 self._changes.moments_came.append(moment)
                 self._places[number] = entries
         if frames:
-            self._checkpoints.look()
             self._describe()
+
+    def _read_checkpoints(self) -> None:
+        """The weights that were saved; where nothing was captured, they are all there is to see."""
+        self._checkpoints.look()
+        if self._captures is not None or self._network is None:
+            return
+        kept = [one for one in self._moments if one.step in self._checkpoints.steps]
+        self._changes.moments_gone += [one.id for one in self._moments if one not in kept]
+        number = max((one.id for one in self._moments), default=-1)
+        new = [step for step in self._checkpoints.steps if all(one.step != step for one in kept)]
+        came = [Moment(number + place, step) for place, step in enumerate(new, 1)]
+        self._moments = [*kept, *came]
+        self._changes.moments_came += came
+        self._show(net_of(merged(self._network, self.title, {}, [])))
 
     def _forget_captures(self) -> None:
         self._changes.moments_gone += [one.id for one in self._moments]
@@ -144,14 +158,17 @@ class RunSource(Resting):
                 if name not in found and (layer := _layer(name, entry, batch)) is not None:
                     found[name] = layer
                 variables[variable] = None
-        net = net_of(merged(self._network, self.title, found, list(variables))) if found else None
+        self._show(net_of(merged(self._network, self.title, found, list(variables))) if found else None)
+
+    def _show(self, net: Net | None) -> None:
         if net != self.net:
             self.net, self._changes.net = net, True
 
     def _read_network(self) -> None:
         self._network = network_in(self.path)
         self._identity = (0, 0)  # layers may have other names now: captures are read again
-        self._stamps.pop("captures", None)
+        for what in ("captures", "checkpoints"):
+            self._stamps.pop(what, None)
 
     def _saved_weights(self, moment: int, name: str) -> Value | None:
         step = next((one.step for one in self._moments if one.id == moment), -1)
@@ -223,7 +240,7 @@ def _layer(name: str, entry: Entry, batch: int) -> Layer | None:
     return Layer(name, shape, view="maps" if len(shape) > 3 else "auto")
 
 
-def alerts_of(watch: Path) -> list[AlertSeen]:
+def alerts_of(watch: Path, network: Network | None = None) -> list[AlertSeen]:
     """What a run's watches found wrong, by step; a log that cannot be read has nothing to say."""
     from torcheer.inspector.reading import open_watch
 
@@ -237,8 +254,8 @@ def alerts_of(watch: Path) -> list[AlertSeen]:
         except (TorcheerError, OSError, ValueError):
             continue
         for one in alerts:
-            layer = ".".join(part for part in (prefix, one.layer) if part)
-            found.append(AlertSeen(str(one), one.severity, one.step, one.rule, layer))
+            named = replace(one, layer=".".join(part for part in (prefix, one.layer) if part))
+            found.append(AlertSeen(str(named), one.severity, one.step, one.rule, full_name(named.layer, network)))
     return sorted(found, key=lambda one: one.step)
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 from pathlib import Path
 from typing import Any, Final
 
 from torcheer.host.records import Column, TableHead
+from torcheer.host.tables import cell_of, rows_in
 from torcheer.studio.source import Rowed
 
 _MOST_ROWS: Final = 100_000  # of a table; of more, every n-th
 
 
 def tables_of(run: Path) -> dict[str, Rowed]:
-    """train_epoch from metrics/<stage>.csv, train_step from steps.csv, and what was changed from the form."""
+    """Of metrics/ epochs, steps and what was changed from the form; tests; the runs that were here before."""
     found = _epochs(run)
     steps = _read(run / "metrics" / "steps.csv")
     if steps:
         found["train_step"] = _table("train_step", "Train steps", "Step", _by_pipeline(steps))
+    for name, title, x in (("test_trial", "Test trials", "Trial"), ("test_epoch", "Test epochs", "Step")):
+        if tests := rows_in(run / "tests" / f"{name}.jsonl"):
+            found[name] = _table(name, title, x, tests)
+    if runs := _runs(run):
+        found["run"] = _table("run", "Runs", "Run", runs)
     changes = _read(run / "metrics" / "changes.csv")
     if changes:
         found["changes"] = _table("changes", "Changes of parameters", "Step", _renamed(changes))
@@ -31,15 +38,31 @@ def _epochs(run: Path) -> dict[str, Rowed]:
     return {"train_epoch": _table("train_epoch", "Train epochs", "Epoch", _renamed(rows))} if rows else {}
 
 
+def _runs(run: Path) -> list[dict[str, Any]]:
+    """What came of each run that was put away, and of the last one, as `training.control` writes it."""
+    found = rows_in(run / "tests" / "run.jsonl")
+    for path in (run / "earlier").glob("*/result.json"):
+        try:
+            result = json.loads(path.read_bytes())
+            row = {key.capitalize(): cell_of(value) for key, value in result.items() if key != "values"}
+            found.append(row | {str(key): cell_of(value) for key, value in dict(result["values"]).items()})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # by somebody's hand
+            continue
+    return sorted((row for row in found if isinstance(row.get("Run"), int)), key=lambda row: row["Run"])
+
+
 def stamp_of(run: Path) -> tuple[Any, ...]:
     """What differs when one of the files does."""
     found = []
-    for path in sorted((run / "metrics").glob("*.csv")):
+    files = [
+        path for places in ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json") for path in run.glob(places)
+    ]
+    for path in sorted(files):
         try:
             status = path.stat()
         except OSError:
             continue
-        found.append((path.name, status.st_mtime_ns, status.st_size))
+        found.append((str(path), status.st_mtime_ns, status.st_size))
     return tuple(found)
 
 
@@ -119,6 +142,6 @@ def _column(name: str, cells: list[Any]) -> Column:
     kinds = {type(cell) for cell in cells} - {type(None)}
     if str in kinds:
         return Column(name, "text", plotted=False)
-    if name in ("Epoch", "Step") and kinds == {int}:
+    if name in ("Epoch", "Step", "Trial", "Run", "Seed", "Epochs", "Steps") and kinds == {int}:
         return Column(name, "int", plotted=False)
     return Column(name, "int" if kinds == {int} else "float")

@@ -33,10 +33,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--parent", type=int, default=0, help="end when this process does, or standard input")
     parser.add_argument("--browser", action="store_true", help="open one")
+    parser.add_argument("--title", default="", help="what the page is called")
     chosen = parser.parse_args(arguments)
     ready = browse if chosen.browser else None
     try:
-        serve_path(chosen.path, port=chosen.port, address=chosen.host, parent=chosen.parent, ready=ready)
+        about: Any = {"parent": chosen.parent, "title": chosen.title, "ready": ready}
+        serve_path(chosen.path, port=chosen.port, address=chosen.host, **about)
     except TorcheerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -45,13 +47,15 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def serve_path(path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: int = 0, ready: Ready = None) -> None:
+def serve_path(
+    path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: int = 0, title: str = "", ready: Ready = None
+) -> None:
     """Open what stands at a path and serve it; `ready(url)` is called when the server answers."""
     from torcheer.studio.opening import open_place
 
     listener, keys = listen(address, port)
     with listener:
-        place = open_place(path, url=url_of(listener, keys))
+        place = open_place(path, url=url_of(listener, keys), title=title)
         serve(place, listener, keys, parent=parent, ready=ready)
 
 
@@ -67,11 +71,7 @@ def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Ke
         raise BadArgument(
             f"{address}:{port} cannot be listened on: {error.strerror}; --port 0 takes a free port"
         ) from None
-    listener.setsockopt(
-        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-    )  # connections inherit it: no waiting for more to send
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # this, too: a page that stops reading is then let go
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
+    _tune(listener)
     found = listener.getsockname()[1]
     named = f"[{address}]" if ":" in address else address
     return listener, Keys(found, () if _is_local(address) else (named,))

@@ -69,7 +69,7 @@ def _opened(what: Any, inputs: Any, port: int, browser: bool | None, title: str 
         case str() | os.PathLike():
             if not Path(what).exists():
                 raise BadArgument(f"show: there is nothing at {os.fspath(what)}")
-            return start(what, port=port, browser=browser)
+            return start(what, port=port, browser=browser, title=title or "")
     raise BadArgument(
         f"show takes a history, a model with inputs, a Network, a Table or a path, not {type(what).__name__}"
     )
@@ -105,7 +105,7 @@ def _show_history(history: ModelHistory, port: int, browser: bool | None, title:
             history.save(place, parameters=True)
         except TorcheerError:
             history.save(place)  # the model is gone, and with it its weights
-        viewer = start(place, port=port, browser=browser)
+        viewer = start(place, port=port, browser=browser, title=title or "")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

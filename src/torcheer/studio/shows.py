@@ -19,10 +19,14 @@ class Place(Protocol):
     """Where sources come from: a run, a folder of runs, a recording."""
 
     run: int  # which run is shown first; -1 where there is no choice
+    title: str  # what that is called; "" leaves it to the source
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs of the folder."""
+        """The runs of the folder, as they were at the last look."""
+
+    def look(self) -> bool:
+        """See which there are now; whether they are others. Called in a thread of its own."""
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
@@ -56,8 +60,13 @@ class Show:
         """The number of the run that is shown, -1 where there is no choice."""
         return self.place.run if self._run is None else self._run
 
+    @property
+    def title(self) -> str:
+        """What the page is called."""
+        return (self.place.title if self._run is None else "") or self.source.title
+
     def _names(self) -> tuple[str, str, int]:
-        return self.source.title, self.source.kind, self.run
+        return self.title, self.source.kind, self.run
 
     # -- who looks -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +132,7 @@ class Show:
         source = self.source
         heads = tuple(rowed.head for rowed in source.tables.values())
         return Hello(
-            messages.VERSION, source.title, source.kind, source.net, moments, source.state, tuple(source.parameters),
+            messages.VERSION, self.title, source.kind, source.net, moments, source.state, tuple(source.parameters),
             heads, alerts, self.recordings(), tuple(self.place.runs), self.run, self.controls(page), len(self.pages),
         )  # fmt: skip
 

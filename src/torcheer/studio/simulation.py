@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from numbers import Real
 from typing import Any
@@ -26,8 +28,8 @@ from torcheer.studio.tables import Table
 _TELL_SECS = 0.1  # between two messages about where a running simulation is
 _STEP_N = 10  # trials of Step N, where a page does not say how many
 _NEEDS = {
-    "init": ("init", "new_seed"), "train_trial": ("train", "step_trial", "step_epoch", "step_n", "stop"),
-    "test_item": ("test_item", "test_all", "stop"),
+    "init": ("init", "new_seed"), "train_trial": ("train", "step_trial", "step_epoch", "step_run", "step_n", "stop"),
+    "test_item": ("test_trial", "test_item", "test_all", "stop"),
 }  # fmt: skip
 
 
@@ -62,6 +64,7 @@ class Simulation:
         self._begun = self._over = False
         self._rows: list[Mapping[str, Any]] = []  # of the trials of this epoch
         self._zeros, self._first_zero = 0, -1
+        self._tested = -1  # the item that was tested last
         self._work: Iterator[None] | None = None
         self._counters: dict[str, Any] = {}
         self._told = 0.0
@@ -159,7 +162,7 @@ class Simulation:
                 if self._work is None:
                     host.wait(1.0)
                 else:
-                    self._advance()
+                    self._try_on()
         except KeyboardInterrupt:
             pass
         finally:
@@ -191,6 +194,14 @@ class Simulation:
             return str(error) if isinstance(error, BadArgument) else f"{order.name}: {type(error).__name__}: {error}"
         return ""
 
+    def _try_on(self) -> None:
+        """On to the next trial's end; one that fails pauses the simulation, and its page says why."""
+        try:
+            self._advance()
+        except Exception as error:  # the task's own
+            print(f"torcheer: {self.name} is paused: {type(error).__name__}: {error}", file=sys.stderr)
+            traceback.print_exc()
+
     def _act(self, order: Order) -> str:
         """Begin what a button says; why not, where that cannot be."""
         if order.action not in self.can:
@@ -209,8 +220,12 @@ class Simulation:
                 self._work = self._training(trials=1)
             case "step_epoch":
                 self._work = self._training(epochs=1)
+            case "step_run":
+                self._work = self._training(runs=1)
             case "step_n":
                 self._work = self._training(trials=order.count if order.count > 0 else _STEP_N)
+            case "test_trial":
+                self._work = self._testing(((self._tested + 1) % self.task.items,))
             case "test_item":
                 self._work = self._testing((order.item,))
             case "test_all":
@@ -236,7 +251,7 @@ class Simulation:
             self._work = None
             self._say("paused", f"{type(error).__name__}: {error}")
             if self.host is not None:
-                self.host.alert(f"{type(error).__name__}: {error}", severity="error")
+                self.host.alert(f"{type(error).__name__}: {error}", severity="error", rule="task")
             raise
 
     def _finish(self, message: str = "") -> None:
@@ -265,19 +280,21 @@ class Simulation:
         runs = {"Run": self.run_number, "Epoch": self.epoch} if "train" in self.can else {}
         return {**runs, "Trial": trial, **name}
 
-    def _training(self, trials: int | None = None, epochs: int | None = None) -> Iterator[None]:
-        """Trials until the runs are over, or so many trials or epochs were done; a run that is over begins another."""
+    def _training(
+        self, trials: int | None = None, epochs: int | None = None, runs: int | None = None
+    ) -> Iterator[None]:
+        """Trials until all runs are over, or so many trials, epochs or runs; a run that is over begins another."""
         if not self._begun:
             self._begin(0)
         elif self._over:
             self._begin(self.run_number + 1)
-        while trials != 0 and epochs != 0:
+        while trials != 0 and epochs != 0 and runs != 0:
             if self._over and self.run_number + 1 >= self["runs"]:
                 return
             if self._over:
                 self._begin(self.run_number + 1)
             ended = self._train_trial()
-            trials, epochs = trials and trials - 1, epochs and epochs - ended
+            trials, epochs, runs = trials and trials - 1, epochs and epochs - ended, runs and runs - self._over
             yield
             if ended and self._test_due():
                 yield from self._testing(status="running")
@@ -335,7 +352,7 @@ class Simulation:
     def _test_item(self, item: int, status: str = "testing") -> dict[str, Any]:
         if problem := self._no_item(item):
             raise BadArgument(problem)
-        row = dict(self.task.test_item(item))
+        row, self._tested = dict(self.task.test_item(item)), item
         self._counters = self._counted(item, row)
         self._show(test=True)
         said = ", ".join(f"{name} {value:.3g}" for name, value in row.items() if isinstance(value, Real))

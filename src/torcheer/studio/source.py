@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +26,11 @@ class Rowed:
     columns: dict[str, list[Any]] = field(default_factory=dict)
     count: int = 0  # rows
     anew: int = 0  # grows whenever the rows start anew: then those sent before are void
+
+
+def alert_key(alert: AlertSeen) -> tuple[Any, ...]:
+    """What two tellings of one alert share; which layer it is may be known better by now."""
+    return alert.text, alert.step, alert.rule
 
 
 @dataclass(slots=True)
@@ -87,8 +93,13 @@ class Source(Protocol):
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
         """A value for each unit of a layer; `of` is the clicked unit for "r.Wt" and its like, NaN where none goes."""
 
-    def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None) -> Floats | None:
-        """The same for the last `count` moments: a row per unit, a column per moment; NaN where a moment has none."""
+    def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
+        """One number of a unit as it came, a numpy scalar; None where there is none, or it is one of weights."""
+
+    def raster(
+        self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
+    ) -> Floats | None:
+        """The same for the `count` moments up to one (-1: the newest): a row per unit, a column per moment, or NaN."""
 
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
         """A unit over all moments, as the answer to `AskTrace`."""
@@ -108,8 +119,8 @@ class Source(Protocol):
     def fileno(self) -> int:
         """Readable when `poll` may have something; -1 where there is no such thing: poll every 100 ms."""
 
-    def save(self, name: str = "") -> Recording:
-        """Keep the moments there are on disk; raises `TorcheerError` where that cannot be."""
+    def saving(self, name: str = "") -> Callable[[], Recording]:
+        """What writes the moments there are now to disk, in any thread; raises where it cannot."""
 
     def close(self) -> None:
         """Give back what was opened."""

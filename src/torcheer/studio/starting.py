@@ -1,4 +1,4 @@
-"""The viewer as a process of its own, started from Python: its address printed, the browser opened, no orphans."""
+"""A viewer started from Python: its address printed, the browser opened, the page below a notebook's cell."""
 
 from __future__ import annotations
 
@@ -6,29 +6,16 @@ import atexit
 import html
 import json
 import os
-import select
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 import webbrowser
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from torcheer.errors import CannotWrite
+from torcheer.host.launching import Launched
 
-_BEGIN: Final = """\
-# torcheer.studio.server: serves a page that shows a network
-import sys
-first, rest = sys.argv[1], sys.argv[2].splitlines()
-sys.path[:] = [first, *sys.path, *(entry for entry in rest if entry not in sys.path)]
-from torcheer.studio.server import main
-sys.exit(main(sys.argv[3:]))
-"""
-_START_SECS: Final = 30.0
-_END_SECS: Final = 3.0
 _STARTED: set[Viewer] = set()  # `tl.show(model, x)` keeps no reference, and its page stays
 _INLINE: Final = """\
 <div id="{id}"><a href="{link}" target="_blank" rel="noopener">open the studio in a tab of its own</a></div>
@@ -49,29 +36,29 @@ _INLINE: Final = """\
 class Viewer:
     """A viewer that runs: `url` opens it, `close()` ends it; it also ends when this process does."""
 
-    def __init__(self, process: subprocess.Popen[bytes], url: str, printed: IO[bytes]) -> None:
-        self.url, self.pid = url, process.pid
-        self._process, self._printed = process, printed
+    def __init__(self, launched: Launched) -> None:
+        self.url, self.pid = launched.url, launched.process.pid
+        self._launched = launched
         _STARTED.add(self)
 
     @property
     def alive(self) -> bool:
         """Whether the process still runs."""
-        return self._process.poll() is None
+        return self._launched.process.poll() is None
 
     @property
     def said(self) -> str:
         """What the process has printed about its troubles."""
-        return _text(self._printed)
+        return self._launched.said
 
     def close(self) -> None:
         """End it; training and whatever else is looked at go on."""
         _STARTED.discard(self)
-        end(self._process)
+        self._launched.end()
 
     def wait(self) -> None:
         """Until it ends, or Ctrl-C."""
-        self._process.wait()
+        self._launched.process.wait()
 
     def __enter__(self) -> Viewer:
         return self
@@ -83,73 +70,22 @@ class Viewer:
         return f"Viewer({self.url if self.alive else 'ended'})"
 
 
-def start(path: str | os.PathLike[str], *, port: int = 0, browser: bool | None = None, quiet: bool = False) -> Viewer:
+def start(
+    path: str | os.PathLike[str], *, port: int = 0, browser: bool | None = None, quiet: bool = False, title: str = ""
+) -> Viewer:
     """Show a run, a folder of runs, a recording or a host's socket; the URL with its token is the first line printed.
 
     `browser=None` opens one where that makes sense: on a terminal with a display. In a notebook the page stands below
     the cell.
     """
-    printed = tempfile.TemporaryFile()
-    process = _started(Path(path), port, printed)
-    try:
-        url = _first_line(process, printed)
-    except BaseException:
-        end(process)
-        raise
+    launched = Launched(path, f"--port={port}", f"--title={title}")
     if not quiet:
-        print(url, flush=True)
+        print(launched.url, flush=True)
     if browser or (browser is None and not quiet and can_browse()):
-        browse(url)
+        browse(launched.url)
     if browser is not False and not quiet and in_notebook():
-        display(url)
-    return Viewer(process, url, printed)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Let a process end by closing its standard input; kill one that does not."""
-    for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            pipe.close()
-    try:
-        process.wait(_END_SECS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _started(path: Path, port: int, printed: IO[bytes]) -> subprocess.Popen[bytes]:
-    """A fresh interpreter in a session of its own: a Ctrl-C meant for the loop does not end it."""
-    if not sys.executable:
-        raise CannotWrite("there is no Python to start the studio with: sys.executable is empty")
-    paths = "\n".join(entry for entry in sys.path if entry and "\n" not in entry)
-    server = [str(path), "--port", str(port), "--parent", str(os.getpid())]
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BEGIN, str(Path(__file__).parents[2]), paths, *server],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed, start_new_session=True,
-        env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},  # the cores are for the training
-    )  # fmt: skip
-
-
-def _first_line(process: subprocess.Popen[bytes], printed: IO[bytes]) -> str:
-    """The address that the server prints; an error with what it said instead."""
-    assert process.stdout is not None
-    deadline, found = time.monotonic() + _START_SECS, b""
-    while not found.endswith(b"\n"):
-        left = deadline - time.monotonic()
-        ready = select.select([process.stdout], [], [], max(0.0, left))[0]
-        piece = os.read(process.stdout.fileno(), 4096) if ready else b""
-        if not piece:
-            why = "has ended" if ready else f"has not answered for {_START_SECS:.0f} s"
-            if ready:
-                process.wait(_END_SECS)
-            raise CannotWrite(f"the studio could not be started: it {why}. {_text(printed) or 'It said nothing.'}")
-        found += piece
-    return found.decode().splitlines()[0]
-
-
-def _text(printed: IO[bytes]) -> str:
-    size = os.fstat(printed.fileno()).st_size
-    return os.pread(printed.fileno(), 8192, max(0, size - 8192)).decode("utf-8", "replace").strip()
+        display(launched.url)
+    return Viewer(launched)
 
 
 # -- where it is seen --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import { place, type Placed } from "./place";
 import { Painter, type Paint } from "./render";
 import { Scene, type Mode } from "./scene";
 import { rectOf, Stage } from "./stage";
+import { namedTheme } from "./theme";
 
 export type News = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
 export type ThemeName = "auto" | "light" | "dark";
@@ -38,7 +39,7 @@ export class App {
     screen: HTMLElement,
   ) {
     this.screen = screen;
-    this.theme = data.theme === "light" || data.theme === "dark" ? data.theme : "auto";
+    this.theme = namedTheme() ?? (data.theme === "light" || data.theme === "dark" ? data.theme : "auto");
     this.scene = new Scene(data);
     this.painter = new Painter(data);
     this.camera = new Camera(

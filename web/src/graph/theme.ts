@@ -8,8 +8,14 @@ export function isDark(theme: ThemeName): boolean {
   return theme === "dark" || (theme === "auto" && dark.matches);
 }
 
+/** The theme that the fragment of our address names: so a page around this one, such as the studio, says its own. */
+export function namedTheme(): ThemeName | undefined {
+  return (["light", "dark"] as const).find((name) => location.hash === `#${name}`);
+}
+
 export function followTheme(app: App): void {
   dark.addEventListener("change", () => setTheme(app, app.theme));
+  addEventListener("hashchange", () => setTheme(app, namedTheme() ?? app.theme));
   setTheme(app, app.theme);
 }
 

@@ -82,6 +82,7 @@ function colours(app: App): HTMLElement {
 function themes(app: App): HTMLElement {
   const choice = h("select", { change: () => setTheme(app, choice.value as ThemeName) });
   choice.append(...["auto", "light", "dark"].map((name) => new Option(name, name, false, name === app.theme)));
+  app.on("theme", () => (choice.value = app.theme));
   return h("label", { class: "group" }, "Theme ", choice);
 }
 

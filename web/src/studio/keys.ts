@@ -41,7 +41,7 @@ function bound({ key, shiftKey }: KeyboardEvent, now: TabName): Key | undefined 
 // What has the focus may want the key itself: a field all of them, a button Space, tabs and sliders the arrows.
 function isTaken({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
-  if (target.closest("input:not([type=checkbox],[type=range]), select, textarea, [contenteditable]")) return true;
+  if (target.closest("input:not([type=checkbox],[type=radio],[type=range]), select, textarea, [contenteditable]")) return true;
   if ((key === " " || key === "Enter") && target.closest("button, a, summary, input, [role=button]")) return true;
   return /^(Arrow|Page|Home|End)/.test(key) && !!target.closest("[role=tab], [role=grid], input");
 }

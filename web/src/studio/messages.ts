@@ -5,7 +5,7 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 
 export const VERSION = 1;
 
-export const ACTIONS = ["init", "train", "stop", "step_trial", "step_epoch", "step_n", "test_item", "test_all", "new_seed"] as const;
+export const ACTIONS = ["init", "train", "stop", "step_trial", "step_epoch", "step_run", "step_n", "test_trial", "test_item", "test_all", "new_seed"] as const;
 
 /** One layer of a network; its units are the numbers of one batch item, in C order. */
 export interface Layer {
@@ -16,6 +16,7 @@ export interface Layer {
   place: [number, number, number] | null; // where its middle is, in units; None: found by `placing`
   relation: string; // how it lies to `other`: "above", "below", "right", "left", "behind", "front"; "" stacks it
   other: string;
+  also: string[]; // what else is a part of it: activations behind it, parameters
 }
 
 /** A layer with all that drawing it takes. Unit u lies in tile u // (rows*columns), there at row and column. */
@@ -139,7 +140,7 @@ export interface Hello {
   kind: "hello";
   version: number;
   title: string;
-  source: string; // "live", "recording", "run", "nothing" (a live host that has not spoken, a folder without runs)
+  source: string; // "live", "recording", "run", "pass" (a recorded one), "nothing" (a host that has not spoken, no runs)
   net: Net | null;
   moments: Moment[];
   state: State;
@@ -207,6 +208,13 @@ export interface RecordingsCame {
   saved: string; // what was just saved, and where
 }
 
+/** The runs of the folder, when they have changed. */
+export interface RunsCame {
+  kind: "runs_came";
+  runs: Run[];
+  run: number; // which of them is shown; -1 where there is no choice
+}
+
 /** All frames of a state have been sent; the page draws them now. */
 export interface Shown {
   kind: "shown";
@@ -243,7 +251,7 @@ export interface FrameHead {
   hi: number;
   nans: number; // how many were NaN; they are sent as 0
   infs: number; // how many were infinite; they are sent as lo or hi
-  raster: boolean; // then rows are units and columns moments, the last one the newest
+  raster: boolean; // then rows are units and columns moments, the last one the one looked at
 }
 
 /** How often states are recorded: `count` trials or epochs apart; "auto": as often as costs no more than 1%. */
@@ -259,9 +267,9 @@ export interface Look {
   variable: string; // "" for nothing: the tab is hidden
   item?: number;
   moment?: number; // -1 live: each new state is sent
-  layer?: string; // the clicked unit, for "r.Wt" and its like, and for the layer of a raster ("" for all)
+  layer?: string; // the clicked unit, for "r.Wt" and its like
   unit?: number;
-  raster?: number; // so many moments of it; 0 for none
+  raster?: number; // so many moments as an axis; 0 for none
   train?: Every;
   test?: Every;
 }
@@ -317,6 +325,15 @@ export interface AskTrace {
   item?: number;
 }
 
+/** What a column of tensors says: {"labels": [a text per row], "total": rows there are, …} as `analyses` has it. */
+export interface AskAnalysis {
+  kind: "ask_analysis";
+  question: number;
+  table: string;
+  column: string;
+  analysis: string; // "similarity", "pca", "clusters"
+}
+
 /** Keep the moments there are; the server finds the folder, the name is made of letters, digits, - and _. */
 export interface SaveRecording {
   kind: "save_recording";
@@ -346,6 +363,7 @@ export type ToPage =
   | Rows
   | AlertsCame
   | RecordingsCame
+  | RunsCame
   | Shown
   | Answer
   | Problem;
@@ -359,6 +377,7 @@ export type FromPage =
   | Control
   | AskValue
   | AskTrace
+  | AskAnalysis
   | SaveRecording
   | OpenRecording
   | OpenRun;

@@ -1,7 +1,7 @@
 // All that the page knows, as signals, and all that it says; every tab reads and writes it here.
 import type {
-  AlertSeen, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, Moment, Net, Parameter, Recording, Run,
-  Shown, State, ToPage,
+  AlertSeen, AskAnalysis, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, Moment, Net, Parameter, Recording, Run,
+  Shown, State, TableHead, ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
 import { Signal } from "./signal";
@@ -10,7 +10,7 @@ import { emptyTable, withRows, type Table } from "./tables/rows";
 
 export { Signal, useValue } from "./signal";
 
-export const TAB_NAMES = ["network", "plots", "tables"] as const;
+export const TAB_NAMES = ["network", "plots", "tables", "graph"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
@@ -26,7 +26,6 @@ export interface LookSettings {
   item: number; // of the batch
   moment: number; // -1: live
   raster: number; // so many moments as an axis; 0: none
-  rasterLayer: string; // "" for all
   mode: string; // "auto", "bars", "cells", "raster": the Network tab's own
   train: Every; // how often states are recorded
   test: Every;
@@ -39,12 +38,12 @@ export interface Notice {
   tone: "problem" | "done";
 }
 
-type Question = Omit<AskValue, "question"> | Omit<AskTrace, "question">;
+type Question = Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
 type Pending = { resolve: (value: Json) => void; reject: (error: Error) => void };
 
 const NOTHING: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
 const FIRST_LOOK: LookSettings = {
-  variable: "", item: 0, moment: -1, raster: 0, rasterLayer: "", mode: "auto",
+  variable: "", item: 0, moment: -1, raster: 0, mode: "auto",
   train: { unit: "auto", count: 1 }, test: { unit: "trial", count: 1 },
 };
 const TABLES_WAIT_MS = 50; // rows come in bursts; tables and plots are drawn again once per burst
@@ -59,7 +58,8 @@ export class Store {
   readonly state = new Signal<State>(NOTHING);
   readonly parameters = new Signal<Parameter[]>([]);
   readonly tables = new Signal<ReadonlyMap<string, Table>>(new Map());
-  readonly alerts = new Signal<AlertSeen[]>([]);
+  readonly alerts = new Signal<AlertSeen[]>([]); // the newest
+  readonly alerted = new Signal(0); // how many ever came
   readonly recordings = new Signal<Recording[]>([]);
   readonly runs = new Signal<Run[]>([]);
   readonly run = new Signal(-1);
@@ -185,10 +185,11 @@ export class Store {
       case "moments": return this.takeMoments(message.came, message.gone);
       case "state_came": return this.takeState(message);
       case "parameters_came": return this.parameters.set(message.parameters);
-      case "table_came": return this.putTable(emptyTable(message.table));
+      case "table_came": return this.takeTable(message.table);
       case "rows": return this.takeRows(message);
-      case "alerts_came": return this.alerts.set([...this.alerts.get(), ...message.alerts].slice(-MOST_ALERTS));
+      case "alerts_came": return this.takeAlerts(message.alerts);
       case "recordings_came": return this.takeRecordings(message.recordings, message.saved);
+      case "runs_came": return this.takeRuns(message);
       case "shown": return this.shownReaders.forEach((read) => read(message));
       case "answer": return this.answered(message.question)?.resolve(message.value);
       case "problem": return this.takeProblem(message.text, message.question);
@@ -203,10 +204,10 @@ export class Store {
     this.coming = new Map(hello.tables.map((head) => [head.name, emptyTable(head)]));
     this.tablesTimer ||= window.setTimeout(() => this.showTables(), TABLES_WAIT_MS); // their rows are on the way
     this.moments.set(hello.moments);
+    this.alerted.set(hello.alerts.length);
     this.alerts.set(hello.alerts);
     this.recordings.set(hello.recordings);
-    this.runs.set(hello.runs);
-    this.run.set(hello.run);
+    this.takeRuns(hello);
     this.parameters.set(hello.parameters);
     this.takeState(hello);
     this.connection.set("open");
@@ -215,6 +216,23 @@ export class Store {
     this.takeNet(hello.net);
     this.keepMoment();
     this.tellLook();
+    this.turnToTables();
+  }
+
+  // What is nothing but a table opens on its tab, unless the reader has chosen one.
+  private turnToTables(): void {
+    const nothingElse = !this.net.get() && !this.state.get().can.length && this.coming.size > 0;
+    if (nothingElse && !location.hash) this.tab.set("tables");
+  }
+
+  private takeRuns({ runs, run }: { runs: Run[]; run: number }): void {
+    this.runs.set(runs);
+    this.run.set(run);
+  }
+
+  private takeAlerts(alerts: AlertSeen[]): void {
+    this.alerted.set(this.alerted.get() + alerts.length);
+    this.alerts.set([...this.alerts.get(), ...alerts].slice(-MOST_ALERTS));
   }
 
   private takeNet(net: Net | null): void {
@@ -255,6 +273,11 @@ export class Store {
     if (table) this.putTable(withRows(table, rows));
   }
 
+  private takeTable(head: TableHead): void {
+    this.putTable(emptyTable(head));
+    this.turnToTables();
+  }
+
   private putTable(table: Table): void {
     this.coming.set(table.head.name, table);
     const wait = Math.min(LONGEST_WAIT_MS, TABLES_WAIT_MS + table.count / 100);
@@ -293,12 +316,11 @@ export class Store {
   }
 
   private wantedLook(): Omit<Look, "kind" | "look"> {
-    const { variable, item, moment, raster, rasterLayer, train, test } = this.look.get();
+    const { variable, item, moment, raster, train, test } = this.look.get();
     const hidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
     if (hidden || !this.net.get()) return { variable: "" };
     const clicked = this.ofWeights(variable) ? this.selection.get() : null;
-    const layer = clicked?.layer ?? (raster ? rasterLayer : "");
-    return { variable, item, moment, layer, unit: clicked?.unit ?? -1, raster, train, test };
+    return { variable, item, moment, layer: clicked?.layer ?? "", unit: clicked?.unit ?? -1, raster, train, test };
   }
 
   private ofWeights(variable: string): boolean {

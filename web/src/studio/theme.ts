@@ -19,9 +19,15 @@ export function choose(wanted: Choice): void {
   apply();
 }
 
-/** From light to dark and back. */
-export function toggle(): void {
-  choose(theme.get() === "dark" ? "light" : "dark");
+/** What comes after this choice: what the system does not have, what it has, and as it has it. */
+export function next(now: Choice): Choice {
+  const [same, other]: Theme[] = system.matches ? ["dark", "light"] : ["light", "dark"];
+  return now === "auto" ? other : now === other ? same : "auto";
+}
+
+/** Go on to that. */
+export function turn(): void {
+  choose(next(choice.get()));
 }
 
 /** Follow the reader's system from now on. */

@@ -6,6 +6,7 @@ wait in there: nothing is drawn, nothing is written, and whatever ends training 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host import Host
-from torcheer.host.records import Order, State
+from torcheer.host.records import Order, State, full_name
 from torcheer.training.control import trials
 from torcheer.training.control.form import Changed, Journal, change, parameters
 from torcheer.training.control.looking import Looking
@@ -51,6 +52,8 @@ class Control:
         self.anew: list[str] | None = None  # once another run is asked for: what is different in it
         self.is_waiting_for_viewer = is_paused  # one that begins paused waits for somebody to come
         self._is_paused, self._goal = is_paused, ("", 0)
+        self._seed: int | None = None  # of the next Init, where another was chosen
+        self.tested = -1  # the item that was tested last
         self._told: Sequence[StepDone] = ()
         self._next_look = self._next_state = 0.0
         self._busy = True
@@ -61,7 +64,7 @@ class Control:
         """Be the control of a session, which goes on from its newest checkpoint unless it has begun."""
         self._problems = session.resume()
         self.session, self._built = session, built
-        session.control, self.anew = self, None
+        session.control, self.anew, self._seed, self.tested = self, None, None, -1
         self.run, self._result, self._is_done = number_of(session.directory), None, False
         self._began, self._idle_before = time.monotonic(), self.idle_secs
         self._journal = Journal(session.directory, session.place.step)
@@ -93,7 +96,8 @@ class Control:
         told, self._told = self._told, ()
         while self._problems:
             yield Alert(self._problems.pop(0))
-        self.looking.finish()
+        if self.looking.finish():
+            self._next_state = 0.0  # what stands below the picture stands below the page, too
         if told and self.tables.steps_are_due(now):
             self.tables.steps(told, now)
         self._count(bool(told))
@@ -117,15 +121,20 @@ class Control:
         """Look at the round that comes, if there is one in this epoch."""
         place, rounds = self.session.place, rounds_of(self.session)
         if rounds is None or place.round < rounds:
-            where = {"Run": self.run, "Epoch": place.epoch + 1, "Trial": place.round + 1, "Step": place.step}
+            where = {
+                "Run": self.run,
+                "Epoch": place.epoch + 1,
+                "Trial": place.round + 1,
+            }  # as `counters` when it is done
             self.looking.begin(now, where, is_last=rounds is not None and place.round + 1 == rounds)
 
     def _introduce(self) -> None:
-        """Find out what the network is by a few samples, for a first viewer and beside captures.
+        """Find out what the network is by a few samples, for a first viewer, beside captures, and at the end.
 
         Where that fails, the next step that is looked at tells.
         """
-        if self._is_introduced or not (self.host.viewer or self.session.options.capture is not None):
+        wanted = self.host.viewer or self._is_done or self.session.options.capture is not None
+        if self._is_introduced or not wanted:
             return
         self._is_introduced = True
         count = min(items_of(self.session), SOME_ITEMS)
@@ -217,10 +226,13 @@ class Control:
                 self._test(lambda: trials.run_all(self))
             case "test_item":
                 self._test(lambda: trials.run_item(self, order.item))
+            case "test_trial":
+                self._test(lambda: trials.run_item(self, (self.tested + 1) % items_of(self.session)))
             case "init":
-                self._begin_anew([])
+                self._begin_anew([] if self._seed is None else [f"seed={self._seed}"])
             case "new_seed":
-                self._begin_anew([f"seed={_another(self.session.options.seed)}"])
+                self._seed = _another(self.session.options.seed if self._seed is None else self._seed)
+                self._tell(self.host.state.status)
 
     def _go(self, what: str, far: int) -> None:
         self._is_paused, self._goal, self._busy = False, (what, far), True
@@ -265,16 +277,18 @@ class Control:
             return
         self._keep(changed)
         self._tell_parameters()
-        yield Alert(f"{changed.name} is {changed.after:g} from here on, and was {changed.before:g}")
-        if name != "watch.every":
+        yield Alert(f"{changed.name} is {_shown(changed.after)} from here on, and was {_shown(changed.before)}")
+        if not name.startswith("watch."):
             yield from self.session.save()  # a killed run goes on with it
 
     def _keep(self, changed: Changed) -> None:
         session, place = self.session, self.session.place
-        if changed.name == "watch.every" and self._built is not None and session.directory is not None:
+        watch = session.options.watch
+        if watch and changed.name.startswith("watch.") and self._built is not None and session.directory is not None:
             from torcheer.training.spec.merging import read_spec
 
-            read_spec(session.directory, [f"{changed.name}={changed.after}"]).save(session.directory)
+            key = changed.name.split(".")[1]
+            read_spec(session.directory, [f"watch.{key}={json.dumps(watch[key])}"]).save(session.directory)
         self._journal.note(changed, place.step, place.epoch + 1)
 
     # -- what is said ------------------------------------------------------------------------------------------------
@@ -282,7 +296,7 @@ class Control:
     def can(self) -> tuple[str, ...]:
         """The actions that there are."""
         known = [*([] if self._is_done else ["train", "stop", *STEPPING]), "test_all"]
-        known += ["test_item"] if items_of(self.session) else []
+        known += ["test_trial", "test_item"] if items_of(self.session) else []
         return (*known, "init", "new_seed") if self._built is not None else tuple(known)
 
     def counters(self) -> dict[str, Any]:
@@ -293,7 +307,8 @@ class Control:
 
     def _tell(self, status: str, message: str = "") -> None:
         self._next_state = time.monotonic() + STATE_SECS
-        session = self.session
+        session, seed = self.session, self._seed
+        message = message or ("" if seed is None else f"seed {seed}, from the next Init on")
         feed = session.lanes[session.stages[0].training[0]].inputs[0][0]
         self.host.state = State(
             status=status, counters=self.counters(), can=self.can(), items=items_of(session),
@@ -325,14 +340,15 @@ class Control:
 
     def seen(self, alert: Seen) -> None:
         """The watch has found something."""
-        self.host.alert(str(alert), alert.severity, alert.step, alert.rule, alert.layer)
+        layer = full_name(alert.layer, self.host.network)
+        self.host.alert(str(alert), alert.severity, alert.step, alert.rule, layer)
 
     def result(self) -> dict[str, Any]:
         """What came of the run that has ended; it is a row in the table of runs, too."""
         if self._result is None:
             idle_secs = self.idle_secs - self._idle_before
             self._result = result_of(self.session, time.monotonic() - self._began - idle_secs)
-            self.tables.run(self._result)
+            self.tables.end_run(self._result)
         return self._result
 
     # -- its end -----------------------------------------------------------------------------------------------------
@@ -342,6 +358,7 @@ class Control:
         self.tables.settle()
         self.result()
         self._goal, self._is_done = ("", 0), True
+        self._introduce()
         self._tell("done", "all is trained")
         while stays and not self._is_leaving():
             self.host.wait(WAIT_SECS)
@@ -362,6 +379,10 @@ class Control:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else repr(value)
 
 
 def _another(seed: int | None) -> int:

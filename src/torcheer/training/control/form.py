@@ -1,7 +1,8 @@
 """The form of a session that is looked at: its config to read, and what may be changed while it runs.
 
 An optimizer's `lr`, `momentum` and `weight_decay` change in its groups, and a schedule is scaled with the rate; they
-are part of the checkpoint that is saved at once. `watch.every` goes to spec.json, as if the command line had said it.
+are part of the checkpoint that is saved at once. What is said of the watch goes to spec.json, as if the command line
+had said it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.host.forms import form_of
 from torcheer.host.records import Parameter
+from torcheer.inspector.rules import RULES, described, settle
+from torcheer.inspector.settings import stops
 from torcheer.training.run_directory import replace_file
 
 if TYPE_CHECKING:
@@ -42,7 +45,8 @@ class Changed:
 
 def parameters(session: Session, data: Mapping[str, Any] | None = None) -> list[Parameter]:
     """The lines of the form: what can be changed first, then the config, section by section."""
-    return [*_live(session), *_read_only(session, data or {})]
+    changing = [*_live(session), *_rules(session)]
+    return [*_live(session), *_read_only(session, data or {}, {one.name for one in changing}), *_rules(session)]
 
 
 def _live(session: Session) -> Iterator[Parameter]:
@@ -51,11 +55,26 @@ def _live(session: Session) -> Iterator[Parameter]:
         value = group[key]
         value = value.item() if hasattr(value, "item") else value  # a capturable optimizer's rate
         yield Parameter(name, value, "number", True, doc, name.rpartition(".")[0], minimum=least)
-    if session.options.watch is not None:
-        every = session.options.watch.get("every", 20)
+    watch = session.options.watch
+    if watch is not None:
+        every = watch.get("every", 20)
         doc = "look at every n-th step"
         if isinstance(every, int):
             yield Parameter("watch.every", every, "integer", True, doc, "watch", minimum=1)
+        doc = "rules whose alert ends the run, with commas between them; error: all that are fatal"
+        yield Parameter("watch.stop_on", ", ".join(_texts(watch.get("stop_on", ()))), "text", True, doc, "watch")
+
+
+def _rules(session: Session) -> Iterator[Parameter]:
+    """The numbers by which the watch judges."""
+    watch = session.options.watch
+    docs = {name: doc for name, doc, _ in described()}
+    for rule, settings in settle(watch.get("rules", "default")).items() if watch is not None else ():
+        for key, value in settings.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                kind, least = ("integer", 1.0) if isinstance(value, int) else ("number", 0.0)
+                name, group = f"watch.rules.{rule}.{key}", f"watch · {rule}"
+                yield Parameter(name, value, kind, True, docs[rule], group, minimum=least)
 
 
 def _places(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -69,9 +88,8 @@ def _places(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
                     yield f"{owner}.{key}", group, key
 
 
-def _read_only(session: Session, data: Mapping[str, Any]) -> Iterator[Parameter]:
+def _read_only(session: Session, data: Mapping[str, Any], taken: set[str]) -> Iterator[Parameter]:
     """The config; of a session that Python built, its options."""
-    taken = {one.name for one in _live(session)}
     settings = {key: value for key, value in vars(session.options).items() if value is not None}
     found = form_of(data) if data else form_of(settings)
     return (one for one in found if one.name not in taken)
@@ -82,8 +100,8 @@ def _read_only(session: Session, data: Mapping[str, Any]) -> Iterator[Parameter]
 
 def change(session: Session, name: str, value: Any) -> Changed | None:
     """Change a parameter; None where it has that value already. Raises where it cannot be."""
-    if name == "watch.every" and session.options.watch is not None:
-        return _change_watch(session, value)
+    if name.startswith("watch.") and session.options.watch is not None:
+        return _change_watch(session, name, value)
     found = {known: (group, key) for known, group, key in _places(session)}
     if name not in found:
         known = [one.name for one in _live(session)]
@@ -109,17 +127,55 @@ def _number(name: str, value: Any, least: float) -> float:
     return float(value)
 
 
-def _change_watch(session: Session, value: Any) -> Changed | None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadArgument(f"watch.every={value!r}: a whole number of steps is needed, 1 or more")
-    assert session.options.watch is not None
-    before = session.options.watch.get("every", 20)
-    if before == value:
+def _change_watch(session: Session, name: str, value: Any) -> Changed | None:
+    before = {one.name: one.value for one in (*_live(session), *_rules(session))}
+    if name not in before:
+        raise BadArgument(f"{name!r} cannot be changed while it trains.{nearest(name, before)}")
+    if before[name] == value:
         return None
-    session.options = replace(session.options, watch={**session.options.watch, "every": value})
+    key = name.split(".")[1]
+    setting = {"every": _every, "stop_on": _stop_on, "rules": _judging}[key](session, name, value)
+    session.options = replace(session.options, watch={**(session.options.watch or {}), key: setting})
+    return Changed(name, before[name], value)
+
+
+def _every(session: Session, name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadArgument(f"{name}={value!r}: a whole number of steps is needed, 1 or more")
     if session.watching is not None:
         session.watching.look_every(value)
-    return Changed("watch.every", before, value)
+    return value
+
+
+def _stop_on(session: Session, name: str, value: Any) -> list[str]:
+    if not isinstance(value, str):
+        raise BadArgument(f"{name}={value!r}: names of rules are needed, with commas between them")
+    found = list(stops([one.strip() for one in value.split(",") if one.strip()], settle(_given(session))))
+    if session.watching is not None:
+        session.watching.set_stop_on(found)
+    return found
+
+
+def _judging(session: Session, name: str, value: Any) -> dict[str, Any]:
+    """All rules, one of which has another setting."""
+    given, (_, _, rule, key) = _given(session), name.split(".")
+    settled = settle(given)
+    rules: dict[str, Any] = {one: settled.get(one, False) for one in RULES}
+    if isinstance(given, Mapping) or given == "default":  # what it says is changed, and no more
+        rules = dict(given) if isinstance(given, Mapping) else {}
+    rules[rule] = {**(rules[rule] if isinstance(rules.get(rule), Mapping) else {}), key: value}
+    settle(rules)  # raises where that makes no sense
+    if session.watching is not None:
+        session.watching.set_rules(rules)
+    return rules
+
+
+def _given(session: Session) -> Any:
+    return (session.options.watch or {}).get("rules", "default")
+
+
+def _texts(given: Any) -> list[str]:
+    return [given] if isinstance(given, str) else [str(one) for one in given]
 
 
 def _scale_schedules(session: Session, group: dict[str, Any], rate: float, before: float) -> None:

@@ -60,11 +60,12 @@ class Looking:
             self._probing.begin(self._session.place.step, counters)  # the first may tell what the network is, no more
             self._is_recording = self._probing.busy
 
-    def finish(self) -> None:
-        """The round that was looked at is done."""
-        if self._is_recording:
-            self._is_recording = False
+    def finish(self) -> bool:
+        """The round is done; whether it was looked at."""
+        was, self._is_recording = self._is_recording, False
+        if was:
             self._budget.spent(self._probing.finish(), time.monotonic())
+        return was
 
     @contextmanager
     def testing(self, counters: Mapping[str, Any], *, is_asked: bool, is_last: bool = False) -> Iterator[None]:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.host.launching import Launched
 from torcheer.training.control.runs import put_away
-
-END_SECS = 3.0  # for the viewer to end by itself
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -61,46 +58,15 @@ def viewer_of(chosen: argparse.Namespace, control: Control | None, home: Path) -
         return
     if control is None:
         raise BadArgument("--studio: this session lets no studio look on (studio=false, --no-control, or see above)")
-    process = _started(home, chosen.port, browser=not chosen.no_browser and _has_screen())
+    launched = Launched(home, f"--port={chosen.port}", *["--browser"] * (not chosen.no_browser and _has_screen()))
     try:
-        url = _address(process)
-        print(url, flush=True)
-        yield url
+        print(launched.url, flush=True)
+        yield launched.url
     finally:
         control.close()  # says goodbye, so that the viewer does not wait for another
-        assert process.stdin is not None
-        process.stdin.close()  # it ends with its parent
-        try:
-            process.wait(END_SECS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _started(home: Path, port: int, *, browser: bool) -> subprocess.Popen[str]:
-    """The viewer's process; a Ctrl-C at the terminal is not meant for it, and it ends when its standard input does."""
-    command = [sys.executable, "-P", "-m", "torcheer.studio.server", str(home), "--port", str(port)]
-    command += ["--parent", str(os.getpid()), *["--browser"] * browser]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
-
-
-def _address(process: subprocess.Popen[str]) -> str:
-    """What it prints once it answers."""
-    assert process.stdout is not None and process.stderr is not None
-    url = process.stdout.readline().strip()
-    if not url:
-        process.wait()
-        said = process.stderr.read().strip().rpartition("\n")[2]
-        raise BadArgument(f"--studio: the studio did not start: {said or f'status {process.returncode}'}")
-    threading.Thread(target=_passed_on, args=(process.stderr,), daemon=True).start()
-    return url
-
-
-def _passed_on(stream: TextIO) -> None:
-    """Say what the viewer says; a pipe that nobody reads would stop it."""
-    for line in stream:
-        print(line, end="", file=sys.stderr, flush=True)
+        launched.end()
+        if launched.said:
+            print(launched.said, file=sys.stderr, flush=True)
 
 
 def _has_screen() -> bool:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FOLDER, RESULT = "earlier", "result.json"
 # The checkpoints go last: until then the run that was is still the one that goes on, should anything end this.
-MOVED = ("metrics", "watch", "captures", "profile", "tensorboard", "wandb", "checkpoints")
+MOVED = ("metrics", "tests", "watch", "captures", "profile", "tensorboard", "wandb", "checkpoints")
 
 
 def earlier(directory: Path | None) -> list[dict[str, Any]]:

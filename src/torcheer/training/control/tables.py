@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.host import Host
 from torcheer.host.records import Column, TableHead
+from torcheer.host.tables import line_of, rows_in
+from torcheer.training.run_directory import replace_file, telling
 
 if TYPE_CHECKING:
     from torcheer.training.events import EpochDone, StepDone
@@ -23,6 +27,7 @@ class Tables:
 
     def __init__(self, host: Host, session: Session) -> None:
         self._host = host
+        self._trials: list[Mapping[str, Any]] = []  # that were tested last
         self._waiting: tuple[StepDone, ...] = ()  # steps whose losses nobody has looked at yet
         self.begin(session)
 
@@ -44,6 +49,11 @@ class Tables:
         for rows in session.rows:
             for row in rows:
                 self._host.row("train_epoch", {"Epoch": row["epoch"], **_values(row)})
+        with suppress(OSError):  # a full disk; training will say so where it matters
+            self._trials = self._tested_before("test_trial")
+            self._tested_before("test_epoch")
+            if (ended := self._file("run")) is not None:
+                ended.unlink(missing_ok=True)  # it goes on
 
     def clear(self) -> None:
         """Another run begins; those that were before it stay in the table of runs."""
@@ -59,7 +69,49 @@ class Tables:
             column: event.values[column] for column in _shown(session, stage.validation) if column in event.values
         }
         if tested:
-            self._host.row("test_epoch", {"Step": place.step, "Epoch": event.epoch, **tested})
+            with suppress(OSError):  # as above
+                self.test({"Step": place.step, "Epoch": event.epoch, **tested})
+
+    def begin_test(self) -> None:
+        """The trials of the last test go."""
+        self._trials = []
+        self._host.clear("test_trial")
+
+    def trial(self, row: Mapping[str, Any]) -> None:
+        """A row for what was tested."""
+        self._trials.append(row)
+        self._host.row("test_trial", row)
+
+    def end_test(self) -> None:
+        """Its trials are kept in a file, too."""
+        if (path := self._file("test_trial")) is not None:
+            replace_file(path, b"".join(map(line_of, self._trials)))
+
+    def test(self, row: Mapping[str, Any]) -> None:
+        """A row for a test of everything, and in a file, in one go."""
+        self._host.row("test_epoch", row)
+        if (path := self._file("test_epoch")) is not None:
+            with telling(path):
+                path.parent.mkdir(exist_ok=True)
+                with open(path, "ab", buffering=0) as file:
+                    file.write(line_of(row))
+
+    def _file(self, table: str) -> Path | None:
+        directory = self._session.directory
+        return None if directory is None else directory / "tests" / f"{table}.jsonl"
+
+    def _tested_before(self, table: str) -> list[Mapping[str, Any]]:
+        """What the session was tested for until here; what came later comes again."""
+        path = self._file(table)
+        if path is None or not path.is_file():
+            return []
+        rows: list[Mapping[str, Any]] = [row for row in rows_in(path) if row.get("Step", 0) <= self._session.place.step]
+        kept = b"".join(map(line_of, rows))
+        if kept != path.read_bytes():
+            replace_file(path, kept)
+        for row in rows:
+            self._host.row(table, row)
+        return rows
 
     def steps_are_due(self, now: float) -> bool:
         """Whether it is time for a row of steps."""
@@ -81,9 +133,14 @@ class Tables:
 
     def run(self, result: Mapping[str, Any]) -> None:
         """A row for a run that has ended."""
-        values = result.get("values", {})
-        columns = {column.name: result.get(column.name.lower()) for column in RUNS.columns}
-        self._host.row("run", {**columns, **(values if isinstance(values, dict) else {})})
+        self._host.row("run", _run_row(result))
+
+    def end_run(self, result: Mapping[str, Any]) -> None:
+        """The same for this one, and in a file."""
+        self.run(result)
+        if (path := self._file("run")) is not None:
+            with suppress(OSError):  # as above
+                replace_file(path, line_of(_run_row(result)))
 
 
 def columns_of(session: Session, pipelines: Any) -> list[str]:
@@ -103,6 +160,12 @@ def loss_of(pipeline: str, trained: list[str]) -> str:
 
 def _values(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name != "epoch"}
+
+
+def _run_row(result: Mapping[str, Any]) -> dict[str, Any]:
+    values = result.get("values", {})
+    columns = {column.name: result.get(column.name.lower()) for column in RUNS.columns}
+    return {**columns, **(values if isinstance(values, dict) else {})}
 
 
 def _head(

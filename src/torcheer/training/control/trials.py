@@ -14,21 +14,24 @@ if TYPE_CHECKING:
 def run_all(control: Control) -> None:
     """A row for each batch, and one for all of them unless it was ended early."""
     where = _where(control)
-    control.host.clear("test_trial")
+    control.tables.begin_test()
 
     def told(trial: Trial) -> None:
-        control.host.row("test_trial", {"Trial": trial[1], "Name": trial[0], **where, **trial[2]})
+        control.tables.trial({"Trial": trial[1], "Name": trial[0], **where, **trial[2]})
 
     values = test_all(control.session, lambda is_last: _recorded(control, is_last), told, control.has_enough)
+    control.tables.end_test()
     if values is not None:
-        control.host.row("test_epoch", {**where, **values})
+        control.tables.test({**where, **values})
 
 
 def run_item(control: Control, item: int) -> None:
     """A row for one item."""
+    control.tested = item
     name, _, values = test_item(control.session, item, lambda: _recorded(control, True, item))
     row = {"Trial": item, "Name": f"{name} item {item}", **_where(control), **values}
-    control.host.row("test_trial", row)
+    control.tables.trial(row)
+    control.tables.end_test()
 
 
 def _recorded(control: Control, is_last: bool, item: int | None = None) -> AbstractContextManager[Any]:

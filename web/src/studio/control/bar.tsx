@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { Icon, type IconName } from "../shell/icons";
 import { useValue, type Store } from "../store";
+import { useTableAlone } from "../tables/chooser";
 import { isBusy, isPossible, whole } from "./actions";
 
 const MOST_STEPS = 1_000_000;
@@ -13,6 +14,8 @@ const HINTS: Record<string, string> = {
   step_trial: "Train one trial, then pause",
   step_epoch: "Train to the end of the epoch, then pause",
   step_n: "Train so many trials, then pause",
+  step_run: "Train to the end of this run, then pause",
+  test_trial: "Test the item after the one tested last",
   test_item: "Test one item",
   test_all: "Test all items",
   new_seed: "Another random seed for the next Init",
@@ -22,11 +25,12 @@ const HINTS: Record<string, string> = {
 export function ControlBar({ store }: { store: Store }) {
   const state = useValue(store.state);
   const hello = useValue(store.hello);
+  const alone = useTableAlone(store);
   if (!hello) return <div class="control" aria-label="Control" role="toolbar" />;
   if (!state.can.length) {
     return (
       <div class="control" role="toolbar" aria-label="Control">
-        <span class="soft">{whyNothing(hello.source, state.status)}</span>
+        <span class="soft">{alone ? "A table: there is nothing to control, only to look at." : whyNothing(hello.source, state.status)}</span>
       </div>
     );
   }
@@ -42,6 +46,7 @@ function whyNothing(source: string, status: string): string {
   if (source === "live" && status === "done") return "The run has ended; what was seen stays here.";
   if (source === "live" && status === "lost") return "The process is gone; what was seen stays here, and it is looked for.";
   if (source === "recording") return "A recording: there is nothing to control, only to look at.";
+  if (source === "pass") return "A recorded forward pass: there is nothing to control, only to look at.";
   if (source === "run") return "This run is not training now: there is nothing to control.";
   if (source === "nothing") return "Waiting for a network: run a forward pass, or start a training.";
   return "This network is only looked at: its own program decides when it runs.";
@@ -57,17 +62,19 @@ function Buttons({ store }: { store: Store }) {
         <Press store={store} action="train" icon="play" label="Train" primary />
         <Press store={store} action="stop" icon="stop" label="Stop" />
       </div>
-      {has("step_trial", "step_epoch", "step_n") && (
+      {has("step_trial", "step_epoch", "step_run", "step_n") && (
         <div class="group" role="group" aria-label="Step">
           <span class="soft">Step</span>
           <Press store={store} action="step_trial" label="Trial" name="Step trial" />
           <Press store={store} action="step_epoch" label="Epoch" name="Step epoch" />
+          <Press store={store} action="step_run" label="Run" name="Step run" />
           {has("step_n") && <StepN store={store} />}
         </div>
       )}
-      {has("test_item", "test_all") && (
+      {has("test_trial", "test_item", "test_all") && (
         <div class="group" role="group" aria-label="Test">
           <span class="soft">Test</span>
+          <Press store={store} action="test_trial" label="Trial" name="Test trial" />
           {has("test_item") && <TestItem store={store} />}
           <Press store={store} action="test_all" label="All" name="Test all" />
         </div>
@@ -161,7 +168,7 @@ function Whole({ label, value, least, most, set }: WholeProps) {
       value={draft ?? value}
       onInput={({ currentTarget }) => setDraft(currentTarget.value)}
       onBlur={commit}
-      onKeyDown={({ key }) => key === "Enter" && commit()}
+      onKeyDown={({ key }) => (key === "Enter" ? commit() : key === "Escape" && setDraft(null))}
     />
   );
 }

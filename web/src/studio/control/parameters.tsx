@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 
 import type { Parameter } from "../messages";
 import { useValue, type Store } from "../store";
+import { useTableAlone } from "../tables/chooser";
 import { Field } from "./field";
 import { Rates } from "./rates";
 
@@ -12,11 +13,12 @@ const MANY = 12; // from so many on, a box to search them is worth its room
 export function Parameters({ store }: { store: Store }) {
   const parameters = useValue(store.parameters);
   const hello = useValue(store.hello);
+  const alone = useTableAlone(store);
   const [wanted, setWanted] = useState("");
   const found = parameters.filter(({ name, group }) => `${group} ${name}`.toLowerCase().includes(wanted.toLowerCase()));
   return (
     <aside class="parameters" id="parameters" aria-label="Parameters">
-      {hello?.source === "live" && <Rates store={store} />}
+      {hello?.source === "live" && !alone && <Rates store={store} />}
       {parameters.length >= MANY && (
         <input
           type="search"
@@ -28,7 +30,7 @@ export function Parameters({ store }: { store: Store }) {
         />
       )}
       {!parameters.length && (
-        <p class="soft empty-note">{hello ? "No parameters: the run has not named any." : "Loading…"}</p>
+        <p class="soft empty-note">{!hello ? "Loading…" : alone ? "A table has no parameters." : "No parameters: the run has not named any."}</p>
       )}
       {parameters.length > 0 && !found.length && <p class="soft empty-note">No parameter is called “{wanted}”.</p>}
       {grouped(found).map(([group, members]) => (

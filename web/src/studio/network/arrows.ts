@@ -25,9 +25,9 @@ export const STYLES: Record<string, Style> = {
 const MARGIN = 0.4;
 const MANY = 1500; // projections beyond which each is drawn with fewer corners
 
-/** The look of a type of projection. */
-export function styleOf(type: string): Style {
-  return STYLES[type] ?? STYLES.forward;
+/** A type of projection as it is drawn: one that has no look of its own looks as forward does. */
+export function typeOf(type: string): string {
+  return Object.hasOwn(STYLES, type) ? type : "forward";
 }
 
 /** All arrows of a network as one mesh; null where there are none. */
@@ -37,11 +37,12 @@ export function arrowsOf(net: Net, dark: boolean, thin: number): Mesh<BufferGeom
   const drawn = new Set<string>(); // two projections of a kind between the same layers are one arrow
   for (const { sender, receiver, type } of net.projections) {
     const [from, to] = [layers.get(sender), layers.get(receiver)];
-    const key = JSON.stringify([sender, receiver, type]);
+    const drawnAs = typeOf(type);
+    const key = JSON.stringify([sender, receiver, drawnAs]);
     if (!from || !to || drawn.has(key)) continue;
     drawn.add(key);
-    const style = styleOf(type);
-    gathered.add(pathOf(from, to, type), parts(dark ? style.dark : style.light), style.dash);
+    const style = STYLES[drawnAs];
+    gathered.add(pathOf(from, to, drawnAs), parts(dark ? style.dark : style.light), style.dash);
   }
   return gathered.mesh();
 }

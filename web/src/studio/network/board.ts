@@ -1,9 +1,8 @@
 // What stands between the store and the picture: takes frames until a state is complete, and only then shows it.
-import type { FrameHead, Json, Net, Shown, Variable } from "../messages";
+import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
 import { Signal, type Store } from "../store";
 import { theme } from "../theme";
 import type { Pose } from "./camera";
-import { mapNamed } from "./colours";
 import { Flat } from "./flat";
 import type { Palette } from "./layer_view";
 import { capable } from "./measures";
@@ -11,6 +10,7 @@ import type { Picked } from "./picking";
 import { valueOf, type Frame, type RangeSetting } from "./ranges";
 import { Scene, type Looks, type Unit } from "./scene";
 import { keep, rangeSetting, remembered, type Settings } from "./settings";
+import { positionOf } from "./time";
 import { Values, type Exact } from "./values";
 
 /** What is on the screen. */
@@ -40,6 +40,7 @@ export class Board {
   readonly seen = new Signal<Seen>(NOTHING);
   readonly pointed = new Signal<Pointed | null>(null);
   readonly playing = new Signal(false);
+  readonly lost = new Signal(false); // the browser took the canvas's memory away, and may give it back
   readonly scene: Scene | Flat;
   readonly webgl: boolean;
   readonly values: Values;
@@ -47,6 +48,7 @@ export class Board {
   private coming = new Map<string, Frame>();
   private comingState = ""; // of which look and moment
   private timer = 0;
+  private then: readonly Moment[] = []; // the moments there were when what is on the screen was sent
 
   constructor(
     readonly store: Store,
@@ -57,7 +59,8 @@ export class Board {
     this.webgl = webgl;
     this.scene = webgl ? new Scene(host, overlay, this.looks(), software) : new Flat(host, this.looks());
     this.values = new Values(store);
-    this.scene.setMap(mapNamed(this.settings.get().map));
+    this.scene.canvas.addEventListener("webglcontextlost", () => this.lost.set(true));
+    this.scene.canvas.addEventListener("webglcontextrestored", () => this.lost.set(false));
     this.takeNet(store.net.get());
     this.scene.select(store.selection.get());
     this.ends.push(
@@ -82,9 +85,9 @@ export class Board {
     return this.variable(name)?.of === "weight";
   }
 
-  /** How the values that are asked for are spread over the colours. */
-  range(): RangeSetting {
-    return rangeSetting(this.settings.get(), this.variable());
+  /** How the values that are asked for are spread over the colours; with `seen`, those on the screen. */
+  range(seen = false): RangeSetting {
+    return rangeSetting(this.settings.get(), this.variable((seen && this.seen.get().variable) || undefined));
   }
 
   setRange(part: Partial<RangeSetting>): void {
@@ -112,7 +115,7 @@ export class Board {
   /** The exact value of a unit at the moment that is shown. */
   exact(unit: Unit, column = -1): Promise<Exact> {
     const { variable, item, moment } = this.seen.get();
-    const when = column < 0 ? moment : this.momentOfColumn(column);
+    const when = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
     const of = this.ofWeights(variable) ? this.store.selection.get() : null;
     return this.values.ask({ ...unit, variable, item, moment: when, of });
   }
@@ -123,13 +126,13 @@ export class Board {
     return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : NaN;
   }
 
-  /** Which moment a column of a raster is; the last one is the one that is looked at. */
-  momentOfColumn(column: number): number {
+  /** Which moment a column of a layer's raster is; the last one is the one that is looked at. */
+  momentOfColumn(layer: string, column: number): Moment | undefined {
     const { moment } = this.seen.get();
-    const moments = this.store.moments.get();
-    const columns = Math.max(0, ...[...this.scene.frames.values()].map(({ head }) => head.grid[3] * head.block[1]));
-    const last = moments.findIndex(({ id }) => id === moment);
-    return moments[(last < 0 ? moments.length - 1 : last) - (columns - 1 - column)]?.id ?? -1;
+    const columns = this.scene.frames.get(layer)?.head.grid[3] ?? 0;
+    const moments = this.then.some(({ id }) => id === moment) ? this.then : this.store.moments.get(); // told late
+    const last = positionOf(moments, { live: false, moment, playing: false });
+    return moments[last - (columns - 1 - column)];
   }
 
   pose(): Pose | null {
@@ -139,7 +142,7 @@ export class Board {
   /** What the canvas shows, in words. */
   summary(): string {
     const net = this.store.net.get();
-    if (!net) return "No network yet";
+    if (!net) return this.store.hello.get() ? "No network" : "Connecting";
     const units = net.layers.reduce((sum, { units }) => sum + units, 0);
     const { variable, moment } = this.seen.get();
     const selected = this.store.selection.get();
@@ -196,9 +199,8 @@ export class Board {
 
   private takeSettings(settings: Settings): void {
     keep(settings);
-    this.scene.setMap(mapNamed(settings.map));
     this.scene.setLooks(this.looks());
-    this.scene.setRange(rangeSetting(settings, this.variable(this.seen.get().variable)));
+    this.scene.setRange(this.range(true));
   }
 
   // A frame of an earlier look is late; one of another moment begins another state.
@@ -215,9 +217,10 @@ export class Board {
     const frames = this.coming;
     if (`${look} ${moment}` !== this.comingState) frames.clear(); // of this state nothing came
     [this.coming, this.comingState] = [new Map(), ""];
+    this.then = this.store.moments.get();
     const { variable, item } = this.store.look.get();
     if (this.store.tab.get() === "network") {
-      this.scene.setRange(rangeSetting(this.settings.get(), this.variable(variable)));
+      this.scene.setRange(this.range());
       this.scene.setFrames(frames);
       this.seen.set({ look, moment: frames.size || missing.length ? moment : -1, variable, item, missing });
       if (this.pointed.get()) this.refreshPointed();

@@ -5,13 +5,7 @@ import type { Board } from "./board";
 
 /** A hint in the middle of the picture; nothing where there are values. */
 export function Empty({ board }: { board: Board }) {
-  const net = useValue(board.store.net);
-  const seen = useValue(board.seen);
-  const selection = useValue(board.store.selection);
-  const look = useValue(board.store.look);
-  const moments = useValue(board.store.moments);
-  useValue(board.store.hello);
-  const weights = board.ofWeights(look.variable);
+  const lost = useValue(board.lost);
   return (
     <>
       {!board.webgl && (
@@ -20,33 +14,124 @@ export function Empty({ board }: { board: Board }) {
           acceleration in its settings usually helps.
         </p>
       )}
-      {!net || !net.layers.length ? (
-        <Hint title="No network yet">
-          It appears with the first forward pass. Wrap your loop in <code>with tl.live(model):</code>, or run{" "}
-          <code>torcheer studio</code> on a run that trains.
-        </Hint>
-      ) : weights && !selection ? (
-        <Hint title="Click a unit" small>
-          {look.variable} are the weights {look.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
-        </Hint>
-      ) : seen.moment < 0 && !moments.length ? (
-        <Hint title="No values yet" small>
-          They come with the next step of the run: press Train, or a Step button.
-        </Hint>
-      ) : seen.moment >= 0 && seen.missing.length === net.layers.length ? (
-        <Hint title={`No ${look.variable} at this moment`} small>
-          It was not recorded then. Go to a newer moment, or let the run take a step while you look.
-        </Hint>
-      ) : null}
+      {lost && (
+        <p class="network-flat" role="status">
+          The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some again;
+          if it does not, load the page again.
+        </p>
+      )}
+      <Why board={board} />
     </>
   );
 }
 
-function Hint({ title, small, children }: { title: string; small?: boolean; children: ComponentChildren }) {
+// Why there is nothing to see, as far as it is known.
+function Why({ board }: { board: Board }) {
+  const { store } = board;
+  const hello = useValue(store.hello);
+  const net = useValue(store.net);
+  const seen = useValue(board.seen);
+  const selection = useValue(store.selection);
+  const look = useValue(store.look);
+  const moments = useValue(store.moments);
+  if (!hello) return <Hint title="Connecting…">The network comes as soon as the studio's server answers.</Hint>;
+  if (!net || !net.layers.length) return <NoNetwork board={board} source={hello.source} />;
+  if (board.ofWeights(look.variable) && !selection) {
+    return (
+      <Hint title="Click a unit" small>
+        {look.variable} are the weights {look.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
+      </Hint>
+    );
+  }
+  if (!moments.length) return <NoValues board={board} source={hello.source} />;
+  if (seen.moment < 0) return <Hint title="Loading…" small late />;
+  return seen.missing.length === net.layers.length ? <NotThen board={board} /> : null;
+}
+
+function NoNetwork({ board, source }: { board: Board; source: string }) {
+  const { can, status } = useValue(board.store.state);
+  const tables = useValue(board.store.tables);
+  if (source === "recording") return <Hint title="No network">This recording holds none.</Hint>;
+  if (source === "pass") return <Hint title="No network">Of this pass no layer was recorded.</Hint>;
+  if (source === "run") {
+    return (
+      <Hint title="No network">
+        This run kept none, and is not training now. Its numbers are in Plots and Tables.
+      </Hint>
+    );
+  }
+  if (source === "live" && tables.size && !can.length && status === "idle") {
+    return <Hint title="No network">There are only numbers to look at: they are in Plots and Tables.</Hint>;
+  }
   return (
-    <div class={`network-empty ${small ? "small" : ""}`} role="status">
+    <Hint title="No network yet">
+      It appears with the first forward pass.{" "}
+      {source !== "live" && (
+        <>
+          Wrap your loop in <code>with tl.live(model):</code>, or run <code>torcheer studio</code> on a run that trains.
+        </>
+      )}
+    </Hint>
+  );
+}
+
+function NoValues({ board, source }: { board: Board; source: string }) {
+  const { can, status } = useValue(board.store.state);
+  if (source !== "live") {
+    const what = { recording: "recording", pass: "pass" }[source] ?? "run";
+    return (
+      <Hint title="No values" small>
+        Of this {what} only the layers were kept, no state of them.
+      </Hint>
+    );
+  }
+  if (status === "done" || status === "lost") {
+    return (
+      <Hint title="No values" small>
+        It ended before a state of the network was recorded.
+      </Hint>
+    );
+  }
+  const pressed = status !== "running" && can.includes("train");
+  return (
+    <Hint title="No values yet" small>
+      They come with the next {pressed ? "step: press Train, or a Step button." : "forward pass."}
+    </Hint>
+  );
+}
+
+// There are values, but not of this variable and item.
+function NotThen({ board }: { board: Board }) {
+  const { variable, item } = useValue(board.seen);
+  const { batch } = useValue(board.store.state);
+  const live = useValue(board.store.hello)?.source === "live";
+  if (item && batch && item >= batch) {
+    return (
+      <Hint title={`No item ${item}`} small>
+        The batch has {batch} {batch === 1 ? "item" : "items"}, counted from 0.
+      </Hint>
+    );
+  }
+  return (
+    <Hint title={item ? `No ${variable} of item ${item} at this moment` : `No ${variable} at this moment`} small>
+      {item ? "The batch was smaller then, or this item was not recorded. Try item 0." : "It was not recorded then."}{" "}
+      {live ? "Go to a newer moment, or let the run take a step while you look." : "Try another moment."}
+    </Hint>
+  );
+}
+
+interface HintProps {
+  title: string;
+  small?: boolean;
+  late?: boolean; // only where it takes long
+  children?: ComponentChildren;
+}
+
+function Hint({ title, small, late, children }: HintProps) {
+  return (
+    <div class={`network-empty ${small ? "small" : ""} ${late ? "late" : ""}`} role="status">
       <b>{title}</b>
-      <p>{children}</p>
+      {children && <p>{children}</p>}
     </div>
   );
 }

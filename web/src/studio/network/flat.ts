@@ -1,8 +1,8 @@
 // The network as flat cells on a plain canvas, for browsers that draw no 3D.
 import type { Net, PlacedLayer } from "../messages";
-import { parts, rampOf, type ColourMap } from "./colours";
-import { blockShare, cellsOf, cellUnder, layoutOf, placeOf, sentFor, unitAt, type Grid, type Layout } from "./grid";
-import type { Picked } from "./picking";
+import { mapNamed, parts, rampOf } from "./colours";
+import { blockShare, cellsOf, cellUnder, layoutOf, placeOf, sentFor, type Grid, type Layout } from "./grid";
+import { pickedOf, type Picked } from "./picking";
 import { rangeOf, shareIn, valueOf, type Frame, type RangeSetting } from "./ranges";
 import type { Looks, Unit } from "./scene";
 
@@ -54,13 +54,9 @@ export class Flat {
   }
 
   setRange(setting: RangeSetting): void {
+    this.ramp = rampOf(mapNamed(setting.map));
     this.setting = setting;
     this.colour();
-  }
-
-  setMap(map: ColourMap): void {
-    this.ramp = rampOf(map);
-    this.ask();
   }
 
   setLooks(looks: Looks): void {
@@ -78,17 +74,16 @@ export class Flat {
   at(x: number, y: number): Picked | null {
     const plate = this.plates.find(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height); // prettier-ignore
     if (!plate) return null;
-    const { layer, grid, units } = plate.placed;
-    const layout = this.layout(plate);
+    const { placed } = plate;
+    const [layout, frame] = [this.layout(plate), this.frames.get(placed.layer.name) ?? null];
     const place = cellUnder(layout.whole, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
-    const unit = place < 0 ? -1 : unitAt(grid, layout, place);
-    const known = unit >= 0 && unit < units;
-    return { layer: layer.name, cell: known ? sentFor(layout, place) : -1, unit: known ? unit : -1, column: -1 };
+    return pickedOf({ placed, frame, layout }, place);
   }
 
   project({ layer, unit }: Unit): { x: number; y: number } | null {
     const plate = this.plates.find(({ placed }) => placed.layer.name === layer);
-    if (!plate || unit < 0 || unit >= plate.placed.units) return null;
+    const raster = this.frames.get(layer)?.head.raster; // there a unit is a row
+    if (!plate || raster || unit < 0 || unit >= plate.placed.units) return null;
     const layout = this.layout(plate);
     const [left, top] = blockShare(layout, sentFor(layout, placeOf(plate.placed.grid, layout, unit)));
     return { x: plate.left + left * plate.width, y: plate.top + top * plate.height };
@@ -97,11 +92,6 @@ export class Flat {
   ask(done?: () => void): void {
     if (done) this.waiting.push(done);
     this.asked ||= requestAnimationFrame(() => this.draw());
-  }
-
-  png(): Promise<Blob | null> {
-    this.draw();
-    return new Promise((resolve) => this.canvas.toBlob(resolve, "image/png"));
   }
 
   dispose(): void {
@@ -140,7 +130,7 @@ export class Flat {
     this.ask();
   }
 
-  private draw(): void {
+  draw(): void {
     cancelAnimationFrame(this.asked);
     this.asked = 0;
     const context = this.canvas.getContext("2d")!;
@@ -195,9 +185,10 @@ export class Flat {
       const at = Math.round(shareIn(range, valueOf(frame.head, byte)) * 255) * 4;
       return packed([this.ramp[at], this.ramp[at + 1], this.ramp[at + 2]]);
     });
-    const count = frame && frame.head.block.some((length) => length > 1) ? cellsOf(sent) : placed.units;
+    const whole = frame && (frame.head.raster || frame.head.block.some((length) => length > 1));
+    const count = whole ? cellsOf(sent) : placed.units;
     for (let n = 0; n < Math.min(count, pixels.length); n++) pixels[n] = colours[frame?.bytes[n] ?? 0];
-    if (this.selected?.layer !== name) return;
+    if (this.selected?.layer !== name || frame?.head.raster) return;
     const layout = layoutOf(placed.grid, frame?.head ?? null);
     pixels[sentFor(layout, placeOf(placed.grid, layout, this.selected.unit))] = packed(parts(this.looks.palette.green));
   }

@@ -1,6 +1,5 @@
-// Pointer, wheel and keys over the picture.
+// Pointer and wheel over the picture.
 import type { Board } from "./board";
-import { neighbour } from "./grid";
 import { Scene } from "./scene";
 
 const CLICK = 5; // pixels that a click may wander
@@ -18,10 +17,7 @@ export function listen(board: Board, host: HTMLElement): () => void {
   on("pointerleave", () => pointers.leave());
   on("contextmenu", (event) => event.preventDefault());
   on("wheel", (event) => pointers.wheel(event));
-  on("keydown", (event) => {
-    host.classList.remove("by-pointer");
-    if (event.target === host && keyed(board, event)) event.preventDefault();
-  });
+  on("keydown", () => host.classList.remove("by-pointer"));
   return () => {
     pointers.leave();
     gone.abort();
@@ -115,49 +111,4 @@ class Pointers {
     const [one, other] = [...this.held.values()];
     return other ? Math.hypot(one.x - other.x, one.y - other.y) : 0;
   }
-}
-
-const ARROWS: Record<string, [number, number]> = {
-  ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1],
-}; // prettier-ignore
-
-/** Arrows walk from unit to unit, or without a selection (and with Shift) turn the camera; [ and ] change the layer. */
-function keyed(board: Board, event: KeyboardEvent): boolean {
-  if (event.ctrlKey || event.metaKey || event.altKey) return false;
-  const selected = board.store.selection.get();
-  const arrow = ARROWS[event.key];
-  if (arrow && selected && !event.shiftKey) return walk(board, ...arrow);
-  if (arrow && board.scene instanceof Scene) {
-    board.scene.touch();
-    board.scene.orbit.turn(-arrow[0] * 14, -arrow[1] * 14);
-    return true;
-  }
-  if (event.key === "[" || event.key === "]") return changeLayer(board, event.key === "]" ? 1 : -1);
-  if (event.key === "Escape" && selected) {
-    board.select(null);
-    return true;
-  }
-  return false;
-}
-
-function walk(board: Board, right: number, forward: number): boolean {
-  const selected = board.store.selection.get()!;
-  const placed = board.store.net.get()?.layers.find(({ layer }) => layer.name === selected.layer);
-  if (!placed) return false;
-  const unit = neighbour(placed.grid, placed.units, selected.unit, right, forward);
-  if (unit !== selected.unit) board.select({ layer: selected.layer, unit });
-  return true;
-}
-
-/** The layer above or below, at about the same place; the first one where nothing is selected. */
-export function changeLayer(board: Board, by: number): boolean {
-  const layers = board.store.net.get()?.layers.filter(({ units }) => units) ?? [];
-  if (!layers.length) return false;
-  const selected = board.store.selection.get();
-  const at = layers.findIndex(({ layer }) => layer.name === selected?.layer);
-  const to = layers[at < 0 ? 0 : Math.max(0, Math.min(layers.length - 1, at + by))];
-  if (at >= 0 && to === layers[at]) return true;
-  const share = at < 0 ? 0 : selected!.unit / layers[at].units;
-  board.select({ layer: to.layer.name, unit: Math.floor(share * to.units) });
-  return true;
 }

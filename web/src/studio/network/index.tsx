@@ -65,6 +65,7 @@ function Over({ board, host }: { board: Board; host: HTMLElement }) {
 
 // The picture in words, for who does not see it.
 function Summary({ board, host }: { board: Board; host: HTMLElement }) {
+  useValue(board.store.hello);
   useValue(board.store.net);
   useValue(board.store.selection);
   useValue(board.seen);
@@ -72,7 +73,8 @@ function Summary({ board, host }: { board: Board; host: HTMLElement }) {
   useEffect(() => host.setAttribute("aria-label", text), [text]);
   return (
     <p id="network-summary" class="network-hidden">
-      {text}. Arrow keys walk from unit to unit, [ and ] change the layer, Escape clears the selection.
+      {text}. Arrow keys walk from unit to unit, or turn the picture where none is selected; Shift and arrow keys move it; [ and ] change the
+      layer, Escape clears the selection.
     </p>
   );
 }

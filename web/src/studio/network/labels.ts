@@ -1,4 +1,5 @@
 // Names beside the layers, as text over the canvas: never on top of each other, and none on what is too small for it.
+// Where there are many layers, a name stands only where it covers no layer but its own.
 
 export interface Wish {
   key: string;
@@ -16,6 +17,14 @@ export interface Spot {
   align: "left" | "right" | "centre"; // where the text lies of that point
 }
 
+/** Where labels may lie. */
+export interface Room {
+  width: number;
+  height: number;
+  taken: Box[]; // by buttons and the legend
+  crowded: boolean; // with so many layers that only what is in nobody's way is shown
+}
+
 interface Box {
   left: number;
   top: number;
@@ -30,14 +39,15 @@ export class Labels {
   constructor(private readonly host: HTMLElement) {}
 
   /** Show what fits, in the order of weight. */
-  show(wishes: Wish[], width: number, height: number, avoid: boolean): void {
-    const taken: Box[] = [];
-    const quads = avoid ? wishes.flatMap(({ quad, key }) => (quad ? [{ quad, key }] : [])) : [];
+  show(wishes: Wish[], room: Room): void {
+    const taken = [...room.taken];
+    const quads = wishes.flatMap(({ quad, key }) => (quad ? [{ quad, key, ...boundsOf(quad) }] : []));
     const shown = new Set<string>();
     for (const wish of [...wishes].sort((one, other) => other.weight - one.weight)) {
       const label = this.labelFor(wish);
-      const free = wish.spots.map((spot) => boxAt(spot, label)).filter((one) => isFree(one, taken, width, height));
-      const box = free.find((one) => !quads.some(({ quad, key }) => key !== wish.key && hits(one, quad))) ?? free[0];
+      const free = wish.spots.map((spot) => boxAt(spot, label)).filter((one) => isFree(one, taken, room));
+      const clear = free.find((one) => !quads.some((other) => other.key !== wish.key && meet(one, other) && hits(one, other.quad)));
+      const box = clear ?? (room.crowded && !wish.chosen ? undefined : free[0]);
       if (!box) continue;
       taken.push(box);
       shown.add(wish.key);
@@ -79,19 +89,29 @@ function boxAt({ x, y, align }: Spot, { width, height }: { width: number; height
   return { left, top: align === "centre" ? y : y - height / 2, width, height };
 }
 
-function isFree(box: Box, taken: Box[], width: number, height: number): boolean {
+function isFree(box: Box, taken: Box[], { width, height }: Room): boolean {
   if (box.left < 2 || box.top < 2 || box.left + box.width > width - 2 || box.top + box.height > height - 2) return false;
-  return taken.every(
-    (one) =>
-      box.left + box.width + 3 < one.left ||
-      one.left + one.width + 3 < box.left ||
-      box.top + box.height + 1 < one.top ||
-      one.top + one.height + 1 < box.top,
-  );
+  const { left, top } = box;
+  return !taken.some((one) => meet({ left: left - 3, top: top - 1, width: box.width + 6, height: box.height + 2 }, one));
 }
 
-// Whether a corner or the middle of a box lies on a quad; its corners go around.
-function hits({ left, top, width, height }: Box, quad: { x: number; y: number }[]): boolean {
+function meet(one: Box, other: Box): boolean {
+  return (
+    one.left <= other.left + other.width && other.left <= one.left + one.width &&
+    one.top <= other.top + other.height && other.top <= one.top + one.height
+  ); // prettier-ignore
+}
+
+function boundsOf(quad: { x: number; y: number }[]): Box {
+  const [xs, ys] = [quad.map(({ x }) => x), quad.map(({ y }) => y)];
+  const [left, top] = [Math.min(...xs), Math.min(...ys)];
+  return { left, top, width: Math.max(...xs) - left, height: Math.max(...ys) - top };
+}
+
+// Whether a corner or the middle of a box lies on a quad, whose corners go around, or a corner of that in the box.
+function hits(box: Box, quad: { x: number; y: number }[]): boolean {
+  const { left, top, width, height } = box;
+  if (quad.some(({ x, y }) => meet(box, { left: x, top: y, width: 0, height: 0 }))) return true;
   const points = [[0, 0], [1, 0], [0, 1], [1, 1], [0.5, 0.5]].map(([a, b]) => ({ x: left + a * width, y: top + b * height })); // prettier-ignore
   return points.some((point) => {
     const sides = quad.map((one, n) => {

@@ -1,31 +1,31 @@
 // What the colours mean, and what the pointer is on.
 import { useEffect, useRef } from "preact/hooks";
 import { useValue } from "../store";
-import { STYLES } from "./arrows";
+import { STYLES, typeOf } from "./arrows";
 import type { Board, Pointed } from "./board";
 import { mapNamed, rampOf } from "./colours";
 import { indexIn, tileName, cellAt } from "./grid";
 
 /** The colour bar with its numbers, and the arrows there are. */
 export function Legend({ board }: { board: Board }) {
-  const { map, arrows } = useValue(board.settings);
+  const { arrows } = useValue(board.settings);
   const seen = useValue(board.seen);
   const net = useValue(board.store.net);
   const selection = useValue(board.store.selection);
   const canvas = useRef<HTMLCanvasElement>(null);
+  const { map, mode } = board.range(true);
   useEffect(() => {
     const context = canvas.current?.getContext("2d");
     const pixels = context?.createImageData(256, 1);
     if (!context || !pixels) return;
     pixels.data.set(rampOf(mapNamed(map)));
     context.putImageData(pixels, 0, 0);
-  }, [map, net !== null]);
-  if (!net) return null;
-  const setting = board.range();
-  const apart = setting.mode === "layer";
+  }, [map, !net?.layers.length]);
+  if (!net?.layers.length) return null;
+  const apart = mode === "layer";
   const name = selection?.layer ?? net.layers[net.layers.length - 1]?.layer.name;
   const [lo, hi] = board.scene.ranges.get(name ?? "") ?? [-1, 1];
-  const types = [...new Set(net.projections.map(({ type }) => (STYLES[type] ? type : "forward")))];
+  const types = [...new Set(net.projections.map(({ type }) => typeOf(type)))];
   return (
     <div class="network-legend">
       <div class="bar" role="img" aria-label={`Colours of ${seen.variable || "values"}: ${short(lo)} to ${short(hi)}`}>
@@ -36,7 +36,7 @@ export function Legend({ board }: { board: Board }) {
           <span>{short((lo + hi) / 2)}</span>
           <span>{short(hi)}</span>
         </div>
-        {[...board.scene.frames.values()].some(({ head }) => head.raster) && <small>a row per unit, the newest moment at the right</small>}
+        {[...board.scene.frames.values()].some(({ head }) => head.raster) && <small>a row per unit, ending at this moment</small>}
         {apart && <small>each layer by itself; these are of {name}</small>}
       </div>
       {arrows && types.length > 1 && (
@@ -61,7 +61,7 @@ export function Tooltip({ board }: { board: Board }) {
   const { unit, column } = pointed.picked;
   const tile = unit < 0 ? "" : tileName(placed.layer, placed.grid, cellAt(placed.grid, unit).tile);
   const block = board.scene.frames.get(placed.layer.name)?.head;
-  const grouped = block && !block.raster && Math.max(...block.block) > 1;
+  const grouped = block && Math.max(...block.block) > 1;
   return (
     <div class="network-tip" role="tooltip" style={spot(board, pointed)}>
       <b>{placed.layer.name}</b>
@@ -70,7 +70,7 @@ export function Tooltip({ board }: { board: Board }) {
         <div class="index">
           {written(placed.layer.shape, unit)}
           {tile && <span class="soft"> · {tile}</span>}
-          {column >= 0 && <span class="soft"> · {whenOf(board, column)}</span>}
+          {column >= 0 && <span class="soft"> · {whenOf(board, placed.layer.name, column)}</span>}
         </div>
       )}
       {unit >= 0 && <ValueLine board={board} pointed={pointed} />}
@@ -95,9 +95,8 @@ function ValueLine({ board, pointed }: { board: Board; pointed: Pointed }) {
   );
 }
 
-function whenOf(board: Board, column: number): string {
-  const id = board.momentOfColumn(column);
-  const moment = board.store.moments.get().find((one) => one.id === id);
+function whenOf(board: Board, layer: string, column: number): string {
+  const moment = board.momentOfColumn(layer, column);
   return moment ? `step ${moment.step}` : "not recorded";
 }
 

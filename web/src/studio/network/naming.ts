@@ -7,12 +7,14 @@ import type { LayerView } from "./layer_view";
 const SMALLEST = 14; // pixels of a plane that still gets its name
 const TILE = 130; // pixels of a tile that gets its own
 const MOST_TILES = 48;
+const LONGEST = 24; // letters of a name; of a longer path its end is shown, where layers differ
 
 /** How the scene is seen. */
 export interface Sight {
   width: number;
   height: number;
   worldPerPixel: number;
+  crowded: boolean;
   onScreen(point: Vector3): { x: number; y: number } | null; // null: behind the one who looks
 }
 
@@ -27,8 +29,15 @@ export function wishesOf(view: LayerView, sight: Sight, chosen: boolean): Wish[]
   const [xs, ys] = [quad.map(({ x }) => x), quad.map(({ y }) => y)];
   const [wide, high] = [Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)];
   if (Math.max(wide, high) < SMALLEST) return tiles;
-  const wish = { key: layer.name, title: layer.name, detail: layer.shape.join(" × "), spots: spotsOf(quad), chosen, quad };
+  const detail = sight.crowded && !chosen ? "" : layer.shape.join(" × ");
+  const wish = { key: layer.name, title: titleOf(layer.name), detail, spots: spotsOf(quad), chosen, quad };
   return [{ ...wish, weight: (chosen ? 1e9 : 0) + wide }, ...tiles];
+}
+
+/** A name as it stands beside its layer: "…denselayer3.conv" of a long path. */
+export function titleOf(name: string): string {
+  const cut = name.length > LONGEST && /^[\w.]+$/.test(name) ? name.indexOf(".", name.length - LONGEST) : -1;
+  return cut < 0 ? name : `…${name.slice(cut + 1)}`;
 }
 
 // Left of it, below it, right of it: where most of the picture is not.
@@ -61,7 +70,7 @@ function tileWishes(view: LayerView, sight: Sight): Wish[] {
     const spot = sight.onScreen(new Vector3(x, place[1], z));
     if (!spot || spot.x < 0 || spot.y < 0 || spot.x > sight.width || spot.y > sight.height) continue;
     const spots: Spot[] = [{ ...spot, align: "centre" }];
-    wishes.push({ key: `${layer.name} ${tile}`, title: tileName(layer, sent, tile), detail: "", weight: -tile, spots, chosen: false }); // prettier-ignore
+    wishes.push({ key: `${layer.name}\0${tile}`, title: tileName(layer, sent, tile), detail: "", weight: -tile, spots, chosen: false }); // prettier-ignore
   }
   return wishes;
 }

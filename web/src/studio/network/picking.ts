@@ -27,7 +27,7 @@ export function pick(views: Iterable<LayerView>, ray: Ray): Found | null {
 }
 
 /** What a cell of the whole plane is. */
-export function pickedOf(view: LayerView, place: number): Picked {
+export function pickedOf(view: Pick<LayerView, "placed" | "frame" | "layout">, place: number): Picked {
   const { layer, grid, units } = view.placed;
   const head = view.frame?.head;
   const nothing = { layer: layer.name, cell: -1, unit: -1, column: -1 };

@@ -1,5 +1,6 @@
-// From which to which value the colours go.
+// From which to which value the colours go, and which colours.
 import type { FrameHead, Variable } from "../messages";
+import { MAPS } from "./colours";
 
 export interface Frame {
   head: FrameHead;
@@ -14,13 +15,14 @@ export interface RangeSetting {
   max: number;
   percent: number; // of "percentile": so much of the values lies inside
   zeroCentred: boolean;
+  map: string; // the colour map's name
 }
 
 /** How a variable is shown until somebody changes it. */
 export function firstSetting(variable: Variable | undefined): RangeSetting {
   const [min, max] = variable?.range ?? [-1, 1];
   const mode = variable?.range ? "fixed" : "layer"; // one strong layer would leave the others grey
-  return { mode, min, max, percent: 99, zeroCentred: variable?.zero_centred ?? true };
+  return { mode, min, max, percent: 99, zeroCentred: variable?.zero_centred ?? true, map: MAPS[0].name };
 }
 
 /** The range of these frames; of mode "layer" called with one of them at a time. */

@@ -3,20 +3,20 @@ import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vect
 import type { Net } from "../messages";
 import { arrowsOf } from "./arrows";
 import { Orbit, type Pose } from "./camera";
-import { rampOf, type ColourMap } from "./colours";
-import { cellsOf, placeOf } from "./grid";
+import { mapNamed, rampOf } from "./colours";
+import { cellsOf } from "./grid";
 import { Labels, type Wish } from "./labels";
 import { leaning, mayLean } from "./leaning";
 import { LayerView, type Palette } from "./layer_view";
 import { between, CORNERS, farFirst, gapAbove, reachOf } from "./measures";
 import { wishesOf, type Sight } from "./naming";
-import { middleOf, pick, pickedOf, type Picked } from "./picking";
+import { middleOf, pick, type Picked } from "./picking";
 import { rangeOf, type Frame, type RangeSetting } from "./ranges";
 
 export const MOST_BARS = 20_000; // of all layers together, when the mode is automatic
 const MOST_BARS_OF_A_LAYER = 100_000;
 const FINEST = 2; // device pixels per pixel
-const MOST_TO_AVOID = 60; // layers that names keep clear of
+const CROWDED = 60; // layers; then names are short and cover nothing
 const HOME = { azimuth: 0.2, elevation: 0.44 };
 
 /** A unit, by its layer's name. */
@@ -125,14 +125,12 @@ export class Scene {
   }
 
   setRange(setting: RangeSetting): void {
+    if (setting.map !== this.setting?.map) {
+      (this.ramp.image.data as Uint8Array).set(rampOf(mapNamed(setting.map)));
+      this.ramp.needsUpdate = true;
+    }
     this.setting = setting;
     this.colour();
-  }
-
-  setMap(map: ColourMap): void {
-    (this.ramp.image.data as Uint8Array).set(rampOf(map));
-    this.ramp.needsUpdate = true;
-    this.ask();
   }
 
   setLooks(looks: Looks): void {
@@ -220,12 +218,6 @@ export class Scene {
     this.asked ||= requestAnimationFrame(() => this.draw());
   }
 
-  /** The picture as a PNG file. */
-  png(): Promise<Blob | null> {
-    this.draw();
-    return new Promise((resolve) => this.canvas.toBlob(resolve, "image/png"));
-  }
-
   /** How much the graphics card holds. */
   memory(): { textures: number; geometries: number; programs: number } {
     const { memory, programs } = this.renderer.info;
@@ -245,7 +237,8 @@ export class Scene {
     this.marker.remove();
   }
 
-  private draw(): void {
+  /** Draw now. */
+  draw(): void {
     cancelAnimationFrame(this.asked);
     this.asked = 0;
     farFirst([...this.views.values()], this.orbit.camera.position).forEach((view, n) => view.setOrder(10 + 4 * n));
@@ -332,12 +325,6 @@ export class Scene {
     this.ask();
   }
 
-  /** What a cell is, for who walks from cell to cell. */
-  cellOf(unit: Unit): Picked | null {
-    const view = this.views.get(unit.layer);
-    return view ? pickedOf(view, placeOf(view.placed.grid, view.layout, unit.unit)) : null;
-  }
-
   private home(): Pose {
     return this.fitted(HOME.azimuth, HOME.elevation);
   }
@@ -350,7 +337,7 @@ export class Scene {
   private room(): { left: number; right: number; top: number; bottom: number } {
     const { clientWidth: width, clientHeight: height } = this.host;
     const left = this.looks.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
-    return { left, right: 8, top: Math.min(36, height * 0.08), bottom: Math.min(44, height * 0.08) };
+    return { left, right: 8, top: Math.min(40, height * 0.18), bottom: Math.min(64, height * 0.16) };
   }
 
   private aspect(): number {
@@ -395,10 +382,13 @@ export class Scene {
     const wishes: Wish[] = [];
     const { clientWidth: width, clientHeight: height } = this.host;
     const onScreen = (point: Vector3): { x: number; y: number } | null => this.onScreen(point);
-    const sight: Sight = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen };
+    const crowded = this.views.size > CROWDED;
+    const sight: Sight = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, crowded };
     for (const [name, view] of this.looks.labels ? this.views : []) {
       wishes.push(...wishesOf(view, sight, this.selected?.layer === name || this.pointed?.layer === name));
     }
-    this.labels.show(wishes, width, height, this.views.size <= MOST_TO_AVOID);
+    const over = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
+    const taken = [...over].map((one) => ({ left: one.offsetLeft, top: one.offsetTop, width: one.offsetWidth, height: one.offsetHeight })); // prettier-ignore
+    this.labels.show(wishes, { width, height, taken, crowded });
   }
 }

@@ -5,18 +5,17 @@ import type { Pose } from "./camera";
 import { firstSetting, type RangeSetting } from "./ranges";
 
 export interface Settings {
-  map: string;
   labels: boolean;
   arrows: boolean;
   height: number; // of bars
   lean: boolean; // a stack leans to fill the window
   speed: number; // moments a second when it plays
   rasterLength: number; // moments
-  ranges: Record<string, RangeSetting>; // by variable, where somebody changed it
+  ranges: Record<string, RangeSetting>; // by variable (asked by hasOwn: its name may be "constructor"), where somebody changed it
 }
 
 export const FIRST: Settings = {
-  map: "ColdHot", labels: true, arrows: true, height: 1, lean: true, speed: 5, rasterLength: 64, ranges: {},
+  labels: true, arrows: true, height: 1, lean: true, speed: 5, rasterLength: 64, ranges: {},
 }; // prettier-ignore
 
 const KEY = "torcheer.network";
@@ -29,9 +28,8 @@ export function remembered(): Settings {
   for (const name of Object.keys(FIRST) as (keyof Settings)[]) {
     if (name !== "ranges" && typeof found[name] === typeof FIRST[name]) Object.assign(settings, { [name]: found[name] });
   }
-  for (const [name, range] of Object.entries(isRecord(found.ranges) ? found.ranges : {})) {
-    if (isRange(range)) settings.ranges[name] = range;
-  }
+  const ranges = Object.entries(isRecord(found.ranges) ? found.ranges : {});
+  settings.ranges = Object.fromEntries(ranges.filter((one): one is [string, RangeSetting] => isRange(one[1])));
   return settings;
 }
 
@@ -40,14 +38,16 @@ export function keep(settings: Settings): void {
   remember(KEY, JSON.stringify(settings));
 }
 
-/** The range of a variable: as chosen, or as the variable has it. */
+/** The range and colours of a variable: as chosen, or as the variable has it. */
 export function rangeSetting(settings: Settings, variable: Variable | undefined): RangeSetting {
-  return (variable && settings.ranges[variable.name]) ?? firstSetting(variable);
+  const chosen = variable && Object.hasOwn(settings.ranges, variable.name);
+  return chosen ? settings.ranges[variable.name] : firstSetting(variable);
 }
 
 /** Four views of a network that somebody saved; null where nobody did. */
 export function savedViews(network: string): (Pose | null)[] {
-  const found = parsed(VIEWS)[network];
+  const views = parsed(VIEWS);
+  const found = Object.hasOwn(views, network) ? views[network] : null;
   return [0, 1, 2, 3].map((n) => (Array.isArray(found) && isPose(found[n]) ? found[n] : null));
 }
 
@@ -74,7 +74,8 @@ function isRecord(found: unknown): found is Record<string, unknown> {
 function isRange(found: unknown): found is RangeSetting {
   return (
     isRecord(found) && ["auto", "layer", "percentile", "fixed"].includes(String(found.mode)) &&
-    [found.min, found.max, found.percent].every(Number.isFinite) && typeof found.zeroCentred === "boolean"
+    [found.min, found.max, found.percent].every(Number.isFinite) && typeof found.zeroCentred === "boolean" &&
+    typeof found.map === "string"
   ); // prettier-ignore
 }
 

@@ -48,9 +48,10 @@ export function played(moments: readonly Moment[], place: Place): Place {
   return { ...next, playing: positionOf(moments, next) < moments.length - 1 };
 }
 
-/** "step 120 · Epoch 3 · Trial 12", as the counters say. */
+/** "step 120 · Epoch 3 · Trial 12", as the counters say; a counter that is the step is not said twice. */
 export function told(moment: Moment | undefined): string {
   if (!moment) return "no moments yet";
-  const counters = Object.entries(moment.counters).map(([name, value]) => `${name} ${String(value)}`);
+  const others = Object.entries(moment.counters).filter(([name, value]) => name.toLowerCase() !== "step" || value !== moment.step); // prettier-ignore
+  const counters = others.map(([name, value]) => `${name} ${String(value)}`);
   return [`step ${moment.step}`, ...counters, ...(moment.test ? ["test"] : [])].join(" · ");
 }

@@ -4,7 +4,8 @@ import { Icon } from "../shell/icons";
 import { useValue } from "../store";
 import type { Board } from "./board";
 import { CameraTools } from "./camera_tools";
-import { MAPS } from "./colours";
+import { mapNamed, MAPS } from "./colours";
+import { pngOf } from "./picture";
 import type { RangeMode } from "./ranges";
 
 const MODES = [
@@ -28,7 +29,6 @@ export function Toolbar({ board }: { board: Board }) {
       <WhatGroup board={board} />
       <ModeGroup board={board} />
       <RangeGroup board={board} />
-      <MapGroup board={board} />
     </div>
   );
 }
@@ -92,12 +92,13 @@ function ModeGroup({ board }: { board: Board }) {
     board.store.look.patch({ mode: value, raster: value === "raster" ? rasterLength : 0 });
   return (
     <div class="group">
-      <div class="joined" role="radiogroup" aria-label="Mode">
+      <div class="joined" role="radiogroup" aria-label="Mode" onKeyDown={(event) => walk(event, mode, choose)}>
         {MODES.map(({ value, title, doc }) => (
           <button
             key={value}
             role="radio"
             aria-checked={mode === value}
+            tabIndex={mode === value ? 0 : -1}
             title={doc}
             onClick={() => choose(value)}
           >
@@ -125,13 +126,23 @@ function ModeGroup({ board }: { board: Board }) {
   );
 }
 
+// Arrows go from one to the next, and choose it, as in any group of which one is chosen.
+function walk(event: KeyboardEvent, mode: string, choose: (value: string) => void): void {
+  const by = ["ArrowRight", "ArrowDown"].includes(event.key) ? 1 : ["ArrowLeft", "ArrowUp"].includes(event.key) ? -1 : 0;
+  if (!by || !(event.currentTarget instanceof HTMLElement)) return;
+  event.preventDefault();
+  const at = (MODES.findIndex(({ value }) => value === mode) + by + MODES.length) % MODES.length;
+  choose(MODES[at].value);
+  event.currentTarget.querySelectorAll("button")[at].focus();
+}
+
 function RangeGroup({ board }: { board: Board }) {
   useValue(board.settings);
   useValue(board.store.look);
   useValue(board.store.net);
   const range = board.range();
   return (
-    <div class="group" role="group" aria-label="Range">
+    <div class="group" role="group" aria-label="Range and colours">
       <label title="From which to which value the colours go">
         <span>Range</span>
         <select
@@ -175,20 +186,12 @@ function RangeGroup({ board }: { board: Board }) {
         />
         <span>zero-centred</span>
       </label>
-    </div>
-  );
-}
-
-function MapGroup({ board }: { board: Board }) {
-  const { map } = useValue(board.settings);
-  return (
-    <div class="group">
-      <label>
+      <label title="Range and colours are kept for each variable">
         <span>Colours</span>
         <select
           id="network-map"
-          value={map}
-          onChange={({ currentTarget }) => board.settings.patch({ map: currentTarget.value })}
+          value={mapNamed(range.map).name}
+          onChange={({ currentTarget }) => board.setRange({ map: currentTarget.value })}
         >
           {MAPS.map(({ name, title }) => (
             <option key={name} value={name}>
@@ -235,7 +238,7 @@ function LooksGroup({ board }: { board: Board }) {
 }
 
 async function savePicture(board: Board): Promise<void> {
-  const blob = await board.scene.png();
+  const blob = await pngOf(board);
   if (!blob) return board.store.notice("This browser could not make a picture.");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);

@@ -48,7 +48,7 @@ function exactOf(answer: Json): Exact {
   const { value, text, index } = found;
   return {
     value: typeof value === "number" ? value : null,
-    text: typeof text === "string" ? text : value === null || value === undefined ? "no value" : String(value),
+    text: (typeof text === "string" && text) || (value === null || value === undefined ? "no value" : String(value)),
     index: Array.isArray(index) ? index.filter((part) => typeof part === "number") : [],
   };
 }

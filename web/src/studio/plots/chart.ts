@@ -41,6 +41,13 @@ export class Chart {
     this.plot = new uPlot(this.options(theme), dataOf(view), this.host);
   }
 
+  /** Put the cursor on a row, as the mouse would; null takes it away. */
+  point(index: number | null): void {
+    const x = index === null ? undefined : this.view.x[index];
+    const left = x === undefined ? -10 : this.plot?.valToPos(x, "x") ?? -10;
+    this.plot?.setCursor({ left, top: left < 0 ? -10 : this.plot.over.clientHeight / 2 });
+  }
+
   /** Fill the element again. */
   resize(): void {
     const { clientWidth: width, clientHeight: height } = this.host;

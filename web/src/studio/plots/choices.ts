@@ -3,12 +3,15 @@ import type { Column } from "../messages";
 import { Signal } from "../signal";
 import type { Table } from "../tables/rows";
 import { plottable, type Choices } from "./lines";
-import { WHOLE, type Zoom } from "./view";
+import { WHOLE, type Limits, type Seen, type Zoom } from "./view";
 
 /** Choices of one table's plot; the columns are those that differ from what the table says. */
 export interface PlotChoices {
-  x: string | null; // null: as the table says
-  on: Record<string, boolean>; // columns switched by hand
+  x: string | null; // null: as the table says, as below
+  legend: string | null; // "": none
+  error: string | null; // of all columns; "": none
+  on: ReadonlyMap<string, boolean>; // columns switched by hand
+  limits: Limits; // typed by hand
   smoothing: number;
   logX: boolean;
   logY: boolean;
@@ -16,7 +19,9 @@ export interface PlotChoices {
   zoom: Zoom;
 }
 
-const FIRST: PlotChoices = { x: null, on: {}, smoothing: 0, logX: false, logY: false, apart: false, zoom: WHOLE };
+const FIRST: PlotChoices = {
+  x: null, legend: null, error: null, on: new Map(), limits: new Map(), smoothing: 0, logX: false, logY: false, apart: false, zoom: WHOLE,
+};
 
 /** By the table's name. */
 export const choices = new Signal<ReadonlyMap<string, PlotChoices>>(new Map());
@@ -35,14 +40,14 @@ export function choose(name: string, part: Partial<PlotChoices>): void {
 const COUNTER = /^(run|epoch|trial|step|batch|seed)$/i;
 
 /** Whether a column is drawn: as switched, else as the table says; but not counters, nor another column's error bars. */
-export function isOn(table: Table, { on }: PlotChoices, { name, plotted }: Column): boolean {
-  const isError = table.head.columns.some(({ error }) => error === name);
-  return on[name] ?? (plotted && !isError && !COUNTER.test(name));
+export function isOn(table: Table, chosen: PlotChoices, { name, plotted }: Column): boolean {
+  const isError = chosen.error === null ? table.head.columns.some(({ error }) => error === name) : chosen.error === name;
+  return chosen.on.get(name) ?? (plotted && !isError && !COUNTER.test(name));
 }
 
 /** What is drawn for a table. */
-export function drawnChoices(table: Table, chosen: PlotChoices): Choices & { apart: boolean } {
-  const { x, smoothing, logX, logY, apart } = chosen;
+export function drawnChoices(table: Table, chosen: PlotChoices): Choices & Seen {
+  const { x, legend, error, smoothing, logX, logY, apart, limits } = chosen;
   const columns = plottable(table).filter((column) => isOn(table, chosen, column)).map(({ name }) => name);
-  return { x: x ?? table.head.x, columns, smoothing, logX, logY, apart };
+  return { x: x ?? table.head.x, legend: legend ?? table.head.legend, error, columns, smoothing, logX, logY, apart, limits };
 }

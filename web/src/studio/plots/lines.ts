@@ -8,6 +8,8 @@ export type Cells = (number | null | undefined)[]; // null: no value here; undef
 /** What the reader chose. */
 export interface Choices {
   x: string; // a column; "" counts the rows
+  legend: string; // the column whose values make a line each; "": none
+  error: string | null; // the column of all error bars; "": none; null: the one that each column names
   columns: string[];
   smoothing: number; // 0: none, towards 1: more
   logX: boolean;
@@ -43,7 +45,7 @@ export function plottable(table: Table): Column[] {
 /** The lines of a table. */
 export function linesOf(table: Table, choices: Choices): Lines {
   const remarks: string[] = [];
-  const groups = groupsOf(table, remarks);
+  const groups = groupsOf(table, choices.legend, remarks);
   let xName = choices.x;
   if (xName && groups.some((rows) => !isRising(table.columns[xName] ?? [], rows.rows))) {
     remarks.push(`${xName} does not only rise: rows are counted instead.`);
@@ -65,8 +67,8 @@ interface Group {
   rows: Uint32Array | null; // null: all of them, in order
 }
 
-function groupsOf(table: Table, remarks: string[]): Group[] {
-  const legend = table.head.legend && table.columns[table.head.legend];
+function groupsOf(table: Table, column: string, remarks: string[]): Group[] {
+  const legend = column && table.columns[column];
   if (!legend) return [{ name: "", rows: null }];
   const rows = new Map<string, number[]>();
   for (let row = 0; row < table.count; row++) {
@@ -75,8 +77,8 @@ function groupsOf(table: Table, remarks: string[]): Group[] {
     if (members) members.push(row);
     else rows.set(name, [row]);
   }
-  const all = [...rows].map(([name, members]) => ({ name: `${table.head.legend} ${name}`, rows: Uint32Array.from(members) }));
-  if (all.length > MOST_GROUPS) remarks.push(`The last ${MOST_GROUPS} of ${all.length} values of ${table.head.legend} are shown.`);
+  const all = [...rows].map(([name, members]) => ({ name: `${column} ${name}`, rows: Uint32Array.from(members) }));
+  if (all.length > MOST_GROUPS) remarks.push(`The last ${MOST_GROUPS} of ${all.length} values of ${column} are shown.`);
   return all.slice(-MOST_GROUPS);
 }
 
@@ -132,7 +134,8 @@ function lineOf(table: Table, column: Column, group: Group, groups: Group[], pla
   const place = places.of(group);
   const values = placed(table, column.name, group, place, places.x.length);
   const names = [groups.length > 1 || group.name ? group.name : "", column.name].filter(Boolean);
-  const error = column.error && table.columns[column.error] ? placed(table, column.error, group, place, places.x.length) : null;
+  const errors = choices.error ?? column.error;
+  const error = errors && table.columns[errors] ? placed(table, errors, group, place, places.x.length) : null;
   const smooth = choices.smoothing > 0 ? smoothed(values, choices.smoothing) : null;
   return {
     label: names.reverse().join(" · "), column: column.name, number,

@@ -1,4 +1,6 @@
 // Beside the plot: which columns are drawn, and how.
+import { useId } from "preact/hooks";
+
 import type { Column } from "../messages";
 import { useValue } from "../signal";
 import type { Table } from "../tables/rows";
@@ -6,7 +8,8 @@ import { theme } from "../theme";
 import { choose, isOn, type PlotChoices } from "./choices";
 import { plottable } from "./lines";
 import { stroke } from "./palette";
-import type { View } from "./view";
+import { AxisLimits } from "./limits";
+import { WHOLE, type View } from "./view";
 
 interface Props {
   table: Table;
@@ -18,7 +21,7 @@ interface Props {
 export function Options({ table, choices, view }: Props) {
   const { name } = table.head;
   const columns = plottable(table);
-  const all = (wanted: boolean) => () => choose(name, { on: Object.fromEntries(columns.map((column) => [column.name, wanted])) });
+  const all = (wanted: boolean) => () => choose(name, { on: new Map(columns.map((column) => [column.name, wanted])) });
   return (
     <aside class="plot-options" aria-label="Plot options">
       <fieldset>
@@ -38,7 +41,7 @@ export function Options({ table, choices, view }: Props) {
                 <input
                   type="checkbox"
                   checked={isOn(table, choices, column)}
-                  onChange={({ currentTarget }) => choose(name, { on: { ...choices.on, [column.name]: currentTarget.checked } })}
+                  onChange={({ currentTarget }) => choose(name, { on: new Map(choices.on).set(column.name, currentTarget.checked) })}
                 />
                 <Swatch view={view} column={column.name} />
                 <span class="name" title={column.name}>{column.name}</span>
@@ -48,6 +51,7 @@ export function Options({ table, choices, view }: Props) {
         </ul>
       </fieldset>
       <Axes table={table} choices={choices} columns={columns} />
+      <AxisLimits name={name} choices={choices} view={view} />
     </aside>
   );
 }
@@ -59,8 +63,10 @@ function Swatch({ view, column }: { view: View; column: string }) {
 }
 
 function Axes({ table, choices, columns }: { table: Table; choices: PlotChoices; columns: Column[] }) {
-  const { name, x } = table.head;
-  const names = [...new Set([x, ...columns.map((column) => column.name)].filter(Boolean))];
+  const { name, x, legend } = table.head;
+  const numbers = table.head.columns.filter((column) => column.name === x || columns.includes(column));
+  const sorts = table.head.columns.filter(({ type }) => type === "text" || type === "int");
+  const named = (some: Column[]): Option[] => some.map((column) => [column.name, column.name]);
   return (
     <fieldset>
       <legend>Drawing</legend>
@@ -77,21 +83,32 @@ function Axes({ table, choices, columns }: { table: Table; choices: PlotChoices;
           onInput={({ currentTarget }) => choose(name, { smoothing: Number(currentTarget.value) })}
         />
       </label>
-      <div class="stacked">
-        <label for="plot-x">x axis</label>
-        <select id="plot-x" value={choices.x ?? x} onChange={({ currentTarget }) => choose(name, { x: currentTarget.value, zoom: { x: null, y: null } })}>
-          {names.map((column) => (
-            <option key={column} value={column}>
-              {column}
-            </option>
-          ))}
-          <option value="">row</option>
-        </select>
-      </div>
+      <Pick label="x axis" now={choices.x ?? x} options={[...named(numbers), ["", "row"]]} set={(x) => choose(name, { x, zoom: WHOLE })} />
+      <Pick label="Line for each" now={choices.legend ?? legend} options={[["", "no column"], ...named(sorts)]} set={(legend) => choose(name, { legend })} />
+      <Pick label="Error bars" now={choices.error} options={[[null, "as the table says"], ["", "none"], ...named(columns)]} set={(error) => choose(name, { error })} />
       <Flag label="Logarithmic x" on={choices.logX} set={(logX) => choose(name, { logX, zoom: { x: null, y: null } })} />
       <Flag label="Logarithmic y" on={choices.logY} set={(logY) => choose(name, { logY, zoom: { ...choices.zoom, y: null } })} />
       <Flag label="Own y axis each" on={choices.apart} set={(apart) => choose(name, { apart, zoom: { ...choices.zoom, y: null } })} />
     </fieldset>
+  );
+}
+
+type Option = [value: string | null, text: string];
+
+function Pick({ label, now, options, set }: { label: string; now: string | null; options: Option[]; set: (value: string | null) => void }) {
+  const id = useId();
+  const at = options.findIndex(([value]) => value === now);
+  return (
+    <div class="stacked">
+      <label for={id}>{label}</label>
+      <select id={id} value={String(at)} onChange={({ currentTarget }) => set(options[Number(currentTarget.value)][0])}>
+        {options.map(([, text], index) => (
+          <option key={index} value={String(index)}>
+            {text}
+          </option>
+        ))}
+      </select>
+    </div>
   );
 }
 

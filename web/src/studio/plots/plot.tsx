@@ -1,7 +1,6 @@
 // The plot itself: the chart, its readout, and the buttons above it.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
-import { addKeys } from "../keys";
 import { useValue } from "../signal";
 import { Icon } from "../shell/icons";
 import { plain } from "../tables/text";
@@ -10,8 +9,9 @@ import { Chart } from "./chart";
 import { choose } from "./choices";
 import { csvOf, savePng, saveSvg } from "./exports";
 import { download } from "../tables/csv";
+import { shown } from "./keyboard";
 import { stroke } from "./palette";
-import { WHOLE, zoomedX, type View } from "./view";
+import { WHOLE, indices, zoomedX, type View } from "./view";
 
 interface Props {
   name: string; // of the table
@@ -27,12 +27,32 @@ export function Plot({ name, title, view, zoomed }: Props) {
   const now = useValue(theme);
   const chart = useChart(host, name, setHovered);
   useEffect(() => chart.current?.show(view, now), [view, now]);
-  useZoomKeys(name, view);
+  useEffect(() => shown.set({ name, view }), [name, view]);
+  useEffect(() => () => shown.set(null), []);
+  const [said, setSaid] = useState("");
+  const move = (event: KeyboardEvent): void => {
+    const to = moved(event.key, hovered, indices(view.x, view.xRange));
+    if (to === undefined) return;
+    event.preventDefault(); // it means the readout, not the zoom
+    chart.current?.point(to);
+    setSaid(to === null ? "" : sentence(view, to));
+  };
   return (
     <div class="plot">
       <Tools name={name} title={title} view={view} zoomed={zoomed} canvas={() => chart.current?.canvas ?? null} />
       <Readout view={view} index={hovered} />
-      <div class={view.lines.length && view.x.length ? "chart" : "chart blank"} ref={host} role="img" aria-label={`${title}: ${view.lines.map(({ label }) => label).join(", ")}`} />
+      <div
+        class={view.lines.length && view.x.length ? "chart" : "chart blank"}
+        ref={host}
+        tabIndex={0}
+        role="img"
+        aria-label={`${title}: ${view.lines.map(({ label }) => label).join(", ")}. Arrows read the values.`}
+        onKeyDown={move}
+        onBlur={() => setSaid("")}
+      />
+      <span class="unseen" role="status">
+        {said}
+      </span>
       {view.remarks.map((remark) => (
         <p key={remark} class="remark soft">
           {remark}
@@ -57,21 +77,6 @@ function useChart(host: { current: HTMLDivElement | null }, name: string, hover:
     };
   }, []);
   return chart;
-}
-
-function useZoomKeys(name: string, view: View): void {
-  const latest = useRef(view);
-  latest.current = view;
-  useEffect(() => {
-    const to = (factor: number, by = 0) => () => choose(name, { zoom: { x: zoomedX(latest.current, factor, by), y: null } });
-    return addKeys([
-      { key: "+", what: "Zoom in", tab: "plots", run: to(0.5) },
-      { key: "-", what: "Zoom out", tab: "plots", run: to(2) },
-      { key: "0", what: "Show everything", tab: "plots", run: () => choose(name, { zoom: WHOLE }) },
-      { key: "ArrowLeft", shown: "←", what: "Move left", tab: "plots", run: to(1, -0.25) },
-      { key: "ArrowRight", shown: "→", what: "Move right", tab: "plots", run: to(1, 0.25) },
-    ]);
-  }, [name]);
 }
 
 function Tools({ name, title, view, zoomed, canvas }: Props & { canvas: () => HTMLCanvasElement | null }) {
@@ -114,7 +119,7 @@ function Tools({ name, title, view, zoomed, canvas }: Props & { canvas: () => HT
 function Readout({ view, index }: { view: View; index: number | null }) {
   const now = useValue(theme);
   const at = index ?? view.x.length - 1;
-  const found = useMemo(() => view.lines.map(({ values }) => nearestValue(values, at)), [view, at]);
+  const found = useMemo(() => valuesAt(view, at), [view, at]);
   return (
     <ul class="readout" aria-label="Lines">
       {view.x.length > 0 && (
@@ -125,11 +130,29 @@ function Readout({ view, index }: { view: View; index: number | null }) {
       {view.lines.map(({ label, number }, line) => (
         <li key={label}>
           <span class="swatch" aria-hidden="true" style={{ background: stroke(number, now).colour }} />
-          <span class="soft">{label}</span> <b>{plain(found[line], 5) || "–"}</b>
+          <span class="soft">{label}</span> <b>{found[line]}</b>
         </li>
       ))}
     </ul>
   );
+}
+
+// Where a key takes the readout among the rows in sight; null: back to the newest, undefined: it is not such a key.
+function moved(key: string, now: number | null, [first, last]: [number, number]): number | null | undefined {
+  if (first >= last) return undefined;
+  const at = now ?? last;
+  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - 10, PageDown: at + 10, Home: first, End: last - 1 }[key];
+  if (to !== undefined) return Math.min(last - 1, Math.max(first, to));
+  return key === "Escape" && now !== null ? null : undefined;
+}
+
+function sentence(view: View, at: number): string {
+  const values = valuesAt(view, at);
+  return [`${view.xLabel} ${plain(view.x[at])}`, ...view.lines.map(({ label }, line) => `${label} ${values[line]}`)].join(", ");
+}
+
+function valuesAt(view: View, at: number): string[] {
+  return view.lines.map(({ values }) => plain(nearestValue(values, at), 5) || "–");
 }
 
 function nearestValue(values: (number | null | undefined)[], at: number): number | null {

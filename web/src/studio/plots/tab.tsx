@@ -44,7 +44,7 @@ function Plotted({ table }: { table: Table }) {
   const { name, title } = table.head;
   const chosen = choicesOf(useValue(choices), name);
   const { zoom, ...rest } = chosen;
-  const key = JSON.stringify(rest);
+  const key = JSON.stringify(rest, (_name, value) => (value instanceof Map ? [...value] : value));
   const lines = useMemo(() => linesOf(table, drawnChoices(table, chosen)), [table, key]);
   const view = useMemo(() => viewOf(lines, table.head.columns, drawnChoices(table, chosen), zoom), [lines, zoom]);
   return (

@@ -1,6 +1,6 @@
 // What part of the lines is seen: the ranges of the axes, automatic or zoomed.
 import type { Column } from "../messages";
-import type { Choices, Line, Lines } from "./lines";
+import type { Line, Lines } from "./lines";
 import { airy } from "./ticks";
 
 export type Range = [number, number];
@@ -9,6 +9,17 @@ export type Range = [number, number];
 export interface Zoom {
   x: Range | null;
   y: Record<string, Range> | null; // by scale
+}
+
+/** The ends of axes that were typed, by the axis' name: "x", "y" for all columns, "y " and a column; null: automatic. */
+export type Limits = ReadonlyMap<string, readonly [number | null, number | null]>;
+
+/** How the lines are looked at. */
+export interface Seen {
+  logX: boolean;
+  logY: boolean;
+  apart: boolean; // each column has a y axis of its own
+  limits: Limits;
 }
 
 /** Lines with their axes: the plot on the screen and the SVG are both drawn from this. */
@@ -33,18 +44,28 @@ const AIR = 0.015;
 export const WHOLE: Zoom = { x: null, y: null };
 
 /** Find the ranges. */
-export function viewOf(lines: Lines, columns: Column[], choices: Choices & { apart: boolean }, zoom: Zoom): View {
-  const { logX, logY, apart } = choices;
+export function viewOf(lines: Lines, columns: Column[], { logX, logY, apart, limits }: Seen, zoom: Zoom): View {
   const { x } = lines;
-  const xRange = zoom.x ?? xAiry(x, logX);
+  const xRange = zoom.x ?? limited(xAiry(x, logX), limits.get("x"), logX);
   const names = [...new Set(lines.lines.map(({ column }) => column))];
   const sets = apart ? names.map((name) => [name]) : [names];
   const scales = sets.map((members, index): Scale => {
     const key = `y${index}`;
-    const range = zoom.y?.[key] ?? yRange(lines, members, columns, xRange, logY);
+    const limit = limits.get(apart ? `y ${members[0]}` : "y");
+    const range = zoom.y?.[key] ?? limited(yRange(lines, members, columns, xRange, logY), limit, logY);
     return { key, label: members.length === 1 ? members[0] : "", columns: members, range };
   });
   return { ...lines, logX, logY, xRange, scales };
+}
+
+/** A range whose ends are where they were typed; where the other end is on the wrong side of one, it is as far away as it was. */
+export function limited([low, high]: Range, limit: readonly [number | null, number | null] | undefined, log: boolean): Range {
+  const [least, most] = (limit ?? []).map((end) => (end !== null && log && end <= 0 ? null : end));
+  if (typeof least === "number" && typeof most === "number") return least < most ? [least, most] : [low, high];
+  const away = (from: number, sign: number): number => (log ? from * (high / low) ** sign : from + sign * (high - low));
+  if (typeof least === "number") return [least, high > least ? high : away(least, 1)];
+  if (typeof most === "number") return [low < most ? low : away(most, -1), most];
+  return [low, high];
 }
 
 // Long lines go from edge to edge; where points are seen, the first and the last have some air.

@@ -10,34 +10,35 @@ const LISTED = 200; // of many thousand, the newest are worth reading
 /** A button with the number of alerts that opens the list of them. */
 export function Alerts({ store }: { store: Store }) {
   const alerts = useValue(store.alerts);
+  const count = useValue(store.alerted);
   const [open, setOpen] = useState(false);
   const [read, setRead] = useState(0);
   const box = useClosing(open, () => setOpen(false));
   useEffect(() => {
-    if (open || alerts.length < read) setRead(alerts.length);
-  }, [open, alerts]);
-  const unread = Math.max(0, alerts.length - read);
+    if (open || count < read) setRead(count);
+  }, [open, count]);
+  const unread = Math.max(0, count - read);
   const last = alerts[alerts.length - 1];
   return (
     <div class="popping" ref={box}>
       <button
         class={`quiet alerts-button${unread ? " unread" : ""}`}
         aria-expanded={open}
-        aria-label={`Alerts: ${alerts.length}${unread ? `, ${unread} new` : ""}`}
+        aria-label={`Alerts: ${count}${unread ? `, ${unread} new` : ""}`}
         onClick={() => setOpen(!open)}
       >
         <Icon name="bell" />
-        {alerts.length > 0 && <span class="badge">{alerts.length > 999 ? "999+" : alerts.length}</span>}
+        {count > 0 && <span class="badge">{count > 999 ? "999+" : count}</span>}
       </button>
       <span class="unseen" role="status" aria-live="polite">
         {unread && last ? `Alert: ${last.text}` : ""}
       </span>
-      {open && <AlertList alerts={alerts} store={store} />}
+      {open && <AlertList alerts={alerts} count={count} store={store} />}
     </div>
   );
 }
 
-function AlertList({ alerts, store }: { alerts: AlertSeen[]; store: Store }) {
+function AlertList({ alerts, count, store }: { alerts: AlertSeen[]; count: number; store: Store }) {
   const newest = alerts.slice(-LISTED).reverse();
   return (
     <section class="popup alert-list" aria-label="Alerts">
@@ -45,7 +46,7 @@ function AlertList({ alerts, store }: { alerts: AlertSeen[]; store: Store }) {
       {!alerts.length && <p class="soft">Nothing looks wrong so far. What the watch rules find appears here.</p>}
       <ul>
         {newest.map((alert, index) => (
-          <li key={alerts.length - index} class={alert.severity}>
+          <li key={count - index} class={alert.severity}>
             <p>{alert.text}</p>
             <p class="soft">
               {[alert.severity, `step ${alert.step}`, alert.rule].filter(Boolean).join(" · ")}
@@ -54,17 +55,17 @@ function AlertList({ alerts, store }: { alerts: AlertSeen[]; store: Store }) {
           </li>
         ))}
       </ul>
-      {alerts.length > LISTED && <p class="soft">{alerts.length - LISTED} older ones are not listed.</p>}
+      {count > LISTED && <p class="soft">{count - LISTED} older ones are not listed.</p>}
     </section>
   );
 }
 
 function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
   if (!alert.layer) return null;
-  const known = store.net.get()?.layers.some(({ layer }) => layer.name === alert.layer);
+  const known = store.net.get()?.layers.find(({ layer }) => layer.name === alert.layer || layer.also.includes(alert.layer));
   if (!known) return <> · {alert.layer}</>;
   const show = (): void => {
-    store.selection.set({ layer: alert.layer, unit: 0 });
+    store.selection.set({ layer: known.layer.name, unit: 0 });
     store.tab.set("network");
   };
   return (

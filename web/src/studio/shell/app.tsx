@@ -3,12 +3,14 @@ import { useEffect, useState } from "preact/hooks";
 
 import { ControlBar, trainOrStop } from "../control/bar";
 import { Parameters } from "../control/parameters";
+import { GraphTab } from "../graph/tab";
 import { addKeys } from "../keys";
 import { Inspector, NetworkTab } from "../network/index";
+import { keysOfPlots } from "../plots/keyboard";
 import { PlotsTab } from "../plots/tab";
 import { useValue, type Store, type TabName } from "../store";
 import { TablesTab } from "../tables/tab";
-import { recall, remember, toggle as toggleTheme } from "../theme";
+import { recall, remember, turn as turnTheme } from "../theme";
 import { Banner } from "./banner";
 import { Boundary } from "./boundary";
 import { Help } from "./help";
@@ -80,6 +82,11 @@ function Panels({ store }: { store: Store }) {
       <div {...panel("tables")}>
         <Boundary what="The table">{now === "tables" && <TablesTab store={store} />}</Boundary>
       </div>
+      <div {...panel("graph")}>
+        <Boundary what="The graph">
+          <GraphTab store={store} />
+        </Boundary>
+      </div>
     </>
   );
 }
@@ -91,8 +98,9 @@ function useKeys(store: Store, turn: () => void, help: () => void): void {
         { key: " ", shown: "Space", what: "Train, or stop", run: () => trainOrStop(store) },
         ...TABS.map(({ name, title }, index) => ({ key: String(index + 1), what: `${title} tab`, run: () => store.tab.set(name) })),
         { key: "p", shown: "P", what: "Parameters: show or hide", run: turn },
-        { key: "d", shown: "D", what: "Dark or light", run: toggleTheme },
+        { key: "d", shown: "D", what: "Dark, light, or as the system has it", run: turnTheme },
         { key: "?", what: "This list", run: help },
+        ...keysOfPlots(),
       ]),
     [],
   );

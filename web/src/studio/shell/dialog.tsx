@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { Icon } from "./icons";
 
 /** A dialog, open as long as it is drawn. */
-export function Dialog(props: { title: string; close: () => void; children: ComponentChildren }) {
+export function Dialog(props: { title: string; wide?: boolean; close: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const before = document.activeElement;
@@ -17,7 +17,7 @@ export function Dialog(props: { title: string; close: () => void; children: Comp
     if (event.target === box.current) props.close();
   };
   return (
-    <dialog ref={box} class="dialog" aria-label={props.title} onClose={props.close} onMouseDown={outside}>
+    <dialog ref={box} class={props.wide ? "dialog wide" : "dialog"} aria-label={props.title} onClose={props.close} onMouseDown={outside}>
       <div class="dialog-body">
         <header class="dialog-head">
           <h2>{props.title}</h2>

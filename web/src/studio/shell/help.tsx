@@ -6,7 +6,7 @@ import { TABS } from "./tabs";
 
 /** What the keyboard does, everywhere and on each tab. */
 export function Help({ close }: { close: () => void }) {
-  const all = useValue(keys);
+  const all = useValue(keys).filter(({ what }) => what); // of several that go together, the first one says it
   const everywhere = all.filter(({ tab }) => !tab);
   return (
     <Dialog title="Keys" close={close}>

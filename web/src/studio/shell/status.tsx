@@ -1,23 +1,25 @@
 // The last line of the page: what the run is doing, and where it is.
 import { useValue, type Store } from "../store";
+import { useTableAlone } from "../tables/chooser";
 import { plain } from "../tables/text";
 
-const WORDS: Record<string, string> = {
-  running: "Running", paused: "Paused", testing: "Testing", done: "Done", idle: "Idle", lost: "Lost",
-};
+const WORDS = new Map([
+  ["running", "Running"], ["paused", "Paused"], ["testing", "Testing"], ["done", "Done"], ["idle", "Idle"], ["lost", "Lost"],
+]);
 
 /** Status and counters. */
 export function Status({ store }: { store: Store }) {
   const state = useValue(store.state);
   const hello = useValue(store.hello);
+  const alone = useTableAlone(store);
   const counters = Object.entries(state.counters);
   return (
     <footer class="status" aria-label="Where the run is">
       <span class={`doing ${state.status}`} role="status">
         <span class="dot" aria-hidden="true" />
-        {hello ? (WORDS[state.status] ?? state.status) : "Loading…"}
+        {hello ? (WORDS.get(state.status) ?? state.status) : "Loading…"}
       </span>
-      {!counters.length && <span class="soft">No step has been taken yet</span>}
+      {!counters.length && !alone && <span class="soft">No step has been taken yet</span>}
       {counters.map(([name, value]) => (
         <span key={name} class="counter">
           <span class="soft">{name}</span> <b>{plain(value)}</b>

@@ -6,27 +6,29 @@ export const TABS: { name: TabName; title: string }[] = [
   { name: "plots", title: "Plots" },
   { name: "tables", title: "Tables" },
 ];
+const GRAPH = { name: "graph" as TabName, title: "Graph" };
 const MOVES: Record<string, (at: number) => number> = {
   ArrowLeft: (at) => at - 1,
   ArrowRight: (at) => at + 1,
   Home: () => 0,
-  End: () => TABS.length - 1,
+  End: () => -1,
 };
 
 /** The list of tabs. */
 export function Tabs({ store }: { store: Store }) {
   const now = useValue(store.tab);
+  const tabs = useValue(store.hello)?.source === "pass" ? [...TABS, GRAPH] : TABS;
   const move = (event: KeyboardEvent): void => {
-    const to = MOVES[event.key]?.(TABS.findIndex(({ name }) => name === now));
+    const to = MOVES[event.key]?.(tabs.findIndex(({ name }) => name === now));
     if (to === undefined) return;
     event.preventDefault();
-    const { name } = TABS[(to + TABS.length) % TABS.length];
+    const { name } = tabs[(to + tabs.length) % tabs.length];
     store.tab.set(name);
     document.getElementById(`tab-${name}`)?.focus();
   };
   return (
     <div class="tabs" role="tablist" aria-label="Views" onKeyDown={move}>
-      {TABS.map(({ name, title }) => (
+      {tabs.map(({ name, title }) => (
         <button
           key={name}
           id={`tab-${name}`}

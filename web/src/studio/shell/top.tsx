@@ -1,16 +1,23 @@
 // The first line of the page: what is shown, the tabs, and how the connection is.
-import { theme, toggle } from "../theme";
+import { choice, next, theme, turn, type Choice } from "../theme";
 import { useValue, type Store } from "../store";
+import { useTableAlone } from "../tables/chooser";
 import { Alerts } from "./alerts";
-import { Icon } from "./icons";
+import { Icon, type IconName } from "./icons";
 import { Recordings, RunChooser } from "./sources";
 import { Tabs } from "./tabs";
 
-const SOURCES: Record<string, string> = { live: "Live", recording: "Recording", run: "Run", nothing: "Waiting" };
+const SOURCES = new Map([["live", "Live"], ["recording", "Recording"], ["run", "Run"], ["pass", "Pass"], ["nothing", "Waiting"]]);
+const COLOURS: Record<Choice, { name: string; icon: IconName }> = {
+  light: { name: "Light colours", icon: "sun" },
+  dark: { name: "Dark colours", icon: "moon" },
+  auto: { name: "Colours as the system has them", icon: "half" },
+};
 
 /** The top bar. */
 export function Top({ store, help }: { store: Store; help: () => void }) {
-  const now = useValue(theme);
+  useValue(theme); // the system may change, and with it what comes next
+  const { name, icon } = COLOURS[next(useValue(choice))];
   return (
     <header class="top">
       <Title store={store} />
@@ -19,8 +26,8 @@ export function Top({ store, help }: { store: Store; help: () => void }) {
       <div class="row end">
         <Recordings store={store} />
         <Alerts store={store} />
-        <button class="quiet" aria-label={now === "dark" ? "Light colours" : "Dark colours"} title="Light or dark (D)" onClick={toggle}>
-          <Icon name={now === "dark" ? "sun" : "moon"} />
+        <button class="quiet" aria-label={name} title={`${name} (D)`} onClick={turn}>
+          <Icon name={icon} />
         </button>
         <button class="quiet" aria-label="Keys" title="Keys (?)" onClick={help}>
           <span class="glyph">?</span>
@@ -33,10 +40,11 @@ export function Top({ store, help }: { store: Store; help: () => void }) {
 
 function Title({ store }: { store: Store }) {
   const hello = useValue(store.hello);
+  const alone = useTableAlone(store);
   return (
     <div class="title">
       <h1 title={hello?.title}>{hello?.title || "torcheer studio"}</h1>
-      {hello && <span class={`chip ${hello.source}`}>{SOURCES[hello.source] ?? hello.source}</span>}
+      {hello && <span class={`chip ${alone ? "table" : hello.source}`}>{alone ? "Table" : (SOURCES.get(hello.source) ?? hello.source)}</span>}
     </div>
   );
 }

@@ -20,6 +20,15 @@ export function useTable(store: Store): { table: Table | null; all: Table[] } {
   return { table: tables.get(wanted) ?? first ?? all[0] ?? null, all };
 }
 
+/** Whether what is shown is a table and nothing else. */
+export function useTableAlone(store: Store): boolean {
+  const tables = useValue(store.tables);
+  const net = useValue(store.net);
+  const { status, can } = useValue(store.state);
+  const source = useValue(store.hello)?.source;
+  return source === "live" && tables.size > 0 && !net && status === "idle" && !can.length;
+}
+
 function rank({ head }: Table): number {
   const found = ORDER.indexOf(head.name);
   return found < 0 ? ORDER.length : found;

@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Column, Json } from "../messages";
+import { Icon } from "../shell/icons";
 import { Tensor, sizeOf } from "./tensor";
 import { nextSort, type Sort } from "./order";
 import type { Table } from "./rows";
@@ -17,10 +18,11 @@ interface Props {
   order: Uint32Array;
   sort: Sort | null;
   setSort: (sort: Sort | null) => void;
+  compare: (column: string) => void; // the rows of a column of tensors
 }
 
 /** The grid. */
-export function Grid({ table, order, sort, setSort }: Props) {
+export function Grid({ table, order, sort, setSort, compare }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState({ top: 0, height: 600 });
   const row = table.head.columns.some(({ type }) => type === "tensor") ? TENSOR_ROW : ROW;
@@ -40,7 +42,7 @@ export function Grid({ table, order, sort, setSort }: Props) {
         <thead>
           <tr aria-rowindex={1}>
             {table.head.columns.map((column) => (
-              <Head key={column.name} column={column} sort={sort} setSort={setSort} />
+              <Head key={column.name} column={column} sort={sort} setSort={setSort} compare={compare} />
             ))}
           </tr>
         </thead>
@@ -80,10 +82,18 @@ function useFollowing(box: { current: HTMLDivElement | null }, count: number, so
   }, [count]);
 }
 
-function Head({ column, sort, setSort }: { column: Column; sort: Sort | null; setSort: (sort: Sort | null) => void }) {
+function Head({ column, sort, setSort, compare }: Pick<Props, "sort" | "setSort" | "compare"> & { column: Column }) {
   const mine = sort?.column === column.name ? sort : null;
   const numeric = column.type === "int" || column.type === "float";
-  if (column.type === "tensor") return <th scope="col">{column.name}</th>;
+  if (column.type === "tensor") {
+    return (
+      <th scope="col">
+        <button title={`Compare the rows of ${column.name}: similarity, principal components, clusters`} onClick={() => compare(column.name)}>
+          {column.name} <Icon name="matrix" />
+        </button>
+      </th>
+    );
+  }
   return (
     <th scope="col" class={numeric ? "numeric" : undefined} aria-sort={mine ? (mine.down ? "descending" : "ascending") : "none"}>
       <button onClick={() => setSort(nextSort(sort, column.name))}>

@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import type { Json } from "../messages";
 import { Icon } from "../shell/icons";
 import type { Store } from "../store";
+import { Comparison } from "./comparison";
 import { copy, csv, download } from "./csv";
 import { Grid } from "./grid";
 import { orderOf, type Sort } from "./order";
@@ -19,6 +20,7 @@ export function TablePane({ store, table }: { store: Store; table: Table }) {
     kept.set(name, choice);
     setChoice(choice);
   };
+  const [compared, setCompared] = useState<string | null>(null);
   const order = useMemo(() => orderOf(table, filter, sort), [table, filter, sort]);
   const names = table.head.columns.map((column) => column.name);
   const copied = async (): Promise<void> => {
@@ -53,8 +55,9 @@ export function TablePane({ store, table }: { store: Store; table: Table }) {
       ) : !order.length ? (
         <p class="empty">No row fits “{filter}”.</p>
       ) : (
-        <Grid table={table} order={order} sort={sort} setSort={(wanted) => choose({ filter, sort: wanted })} />
+        <Grid table={table} order={order} sort={sort} setSort={(wanted) => choose({ filter, sort: wanted })} compare={setCompared} />
       )}
+      {compared !== null && <Comparison store={store} table={table.head} column={compared} close={() => setCompared(null)} />}
     </div>
   );
 }

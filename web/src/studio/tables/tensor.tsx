@@ -70,6 +70,7 @@ export function tint(value: number, name: Theme): [number, number, number] {
 export function Tensor({ cell, size, height }: { cell: Json; size: number; height: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [title, setTitle] = useState("");
+  const [at, setAt] = useState<[number, number] | null>(null); // where the keys are
   const plane = planeOf(cell);
   const now = useValue(theme);
   useEffect(() => paint(canvas.current!, plane, size, now), [cell, size, now]);
@@ -78,23 +79,54 @@ export function Tensor({ cell, size, height }: { cell: Json; size: number; heigh
     const box = canvas.current!.getBoundingClientRect();
     const row = Math.min(plane.rows - 1, Math.floor(((event.clientY - box.top) / box.height) * plane.rows));
     const column = Math.min(plane.columns - 1, Math.floor(((event.clientX - box.left) / box.width) * plane.columns));
-    const value = plane.values[row * plane.columns + column];
-    setTitle(`[${plane.at(row, column).join(", ")}] = ${Number.isNaN(value) ? "no value" : plain(value)}`);
+    setTitle(said(plane, row, column));
+  };
+  const move = (event: KeyboardEvent): void => {
+    const to = moved(event.key, at ?? [0, 0], plane);
+    if (!to) return;
+    event.preventDefault(); // it means a value, not the table's rows
+    setAt(to);
   };
   const scale = Math.max(1, Math.min(8, Math.floor(height / plane.rows)));
   return (
-    <canvas
-      ref={canvas}
-      class="tensor"
-      role="img"
-      aria-label={summary(plane)}
-      title={title}
-      width={plane.columns}
-      height={plane.rows}
-      style={{ width: `${Math.min(plane.columns * scale, 240)}px`, height: `${Math.min(plane.rows * scale, height)}px` }}
-      onMouseMove={hover}
-    />
+    <span class="tensor-cell">
+      <canvas
+        ref={canvas}
+        class="tensor"
+        role="img"
+        tabIndex={0}
+        aria-label={`${summary(plane)}; arrows read them`}
+        title={title}
+        width={plane.columns}
+        height={plane.rows}
+        style={{ width: `${Math.min(plane.columns * scale, 240)}px`, height: `${Math.min(plane.rows * scale, height)}px` }}
+        onMouseMove={hover}
+        onKeyDown={move}
+        onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && setAt([0, 0])}
+        onBlur={() => setAt(null)}
+      />
+      {at && <output class="tensor-value">{said(plane, ...at)}</output>}
+    </span>
   );
+}
+
+/** A place of a tensor and its value, for people. */
+export function said(plane: Plane, row: number, column: number): string {
+  const value = plane.values[row * plane.columns + column];
+  return `[${plane.at(row, column).join(", ")}] = ${Number.isNaN(value) ? "no value" : plain(value)}`;
+}
+
+/** Where an arrow, Home or End takes a cursor among rows and columns; null for other keys. */
+export function moved(key: string, [row, column]: [number, number], { rows, columns }: Pick<Plane, "rows" | "columns">): [number, number] | null {
+  switch (key) {
+    case "ArrowUp": return [Math.max(0, row - 1), column];
+    case "ArrowDown": return [Math.min(rows - 1, row + 1), column];
+    case "ArrowLeft": return [row, Math.max(0, column - 1)];
+    case "ArrowRight": return [row, Math.min(columns - 1, column + 1)];
+    case "Home": return [row, 0];
+    case "End": return [row, columns - 1];
+    default: return null;
+  }
 }
 
 function summary({ rows, columns, values }: Plane): string {

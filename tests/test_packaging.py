@@ -1,0 +1,75 @@
+"""What a wheel and an sdist carry: all that runs without a checkout, Node or a network, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from packages import NEEDS_PAGE, ROOT, built, unpacked
+
+pytestmark = NEEDS_PAGE
+CARRIED = (
+    "py.typed", "autograd/Whitelist.txt",
+    *(f"studio/page/{name}" for name in ("index.html", "studio.js", "studio.css", "icon.svg")),
+    "drawing/page/graph.js",
+    *(f"drawing/fonts/{name}" for name in ("Regular.ttf", "Regular.woff2", "Bold.ttf", "Bold.woff2", "advances.json")),
+    *(f"demo/project/{name}" for name in ("training.yaml", "digits.py", "digits.csv.gz", "ABOUT-THE-DIGITS.txt")),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a wheel of the checkout."""
+    return files_of(built("wheel", tmp_path_factory.mktemp("wheel")))
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built("sdist", tmp_path_factory.mktemp("sdist"))
+
+
+def files_of(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_wheel_carries_the_pages_the_fonts_and_the_demo(wheel: dict[str, bytes]) -> None:
+    missing = [name for name in CARRIED if not wheel.get(f"torcheer/{name}") and name != "py.typed"]
+    assert missing == [] and "torcheer/py.typed" in wheel
+    for name in ("studio/page/studio.js", "drawing/page/graph.js", "demo/project/digits.csv.gz"):
+        assert wheel[f"torcheer/{name}"] == (ROOT / "src" / "torcheer" / name).read_bytes()
+
+
+def test_the_wheel_carries_every_module_and_nothing_else(wheel: dict[str, bytes]) -> None:
+    source = ROOT / "src"
+    ours = {str(path.relative_to(source)) for path in source.rglob("*.py")}
+    assert {name for name in wheel if name.endswith(".py")} == ours
+    strange = [name for name in wheel if not name.startswith(("torcheer/", "torcheer-")) or "__pycache__" in name]
+    assert strange == []
+    about = next(text for name, text in wheel.items() if name.endswith("entry_points.txt"))
+    assert b"torcheer = torcheer.cli:main" in about
+
+
+def test_the_licences_of_the_font_and_of_the_digits_go_with_it(wheel: dict[str, bytes]) -> None:
+    licences = {Path(name).name for name in wheel if ".dist-info/licenses/" in name}
+    assert licences == {"LICENSE", "OFL.txt", "ABOUT-THE-DIGITS.txt"}
+
+
+def test_the_sdist_carries_what_makes_tests_and_documents_it(sdist: Path) -> None:
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    assert {
+        name for name in tracked if (ROOT / name).is_file()
+    } <= names  # but for a checkout without git: then nothing
+    assert {f"src/torcheer/{name}" for name in CARRIED} <= names
+    assert not [name for name in names if "node_modules" in name or "__pycache__" in name or name.startswith(".venv")]
+
+
+def test_a_wheel_made_from_the_sdist_is_the_wheel(sdist: Path, wheel: dict[str, bytes], tmp_path: Path) -> None:
+    again = files_of(built("wheel", tmp_path / "built", unpacked(sdist, tmp_path / "source")))
+    assert set(again) == set(wheel)
+    assert [name for name in wheel if again[name] != wheel[name]] == []

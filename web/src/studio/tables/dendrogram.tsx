@@ -1,0 +1,58 @@
+// Which rows were joined, and at which distance: a tree that lies on its side, leaves at the left.
+import { ticks, tickTexts } from "../plots/ticks";
+import { short } from "./scatter";
+
+const [WIDTH, TOP, ROW, SIGN] = [640, 24, 16, 6.5];
+
+/** What joins two branches: their ends, and where the joint lies; all in rows and distances. */
+export interface Joint {
+  from: [number, number]; // distances at which the two branches begin
+  rows: [number, number];
+  distance: number;
+}
+
+/** The joints of a tree; `order` says in which row a leaf stands. */
+export function jointsOf(order: number[], merges: [number, number, number][]): Joint[] {
+  const row = new Map(order.map((leaf, place) => [leaf, place]));
+  const reached = new Map<number, number>();
+  return merges.map(([one, other, distance], index) => {
+    const rows: [number, number] = [row.get(one) ?? 0, row.get(other) ?? 0];
+    const from: [number, number] = [reached.get(one) ?? 0, reached.get(other) ?? 0];
+    row.set(order.length + index, (rows[0] + rows[1]) / 2);
+    reached.set(order.length + index, distance);
+    return { from, rows, distance };
+  });
+}
+
+/** The tree. */
+export function Dendrogram({ labels, order, merges }: { labels: string[]; order: number[]; merges: [number, number, number][] }) {
+  const joints = jointsOf(order, merges);
+  const most = Math.max(...merges.map(([, , distance]) => distance)) || 1;
+  const left = 16 + SIGN * Math.max(...labels.map((label) => short(label).length));
+  const height = TOP + ROW * order.length + 8;
+  const x = (distance: number): number => left + (distance / most) * (WIDTH - left - 24);
+  const y = (row: number): number => TOP + ROW * (row + 0.5);
+  const marks = ticks(0, most, 6, false);
+  const texts = tickTexts(marks);
+  return (
+    <div class="tree" tabIndex={0} role="region" aria-label="Clusters">
+      <svg viewBox={`0 0 ${WIDTH} ${height}`} role="img" aria-label={`${order.length} rows, those alike side by side: ${order.map((leaf) => labels[leaf]).join(", ")}`}>
+        {marks.map((mark, index) => (
+          <g key={mark} class="soft">
+            <line x1={x(mark)} x2={x(mark)} y1={TOP} y2={height} />
+            <text x={x(mark)} y={14} text-anchor="middle">{texts[index]}</text>
+          </g>
+        ))}
+        {order.map((leaf, row) => (
+          <text key={leaf} x={left - 8} y={y(row) + 4} text-anchor="end">
+            {short(labels[leaf])}
+            <title>{labels[leaf]}</title>
+          </text>
+        ))}
+        {joints.map(({ from, rows, distance }, index) => (
+          <path key={index} d={`M${x(from[0])} ${y(rows[0])}H${x(distance)}V${y(rows[1])}H${x(from[1])}`} />
+        ))}
+      </svg>
+    </div>
+  );
+}
