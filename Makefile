@@ -25,7 +25,8 @@ demo: setup ## train a small conv net on handwritten digits, with the studio, a 
 test: setup $(node_modules) ## the fast tests
 	@$(with_node) node web/test.mjs
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
-	@$(python) -m pytest -q -n $(WORKERS)
+	@$(python) -m pytest -q -n $(WORKERS) -m "not browser and not slow and not faults"
+	@$(python) -m pytest -q -n $(WORKERS) -m "browser and not slow and not faults"
 
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow

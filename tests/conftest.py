@@ -14,6 +14,13 @@ def pytest_addoption(parser):
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew")
 
 
+def pytest_collection_modifyitems(items):
+    """Mark what needs a browser: `make test` runs that apart, as Playwright's greenlets end a process that forks."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+
+
 @pytest.fixture(autouse=True)
 def nothing_was_compiled_before():
     """A history says so where something was compiled in its process; other tests' doings are none of its business."""

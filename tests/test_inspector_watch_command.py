@@ -39,7 +39,10 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_table_of_values_the_drops_and_the_alerts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_values_the_drops_and_the_alerts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     log(tmp_path, Account(9, 4, {(LONG, "output"): 3, ("loss", "metric"): 1}, lost=1))
     head, drops, title, layer, loss, alert = printed(capsys, tmp_path)
     assert head == f"Watched {tmp_path}: steps 0 to 20, 2 keys, 1 alert, ended"
