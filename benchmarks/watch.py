@@ -3,9 +3,9 @@
     python benchmarks/watch.py [--only idle,resnet] [--quick] [--device cuda] [--write docs/benchmarks.md]
 
 Each row has a process of its own, in which a watched model and an unwatched twin take turns, step by step; CPU time of
-that process, one thread; ratios are medians over the rounds, those of copies over five processes, too. The child's own
-CPU time, which a second core takes, stands beside it. The exit status is 1 where a floor is missed. On a GPU a step is
-waited for and timed by the clock, and no floor is asked for.
+that process, one thread; ratios are medians over the rounds, those of copies and of idle watches over five processes,
+too. The child's own CPU time, which a second core takes, stands beside it. The exit status is 1 where a floor is
+missed. On a GPU a step is waited for and timed by the clock, and no floor is asked for.
 """
 
 from __future__ import annotations
@@ -379,7 +379,9 @@ def main() -> None:
     for row in chosen.only.split(",") if chosen.only else [*ROWS, *(SIZES if DEVICE == "cpu" else ())]:
         rounds = 2 if chosen.quick else ROWS[row][4] if row in ROWS else 100 if "40m" in row else 300
         (copies if row in SIZES else rows).append(
-            copy_line(row, asked_often(row, rounds)) if row in SIZES else line(row, asked(row, rounds))
+            copy_line(row, asked_often(row, rounds))
+            if row in SIZES
+            else line(row, (asked_often if "idle" in row else asked)(row, rounds))
         )
         print(" | ".join((copies if row in SIZES else rows)[-1]), file=sys.stderr, flush=True)
     header = ["model", "way", "more a step", "the watched step", "all steps", "child's CPU", "floor"]

@@ -16,6 +16,11 @@ from torch.compiler import is_dynamo_compiling
 from torcheer.inspector.hooks import Called, in_backward
 
 
+def _its(name: str) -> Any:
+    """An attribute of the method that a nap stands for."""
+    return property(lambda nap: getattr(nap.__wrapped__, name))
+
+
 class Nap:
     """A model's `forward` while its hook sleeps: counts down the hook's quiet passes, then wakes it.
 
@@ -41,14 +46,14 @@ class Nap:
         if hook.nap is self and not is_dynamo_compiling() and in_backward() < 0:
             if self._model.training:
                 hook.in_any_mode = False
-            if self._model.training or hook.in_any_mode:
-                foreseen = True
-                if self._count is None:
-                    hook.quiet -= 1
-                else:
-                    foreseen = self._count()
-                if hook.quiet <= 0 or not foreseen:  # less than zero where two threads count at once
+            elif not hook.in_any_mode:
+                return self.__wrapped__(*arguments, **keywords)
+            if self._count is None:
+                hook.quiet -= 1
+                if hook.quiet <= 0:  # less than zero where two threads count at once
                     self._wake()
+            elif not self._count() or hook.quiet <= 0:
+                self._wake()
         return self.__wrapped__(*arguments, **keywords)
 
     @property  # type: ignore[misc]
@@ -56,10 +61,15 @@ class Nap:
         """What stands here else: torch.jit and torch.export look at its code, which they take from methods only."""
         return MethodType
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("__dict__", "__wrapped__"):  # the first is not there, the second not yet
-            raise AttributeError(name)
-        return getattr(self.__wrapped__, name)
+    # One by one: a class with a `__getattr__` is slower at each attribute, and we are called at each pass.
+    __code__, __globals__, __func__, __self__ = (
+        _its("__code__"),
+        _its("__globals__"),
+        _its("__func__"),
+        _its("__self__"),
+    )
+    __defaults__, __kwdefaults__, __closure__ = _its("__defaults__"), _its("__kwdefaults__"), _its("__closure__")
+    __name__ = _its("__name__")
 
     def end(self) -> None:
         """Leave; where somebody has wrapped us meanwhile, stay and do nothing."""
