@@ -67,7 +67,7 @@ bench-watch: setup ## what watching costs the process that trains, beside W&B an
 	@$(bench_python) benchmarks/watch.py
 
 bench-studio: setup ## what the studio costs the process that trains, with no page, one, ten and a hundred slow ones
-	@$(bench_python) benchmarks/studio.py
+	@$(python) benchmarks/studio.py
 
 setup-peers: .venv-peers/$(stamp) ## make .venv-peers, where the peers of the benchmarks live
 

@@ -385,10 +385,10 @@ def main() -> None:
         )
         print(" | ".join((copies if row in SIZES else rows)[-1]), file=sys.stderr, flush=True)
     header = ["model", "way", "more a step", "the watched step", "all steps", "child's CPU", "floor"]
-    text = "\n\n".join([
-        table(header, rows), table(["one tensor into the ring", "CPU time", "of a memcpy", "floor"], copies),
-        f"{machine()}; the child's CPU time beside it, in steps of training for each step.",
-    ])  # fmt: skip
+    copied_header = ["one tensor into the ring", "CPU time", "of a memcpy", "floor"]
+    tables = [table(head, lines) for head, lines in ((header, rows), (copied_header, copies)) if lines]
+    said = f"{machine()}; the child's CPU time beside it, in steps of training for each step."
+    text = "\n\n".join([*tables, said])
     print(text)
     if chosen.write:
         write_section(Path(chosen.write), "watch" if DEVICE == "cpu" else "watch-gpu", text)

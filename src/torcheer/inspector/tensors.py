@@ -54,7 +54,7 @@ def offer(
             about = {"layer": layer, "variable": variable, "item": -1, "step": step, "type": name, "time_secs": 0.0,
                      "shape": list(plain.shape), **extras}  # fmt: skip
             about["time_secs"] = about["time_secs"] or time.time()
-            return link.offer(about, size, _moving(plain.data_ptr(), size))
+            return link.offer(about, size, moving(plain.data_ptr(), size))
         if reason := refusal(plain):
             if report is not None:
                 report(f"{layer} ({variable}) is not sent: {reason}")
@@ -88,7 +88,9 @@ def _simple(tensor: Tensor) -> str:
     return _USUAL.get(tensor.dtype, "") if plain else ""
 
 
-def _moving(address: int, size_bytes: int) -> Callable[[memoryview], None]:
+def moving(address: int, size_bytes: int) -> Callable[[memoryview], None]:
+    """What fills a place with the bytes that lie at an address, for as long as they do."""
+
     def fill(view: memoryview) -> None:
         ctypes.memmove(ctypes.addressof(_BYTE.from_buffer(view)), address, size_bytes)
 
