@@ -290,3 +290,33 @@ def test_huggingface_style_outputs_and_nested_inputs():
     assert names(history) == ["input"] * 4 + ["mul"] + ["output"] * 3
     only_keywords = tl.log_forward_pass(Nested(), (), input_kwargs={"batch": batch, "scale": 3.0})
     assert names(only_keywords)[:3] == ["input"] * 3
+
+
+def test_after_captures_that_overlap_torch_compiles_as_before():
+    import torch._dynamo  # where it is not loaded there is nothing to switch off
+
+    x = torch.rand(2, 4)
+    first_inside, second_inside, first_ended, graphs = *(threading.Event() for _ in range(3)), []
+
+    class Waits(nn.Module):
+        def __init__(self, says, until):
+            super().__init__()
+            self.says, self.until = says, until
+
+        def forward(self, x):
+            self.says.set()
+            assert self.until.wait(60)
+            return x + 1
+
+    def first():
+        tl.log_forward_pass(Waits(first_inside, second_inside), x)
+        first_ended.set()
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert first_inside.wait(60)
+    tl.log_forward_pass(Waits(second_inside, first_ended), x)
+    thread.join()
+    compiled = torch.compile(lambda x: x * 2, backend=lambda graph, _: graphs.append(graph) or graph.forward)
+    assert torch.equal(compiled(x), x * 2)
+    assert len(graphs) == 1

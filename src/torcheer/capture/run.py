@@ -143,31 +143,53 @@ class _Session:
         return f"{type(error).__name__}{where}: {error}"
 
 
-class _NoCollection:
-    """Python's cycle collector rests for one forward pass: rows are no garbage, and looking at them costs a third.
-
-    Captures in several threads share the rest; the last one ends it, and only if it was not the user's own.
-    """
+class _Shared:
+    """What captures in several threads share: the first one begins it, the last one ends it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._was_on = False
 
     def __enter__(self) -> None:
         with self._lock:
             if not self._inside:
-                self._was_on = gc.isenabled()
-                gc.disable()
+                self._begin()
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._inside -= 1
-            if not self._inside and self._was_on:
-                gc.enable()
+            if not self._inside:
+                self._end()
+
+    def _begin(self) -> None: ...
+
+    def _end(self) -> None: ...
 
 
+class _NoCollection(_Shared):
+    """Python's cycle collector rests for one forward pass: rows are no garbage, and looking at them costs a third."""
+
+    def _begin(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def _end(self) -> None:
+        if self._was_on:  # else it was the user's own wish
+            gc.enable()
+
+
+class _Eager(_Shared):
+    """Compiled functions run as they were written; a stance is all threads' own, so who ends first must not end it."""
+
+    def _begin(self) -> None:
+        self._stance = torch.compiler.set_stance("force_eager")
+
+    def _end(self) -> None:
+        self._stance.__exit__(None, None, None)
+
+
+_eager = _Eager()
 _no_collection = _NoCollection()
 
 
@@ -203,7 +225,7 @@ def _uncompiled(recorder: Recorder) -> Iterator[None]:
         recorder.remarks.append(
             "compiled code ran as the eager program it was made from: results may differ in the last bits"
         )
-    with torch.compiler.set_stance("force_eager"):
+    with _eager:
         for module in compiled:
             module._compiled_call_impl = None
         try:
