@@ -22,10 +22,14 @@ setup: .venv/$(stamp) $(page) ## make .venv and the studio's page; a second time
 demo: setup ## train a small conv net on handwritten digits, with the studio, a watch, captures and a video
 	@$(python) examples/demo.py demo-output
 
+# They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
+forking := test_training_control*.py
+
 test: setup $(node_modules) ## the fast tests
 	@$(with_node) node web/test.mjs
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
-	@$(python) -m pytest -q -n $(WORKERS) -m "not browser and not slow and not faults"
+	@$(python) -m pytest -q -n $(WORKERS) -m "not browser and not slow and not faults" --ignore-glob='*$(forking)'
+	@$(python) -m pytest -q -n $(WORKERS) tests/$(forking)
 	@$(python) -m pytest -q -n $(WORKERS) -m "browser and not slow and not faults"
 
 test-slow: setup ## the tests that take minutes
