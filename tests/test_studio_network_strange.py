@@ -102,6 +102,21 @@ def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None
     assert np.abs(drawn - ramp(COLD_HOT, (said + 1) / 2)).max() < 40, "near its colour: a cell is a few pixels"
 
 
+def test_a_page_that_is_slow_to_draw_misses_no_state(open_page: Pages) -> None:
+    url, _ = open_page.stage(Stage(paused=True, states=78))  # it stands still: what was missed does not come again
+    page = open_page(url)
+    page.add_init_script("""
+        const wait = window.setTimeout, began = performance.now();
+        const soonest = (ms) => Math.max(ms ?? 0, began + 1500 - performance.now());
+        window.setTimeout = (run, ms, ...more) => wait(run, soonest(ms), ...more);
+        window.requestAnimationFrame = (run) => window.setTimeout(() => run(performance.now()), 16);
+        window.cancelAnimationFrame = (timer) => window.clearTimeout(timer);
+    """)
+    page.reload()
+    until(lambda: page.evaluate("!!window.__studio"), "the picture", page=page)
+    View(page).at(77)
+
+
 def test_a_canvas_that_is_taken_away_comes_back(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     said = value(77, "Output", "Act", 10)

@@ -126,7 +126,11 @@ export class Store {
   /** Be told when all frames of a state have come; the answer ends that. */
   onShown(read: (shown: Shown) => void): () => void {
     this.shownReaders.add(read);
-    return () => this.shownReaders.delete(read);
+    this.tellLook(); // what was sent before anyone could draw it would never be seen
+    return () => {
+      this.shownReaders.delete(read);
+      this.tellLook();
+    };
   }
 
   /** Say something; a notice tells the reader where nobody hears it. */
@@ -318,7 +322,7 @@ export class Store {
   private wantedLook(): Omit<Look, "kind" | "look"> {
     const { variable, item, moment, raster, train, test } = this.look.get();
     const hidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
-    if (hidden || !this.net.get()) return { variable: "" };
+    if (hidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
     const clicked = this.ofWeights(variable) ? this.selection.get() : null;
     return { variable, item, moment, layer: clicked?.layer ?? "", unit: clicked?.unit ?? -1, raster, train, test };
   }
