@@ -34,6 +34,7 @@ from torcheer.host.records import (
     Variable,
     Wants,
 )
+from torcheer.studio.frames import GAP
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording, Run
 from torcheer.studio.placing import net_of
 from torcheer.studio.source import Changes, Rowed, Unit
@@ -153,9 +154,7 @@ class Stage:
         sender, receiver = (layer, of[0]) if variable.startswith("r") else (of[0], layer)
         joined = any((one.sender, one.receiver) == (sender, receiver) for one in PROJECTIONS)
         slow = moment // 10 if variable.endswith(".Wt") else moment
-        return (
-            value(slow + of[1], layer, variable, sizes[layer]) if joined else np.full(sizes[layer], np.nan, np.float32)
-        )
+        return value(slow + of[1], layer, variable, sizes[layer]) if joined else np.full(sizes[layer], GAP, np.float32)
 
     def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1) -> Any:
         """The moments up to one side by side."""

@@ -373,10 +373,11 @@ def test_any_number_of_operations_is_drawn(ops: int, depth: str | None) -> None:
     xml.fromstring(drawing.svg())
 
 
-def test_no_edge_passes_through_a_box_in_a_drawing_of_5000() -> None:
+@pytest.mark.parametrize("count", [1000, pytest.param(5000, marks=pytest.mark.slow)])
+def test_no_edge_passes_through_a_box_in_a_drawing_of_thousands(count: int) -> None:
     trace = FakeTrace("Wide")
-    for index in range(5000):
+    for index in range(count):
         near = [index - 1] if index else []
         trace.add("add", *near, *([index - 7] if index % 5 == 0 and index > 7 else []))
     drawing = draw_history(trace.history(), depth="all")
-    assert drawing.boxes == 5000 and faults(drawing.picture) == []
+    assert drawing.boxes == count and faults(drawing.picture) == []

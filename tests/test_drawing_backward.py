@@ -331,11 +331,12 @@ def test_a_wrong_option_is_told_before_any_work() -> None:
         draw_steps([], "loss.jpg")
 
 
-def test_many_steps_are_drawn_in_reasonable_time() -> None:
+@pytest.mark.parametrize("count", [400, pytest.param(1500, marks=pytest.mark.slow)])
+def test_many_steps_are_drawn_in_reasonable_time(count: int) -> None:
     random.seed(0)
     tape = hand_steps.Tape()
     values = [tape.parameter("a", 3)]
-    for _ in range(1500):
+    for _ in range(count):
         one, two = random.choices(values[-6:], k=2)
         values.append(tape.op(random.choice(["mul", "add"]), one, two))
     picture = draw_steps(tape.steps, depth="all", direction="down").picture

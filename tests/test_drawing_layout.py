@@ -85,7 +85,10 @@ def test_the_same_graph_gives_the_same_svg(items: list[Item], way: str, depth: i
     assert texts[0] == texts[1]
 
 
-@pytest.mark.parametrize(("seed", "count", "way"), [(1, 600, "down"), (2, 2000, "right"), (3, 5000, "down")])
+@pytest.mark.parametrize(
+    ("seed", "count", "way"),
+    [(1, 600, "down"), (2, 2000, "right"), pytest.param(3, 5000, "down", marks=pytest.mark.slow)],
+)
 def test_large_nested_graphs_keep_the_promises_too(seed: int, count: int, way: str) -> None:
     items = random_items(Random(seed), count, 0.9, 2)
     found = picture(scene_of(items), depth="all", direction=way, style=Style())

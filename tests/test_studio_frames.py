@@ -9,13 +9,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from studio_stage import Stage
 
 from torcheer.host.records import Layer
-from torcheer.studio.frames import MOST_CELLS, frame, head_of, raster_frame
+from torcheer.studio.frames import GAP, MOST_CELLS, frame, head_of, is_gap, raster_frame
 from torcheer.studio.grids import Grid, grid_of
 from torcheer.studio.looks import Pictures, wants_of
 from torcheer.studio.messages import FrameHead, Look
@@ -53,6 +53,7 @@ def test_a_name_of_any_letters_keeps_the_payload_in_place() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(arrays.arrays(np.float64, st.integers(1, 60), elements=st.floats(width=64)))
+@example(np.array([5e-324, 0]))
 def test_whatever_the_numbers_ends_are_exact_and_the_rest_is_near(values: np.ndarray) -> None:
     head, payload = sent(values)
     payload = payload[: len(values)]
@@ -120,9 +121,23 @@ def test_cells_without_a_unit_are_empty() -> None:
 
 
 def test_gaps_are_not_counted_as_bad_numbers() -> None:
-    values = np.array([np.nan, 1.0, 2.0])
-    head, payload = head_of(frame(values, grid=(1, 1, 1, 3), gaps=True, **NAMES))
-    assert head.nans == 0 and payload[0] == 0
+    values = np.array([GAP, 1.0, 2.0, np.nan], np.float32)
+    head, payload = head_of(frame(values, grid=(1, 1, 1, 4), **NAMES))
+    assert head.nans == 1 and (head.lo, head.hi) == (1, 2) and list(payload) == [0, 1, 255, 0]
+    head, payload = head_of(frame(values[:3], grid=(1, 1, 1, 3), **NAMES))
+    assert head.nans == 0 and list(payload) == [0, 1, 255]
+    head, _ = head_of(raster_frame(np.array([[GAP, np.nan], [1, np.inf]], np.float32), **NAMES))
+    assert (head.nans, head.infs) == (1, 1)
+
+
+def test_nothing_that_is_computed_is_taken_for_a_gap() -> None:
+    zero, most = np.float32(0), np.float32(np.inf)
+    with np.errstate(all="ignore"):
+        made = np.array(
+            [zero / zero, most - most, zero * most, np.sqrt(-np.float32(1)), np.log(-np.float32(1)), np.nan]
+        )
+    assert np.isnan(made).all() and not is_gap(made.astype(np.float32)).any() and not is_gap(made).any()
+    assert is_gap(np.full((2, 3), GAP, np.float32)[:, ::2].reshape(-1).copy()).all()
 
 
 def test_of_a_large_layer_the_extreme_of_each_block_is_sent() -> None:
@@ -165,8 +180,8 @@ def test_five_million_units_make_a_bounded_message_in_a_moment(shape: tuple[int,
 
 
 def test_a_raster_has_a_row_per_unit_and_a_column_per_moment() -> None:
-    values = np.arange(12.0).reshape(4, 3)
-    values[2, 1] = np.nan
+    values = np.arange(12, dtype=np.float32).reshape(4, 3)
+    values[2, 1] = GAP
     head, payload = head_of(raster_frame(values, **NAMES))
     assert head.raster and head.grid == (1, 1, 4, 3) and head.nans == 0
     assert payload.reshape(4, 3)[2, 1] == 0 and payload[0] == 1 and payload[-1] == 255

@@ -16,6 +16,7 @@ from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, stage, 
 
 from torcheer.host.records import ACTIONS, Every, Layer, Network, Wants
 from torcheer.studio.app import page_file
+from torcheer.studio.frames import GAP
 from torcheer.studio.messages import Look
 from torcheer.studio.pages import MOST_ANSWERS
 from torcheer.studio.pages import Page as ServersPage
@@ -276,9 +277,12 @@ def test_a_weight_is_asked_for_with_its_clicked_unit(still: tuple[str, Stage]) -
         about = {"layer": "Attention", "unit": 7, "variable": "r.Wt", "moment": 4}
         assert page.ask("ask_value", 1, **about)["value"] is None
         assert page.ask("ask_value", 2, **about, of_layer="Hidden1", of_unit=3)["value"] is not None
-        still[1].units = lambda *given: np.full(1000, np.nan, np.float32)  # type: ignore[method-assign]
+        still[1].units = lambda *given: np.full(1000, GAP, np.float32)  # type: ignore[method-assign]
         outside = page.ask("ask_value", 3, **about, of_layer="Hidden1", of_unit=3)  # of a kernel
-        assert (outside["value"], outside["text"]) == (None, "no weight, or NaN")
+        assert (outside["value"], outside["text"]) == (None, "no weight")
+        still[1].units = lambda *given: np.full(1000, np.nan, np.float32)  # type: ignore[method-assign]
+        broken = page.ask("ask_value", 4, **about, of_layer="Hidden1", of_unit=3)
+        assert (broken["value"], broken["text"]) == (None, "NaN")
 
 
 def test_nan_and_no_value_are_told_apart() -> None:

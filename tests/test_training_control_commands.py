@@ -179,6 +179,7 @@ def test_a_run_with_another_seed_goes_on_with_it_and_is_that_of_a_session_begun_
 ) -> None:
     process = project.train("--paused")
     looker = project.look()
+    looker.paused(0)
     looker.act("new_seed")
     looker.act("init")
     looker.until(lambda: looker.state["counters"]["Run"] == 2 and looker.state["status"] == "paused")

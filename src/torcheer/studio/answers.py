@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.host.records import Layer, Projection
-from torcheer.studio.frames import numbers_of
+from torcheer.studio.frames import GAP, is_gap, numbers_of
 from torcheer.studio.messages import Moment, Net
 from torcheer.studio.weights import Part, into, out_of
 
@@ -100,7 +100,7 @@ class Answers:
         columns = [self.units(one, layer, variable, item, of) for one in moments]
         if all(column is None for column in columns):
             return None
-        found = np.full((units, len(columns)), np.nan, np.float32)
+        found = np.full((units, len(columns)), GAP, np.float32)
         for number, column in enumerate(columns):
             if column is not None:
                 found[:, number] = column
@@ -140,7 +140,7 @@ class Answers:
             part = self._change(moment, projection, ways, of) if change else self._part(moment, projection, ways, of)
             values = None if part is None else self._spread(projection, part, ways, of[1])
             if values is not None:
-                found = values if found is None else np.where(np.isnan(found), values, found)
+                found = values if found is None else np.where(is_gap(found), values, found)
         return found
 
     def _spread(self, projection: Projection, part: Part, ways: str, unit: int) -> Floats | None:
@@ -174,7 +174,7 @@ def _fitted(values: Array, shape: tuple[int, ...]) -> Floats | None:
         return numbers_of(values).reshape(-1).astype(np.float32)
     if values.ndim != len(shape):
         return None
-    found = np.full(shape, np.nan, np.float32)
+    found = np.full(shape, GAP, np.float32)
     common = tuple(slice(min(pair)) for pair in zip(values.shape, shape))
     found[common] = numbers_of(values[common])
     return found.reshape(-1)

@@ -13,6 +13,7 @@ from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.records import Order
 from torcheer.studio import messages
 from torcheer.studio.analyses import analysed
+from torcheer.studio.frames import is_gap
 from torcheer.studio.looks import Looking
 from torcheer.studio.messages import Answer, PlacedLayer, Problem
 from torcheer.studio.pages import Page
@@ -180,8 +181,8 @@ class Desk:
             values = source.units(moment, asked.layer, asked.variable, asked.item, of)
             value = values[asked.unit] if values is not None and asked.unit < len(values) else None
         said = _said(value)
-        if of is not None and said["text"] == "NaN":  # outside of a kernel, nearly always
-            said["text"] = "no weight, or NaN"
+        if value is not None and is_gap(value):  # outside of a kernel, say
+            said["text"] = "no value" if of is None else "no weight"
         index = [int(one) for one in np.unravel_index(asked.unit, layer.layer.shape or (1,))]
         page.tell(Answer(asked.question, {**said, "index": index}))
 

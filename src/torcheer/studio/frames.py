@@ -16,6 +16,8 @@ from torcheer.studio.messages import FrameHead
 
 MAGIC: Final = b"TCHF"
 MOST_CELLS: Final = 1 << 20
+_GAP_BITS: Final = 0x7FC07CE5
+GAP: Final = np.array(_GAP_BITS, np.uint32).view(np.float32)[()]  # a NaN that no computation makes: nothing is there
 
 Array = NDArray[Any]
 
@@ -33,32 +35,24 @@ class Picture:
     infs: int
 
 
-def frame(
-    values: Array, *, grid: Grid, look: int, moment: int, layer: str, variable: str, item: int = 0, gaps: bool = False
-) -> bytes:
-    """The message for a value per unit; `gaps`: NaN means that there is nothing, and is not counted."""
+def frame(values: Array, *, grid: Grid, look: int, moment: int, layer: str, variable: str, item: int = 0) -> bytes:
+    """The message for a value per unit."""
     picture = picture_of(values, grid)
-    return message_of(
-        picture, raster=False, gaps=gaps, look=look, moment=moment, layer=layer, variable=variable, item=item
-    )
+    return message_of(picture, raster=False, look=look, moment=moment, layer=layer, variable=variable, item=item)
 
 
-def raster_frame(
-    values: Array, *, look: int, moment: int, layer: str, variable: str, item: int = 0, gaps: bool = True
-) -> bytes:
+def raster_frame(values: Array, *, look: int, moment: int, layer: str, variable: str, item: int = 0) -> bytes:
     """The message for a row per unit and a column per moment."""
     rows, columns = values.shape
     picture = picture_of(values, (1, 1, rows, columns), across=False)
-    return message_of(
-        picture, raster=True, gaps=gaps, look=look, moment=moment, layer=layer, variable=variable, item=item
-    )
+    return message_of(picture, raster=True, look=look, moment=moment, layer=layer, variable=variable, item=item)
 
 
-def message_of(picture: Picture, *, raster: bool, gaps: bool, **names: Any) -> bytes:
+def message_of(picture: Picture, *, raster: bool, **names: Any) -> bytes:
     """A picture with its names: look, moment, layer, variable, item."""
     head = FrameHead(
         **names, grid=picture.grid, block=picture.block, count=picture.payload.size, lo=picture.lo, hi=picture.hi,
-        nans=0 if gaps else picture.nans, infs=picture.infs, raster=raster,
+        nans=picture.nans, infs=picture.infs, raster=raster,
     )  # fmt: skip
     text = json.dumps(asdict(head), allow_nan=False).encode()
     start = MAGIC + struct.pack("<I", len(text)) + text
@@ -72,6 +66,12 @@ def head_of(message: bytes) -> tuple[FrameHead, NDArray[np.uint8]]:
     found["grid"], found["block"] = tuple(found["grid"]), tuple(found["block"])
     start = -(-(8 + length) // 8) * 8
     return FrameHead(**found), np.frombuffer(message, np.uint8, found["count"], start)
+
+
+def is_gap(values: Any) -> Any:
+    """Whether nothing is there, of each value."""
+    values = np.asarray(values)
+    return values.view(np.uint32) == _GAP_BITS if values.dtype == np.float32 else np.zeros(values.shape, bool)
 
 
 def numbers_of(values: Array) -> Array:
@@ -91,9 +91,9 @@ def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
     """Reduce values to cells and cells to bytes; not `across`: a column stays one (a raster's is a moment)."""
     with np.errstate(all="ignore"):
         numbers = numbers_of(values).reshape(-1)
-        nans, infs = _strange(numbers)
+        nans, infs, empty = _strange(numbers)
         grid, block, cells = _reduced(numbers, grid, across)
-        strange = nans + infs > 0 or block != (1, 1)  # blocks of empty cells are NaN
+        strange = nans + infs + empty > 0 or block != (1, 1)  # blocks of empty cells are NaN
         lo, hi = _span(cells, strange)
         payload = _bytes(cells, lo, hi, strange)
     padded = np.zeros(grid[0] * grid[1] * grid[2] * grid[3], np.uint8)
@@ -101,12 +101,12 @@ def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
     return Picture(grid, block, padded, lo, hi, nans, infs)
 
 
-def _strange(numbers: Array) -> tuple[int, int]:
-    """How many are NaN, how many infinite; two looks at all of them only where there is one."""
+def _strange(numbers: Array) -> tuple[int, int, int]:
+    """How many are NaN, infinite, not there; all of them are looked at again only where there is one."""
     if not numbers.size or (np.isfinite(numbers.min()) and np.isfinite(numbers.max())):  # NaN is passed on by both
-        return 0, 0
-    nans = int(np.count_nonzero(np.isnan(numbers)))
-    return nans, int(np.count_nonzero(np.isinf(numbers)))
+        return 0, 0, 0
+    empty = int(np.count_nonzero(is_gap(numbers)))
+    return int(np.count_nonzero(np.isnan(numbers))) - empty, int(np.count_nonzero(np.isinf(numbers))), empty
 
 
 def _span(cells: Array, strange: bool) -> tuple[float, float]:
@@ -123,7 +123,8 @@ def _bytes(cells: Array, lo: float, hi: float, strange: bool) -> NDArray[np.uint
         scaled: Array = cells - np.float32(lo)
         scaled *= np.float32(254 / span)
     else:  # what float32 cannot hold the steps of; halves, as the span of float64 may itself be too large for it
-        scaled = (cells.astype(np.float64) / 2 - lo / 2) / (hi / 2 - lo / 2) * 254 if span else np.zeros(cells.shape)
+        wide, half = cells.astype(np.float64), hi / 2 - lo / 2
+        scaled = (wide / 2 - lo / 2) / half * 254 if half else (wide > lo) * 254.0  # half of the least number is none
     if strange:
         infinite = np.isinf(cells)
         scaled[infinite] = np.where(cells[infinite] > 0, 254, 0)

@@ -114,8 +114,7 @@ class Pictures:
                 yield placed.layer.name, None
                 continue
             names = {"layer": placed.layer.name, "variable": look.variable, "item": look.item}
-            gaps, raster = weights or look.raster > 0, look.raster > 0
-            message = message_of(picture, look=look.look, moment=moment, raster=raster, gaps=gaps, **names)
+            message = message_of(picture, look=look.look, moment=moment, raster=look.raster > 0, **names)
             yield placed.layer.name, message
 
     def clear(self) -> None:

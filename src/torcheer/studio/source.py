@@ -91,7 +91,7 @@ class Source(Protocol):
         """The states there are, oldest first."""
 
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
-        """A value for each unit of a layer; `of` is the clicked unit for "r.Wt" and its like, NaN where none goes."""
+        """A value for each unit of a layer; `of` is the clicked unit for "r.Wt" and its like, `GAP` where none goes."""
 
     def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
         """One number of a unit as it came, a numpy scalar; None where there is none, or it is one of weights."""
@@ -99,7 +99,7 @@ class Source(Protocol):
     def raster(
         self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
     ) -> Floats | None:
-        """The same for the `count` moments up to one (-1: the newest): a row per unit, a column per moment, or NaN."""
+        """The same for the `count` moments up to one (-1: the newest): a row per unit, a column per moment."""
 
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
         """A unit over all moments, as the answer to `AskTrace`."""

@@ -1,4 +1,4 @@
-"""The weights of one unit, as values of the units at their other end: NaN where nothing leads."""
+"""The weights of one unit, as values of the units at their other end: `GAP` where nothing leads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.host.records import Layer, Projection
+from torcheer.studio.frames import GAP
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
@@ -71,7 +72,7 @@ def _laid(line: Array, length: int, period: int, unit: int, near: int, far: int)
         return None
     near_times, far_times = near // period, far // length
     if near_times == far_times:
-        found = np.full((far_times, length), np.nan, np.float32)
+        found = np.full((far_times, length), GAP, np.float32)
         found[unit // period] = line
         return found.reshape(-1)
     if near_times == 1 or far_times == 1:  # one side is spread over the other
@@ -181,6 +182,6 @@ def _columns(part: Part, conv: _Conv, maps: Array, inner: int) -> Array | None:
 
 
 def _put(shape: Sequence[int], maps: Array, places: Sequence[Array], values: Array) -> Floats:
-    found = np.full(tuple(shape), np.nan, np.float32)
+    found = np.full(tuple(shape), GAP, np.float32)
     found[np.ix_(maps, *places)] = values
     return found.reshape(-1)

@@ -46,7 +46,7 @@ function Facts({ board, selection, placed }: { board: Board; selection: Selectio
       </dd>
       <dt>{seen.variable || "Value"}</dt>
       <dd>
-        <output id="network-value" class={exact && exact.value === null ? "strange" : ""}>
+        <output id="network-value" class={exact?.value === null && /^(NaN|−?∞)$/.test(exact.text) ? "strange" : ""}>
           {seen.moment < 0 ? "no value yet" : (exact?.text ?? "…")}
         </output>
       </dd>
