@@ -261,7 +261,7 @@ def test_a_unit_over_time_is_plotted_read_out_and_grows(open_page: Pages) -> Non
         until(lambda step=step: reads(step), f"step {step}", page=view.page)
     assert view.moment == LAST, "keys of the plot are not those of the time"
     assert "step 77: Act" in plot.get_attribute("aria-valuetext")
-    area = view.page.locator(".network-plot .u-over").bounding_box()
+    area = until(view.page.locator(".network-plot .u-over").bounding_box, "the plot", page=view.page)
     view.page.mouse.move(area["x"] + area["width"] * (20 - 1) / 77, area["y"] + 40)  # from step 1 to 78
     until(lambda: reads(20), "what the pointer is on", page=view.page)
     view.page.mouse.move(2, 2)

@@ -174,6 +174,7 @@ def seen_range(page: Any) -> tuple[float, float]:
 
 def drag(page: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
     """Drag over the plot; places are parts of its width and height."""
+    settled(page)  # a change before it draws the plot anew
     box = page.locator(".u-over").bounding_box()
     page.mouse.move(box["x"] + start[0] * box["width"], box["y"] + start[1] * box["height"])
     page.mouse.down()
