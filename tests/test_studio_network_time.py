@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from studio_pages import Pages, opened, until  # noqa: F401
@@ -40,6 +41,18 @@ def test_every_button_goes_where_it_says(open_page: Pages) -> None:
     live.click()
     view.at(newest)
     assert live.get_attribute("aria-pressed") == "true"
+
+
+def test_a_run_that_rests_past_its_newest_moment_says_so(open_page: Pages) -> None:
+    stage = Stage(paused=True, states=78)
+    stage.state = replace(stage.state, counters={**stage.state.counters, "Step": 300})
+    view, _ = look_at(open_page, stage)
+    when = view.page.locator(".network-time .when")
+    assert when.inner_text().startswith("last recorded: step 78 ")
+    assert when.get_attribute("title").endswith("; step 300, where the run is, was not recorded")
+    _press(view, "1 moment back")
+    view.at(76)
+    assert when.inner_text().startswith("step 77 ")  # who looks back knows it
 
 
 def test_keys_do_the_same_and_play(open_page: Pages) -> None:

@@ -3,7 +3,7 @@ import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Moment } from "../src/studio/messages";
-import { LIVE, moveBy, moveTo, played, positionOf, toggled, told, type Place } from "../src/studio/network/time";
+import { isBehind, LIVE, moveBy, moveTo, played, positionOf, toggled, told, type Place } from "../src/studio/network/time";
 
 const moments = (...ids: number[]): Moment[] => ids.map((id) => ({ id, step: id * 10, counters: {}, test: false }));
 const at = (moment: number): Place => ({ live: false, moment, playing: false });
@@ -49,4 +49,15 @@ test("a moment is told by its step and counters", () => {
   equal(told({ id: 1, step: 12, counters: { Epoch: 3, Step: 12 }, test: false }), "step 12 · Epoch 3");
   equal(told({ id: 1, step: 12, counters: { Step: 2 }, test: false }), "step 12 · Step 2");
   equal(told(undefined), "no moments yet");
+});
+
+test("a run that rests is behind where its newest moment is not its last step", () => {
+  const [moment] = moments(12); // step 120
+  const rests = (step: number, status = "paused") => ({ status, counters: { Step: step } });
+  equal(isBehind(moment, rests(300)), true);
+  equal(isBehind(moment, rests(121)), false); // it was recorded while step 121 was made
+  equal(isBehind(moment, rests(300, "running")), false);
+  equal(isBehind({ ...moment, test: true }, rests(300)), false);
+  equal(isBehind(moment, { status: "paused", counters: { Trial: 4 } }), false);
+  equal(isBehind(undefined, rests(300)), false);
 });

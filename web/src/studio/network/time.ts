@@ -1,5 +1,6 @@
 // Which of the recorded moments is looked at. A new moment moves nothing, unless somebody chose to follow it.
-import type { Moment } from "../messages";
+import { isBusy } from "../control/actions";
+import type { Moment, State } from "../messages";
 
 /** Where the slider stands: `live` follows the newest moment, else `moment` is looked at until somebody moves. */
 export interface Place {
@@ -54,4 +55,10 @@ export function told(moment: Moment | undefined): string {
   const others = Object.entries(moment.counters).filter(([name, value]) => name.toLowerCase() !== "step" || value !== moment.step); // prettier-ignore
   const counters = others.map(([name, value]) => `${name} ${String(value)}`);
   return [`step ${moment.step}`, ...counters, ...(moment.test ? ["test"] : [])].join(" · ");
+}
+
+/** Whether a run that rests has gone on since its newest moment: while nobody looked, or between two that were due. */
+export function isBehind(moment: Moment | undefined, state: Pick<State, "status" | "counters">): boolean {
+  const { Step: step } = state.counters;
+  return !!moment && !moment.test && !isBusy(state) && typeof step === "number" && step > moment.step + 1;
 }

@@ -4,7 +4,7 @@ import type { Moment } from "../messages";
 import { Icon } from "../shell/icons";
 import { useValue } from "../store";
 import type { Board } from "./board";
-import { moveBy, moveTo, played, positionOf, toggled, told, type Place } from "./time";
+import { isBehind, moveBy, moveTo, played, positionOf, toggled, told, type Place } from "./time";
 
 const SPEEDS = [1, 2, 5, 10, 30];
 
@@ -37,6 +37,8 @@ export function TimeBar({ board }: { board: Board }) {
   const position = positionOf(moments, place);
   const none = !moments.length;
   const shown = moments.find(({ id }) => id === seen.moment) ?? moments[position];
+  const state = useValue(board.store.state);
+  const behind = place.live && isBehind(shown, state);
   const step = (count: number) => () => stepBy(board, count);
   const atStart = none || position <= 0;
   const atEnd = none || (!place.live && position >= moments.length - 1) || place.live;
@@ -58,7 +60,8 @@ export function TimeBar({ board }: { board: Board }) {
         <Step name="10 moments on" sign="+10" off={atEnd} run={step(10)} />
       </div>
       <Slider board={board} moments={moments} position={position} />
-      <output class="when" aria-live="off" title={told(shown)}>
+      <output class="when" aria-live="off" title={behind ? `${told(shown)}; step ${String(state.counters.Step)}, where the run is, was not recorded` : told(shown)}>
+        {behind && "last recorded: "}
         {told(shown)}
       </output>
       <label title="Moments a second when it plays">
