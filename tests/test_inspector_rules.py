@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from inspector_runs import blobs, judged, training
+from inspector_runs import blobs, judged, mlp, training
 from torch import nn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SGD, Adam = torch.optim.SGD, torch.optim.Adam
 IMAGES, SERIES = blobs(4, 64, 32, (1, 8, 8)), blobs(4, 200, 32, (10, 20))
-
-
-def mlp(activation: Callable[[], nn.Module] = nn.ReLU, layers: int = 3) -> nn.Sequential:
-    torch.manual_seed(0)
-    sizes = [20] + [32] * layers
-    parts = [part for size in sizes[:-1] for part in (nn.Linear(size, 32), activation())]
-    return nn.Sequential(*parts, nn.Linear(32, 4))
 
 
 def cnn() -> nn.Sequential:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from inspector_runs import blobs
+from inspector_runs import blobs, mlp
 from torch import Tensor, nn
 from watch_checks import Probed
 
@@ -22,13 +22,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 WHAT = ("output", "grad", "weight", "update")  # what `tl.watch` looks at where nothing is said
 SGD, Adam = torch.optim.SGD, torch.optim.Adam
 Before = Callable[[int], Any]
-
-
-def mlp(activation: Callable[[], nn.Module] = nn.ReLU, layers: int = 3) -> nn.Sequential:
-    torch.manual_seed(0)
-    sizes = [20] + [32] * layers
-    parts = [part for size in sizes[:-1] for part in (nn.Linear(size, 32), activation())]
-    return nn.Sequential(*parts, nn.Linear(32, 4))
 
 
 def lenet() -> nn.Sequential:
