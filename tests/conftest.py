@@ -1,5 +1,6 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
+import signal
 import sys
 
 import pytest
@@ -8,6 +9,8 @@ from hypothesis import settings
 
 settings.register_profile("torcheer", deadline=None)  # a loaded machine is no failure
 settings.load_profile("torcheer")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a script: programs would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -120,7 +120,7 @@ class Looker:
 def page_at(url: str) -> int:
     """What a browser gets at an address with a token: a cookie, then the page."""
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    with browser.open(url, timeout=20) as page:
+    with browser.open(url, timeout=60) as page:
         return int(page.status)
 
 

@@ -12,7 +12,7 @@ from torcheer.host.records import EACH_TRIAL, Wants
 from torcheer.host.wire import connect
 from torcheer.inspector.ring import RingReader
 
-PATIENCE_SECS = 20.0
+PATIENCE_SECS = 60.0
 ALL = Wants(("Act", "Net", "Grad"), weights=True, train=EACH_TRIAL)
 
 

@@ -83,7 +83,7 @@ def balanced(account: Account) -> bool:
     return account.offered == account.handled + sum(account.dropped.values()) + account.lost + account.damaged
 
 
-def until(true: Callable[[], Any], secs: float = 20.0) -> Any:
+def until(true: Callable[[], Any], secs: float = 60.0) -> Any:
     """Wait for something; fail where it does not come."""
     end = time.monotonic() + secs
     while not (found := true()):

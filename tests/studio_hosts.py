@@ -22,7 +22,7 @@ NETWORK = Network(
     (Projection("w", "in", "out", "linear", (6, 4)),),
     (Variable("Act"), Variable("Grad"), Variable("Wt", "weight")),
 )
-DEADLINE_SECS = 30.0
+DEADLINE_SECS = 60.0
 
 
 def until(condition: Callable[[], Any], *sources: Any) -> Any:

@@ -19,6 +19,7 @@ from studio_stage import Stage, StagePlace, stage
 from torcheer.studio.auth import Keys
 from torcheer.studio.server import listen, server_of, url_of
 
+WAIT_SECS = 60.0  # for anything: a busy machine takes its time, and a right answer may come late
 OPEN = ".connection.open"
 FILLED = {"plots": ".readout b", "tables": ".grid"}  # what a tab has when its first rows are drawn
 
@@ -35,6 +36,7 @@ class Pages:
         """A connected page at `url`, on a tab that has been filled, but for one that is to stay empty."""
         options = {"viewport": {"width": 1280, "height": 800}, "accept_downloads": True, **options}
         context = self._chromium.new_context(**options)
+        context.set_default_timeout(WAIT_SECS * 1000)
         self._contexts.append(context)
         self._watch(context, urlsplit(url).netloc)
         page = context.new_page()
@@ -75,6 +77,9 @@ class Pages:
 @pytest.fixture(name="open_page")
 def opened(browser: tuple[Any, Any]) -> Iterator[Pages]:
     """`open_page(url)` gives a page; they are closed, and their complaints counted, after the test."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=WAIT_SECS * 1000)
     loop, chromium = browser
     with _awake(loop):
         pages = Pages(chromium)
@@ -100,7 +105,7 @@ def served(
         thread.join(20)
 
 
-def until(condition: Callable[[], Any], what: str = "", secs: float = 20.0, page: Any = None) -> Any:
+def until(condition: Callable[[], Any], what: str = "", secs: float = WAIT_SECS, page: Any = None) -> Any:
     """Wait for something that happens outside the page (with `page`: while its events are heard); the answer is it."""
     deadline = time.monotonic() + secs
     while not (found := condition()):

@@ -82,7 +82,7 @@ class View:
             return max(abs(one - other) for one, other in zip(seen[-1], wanted)) <= near
 
         try:
-            until(fits, page=self.page, secs=10)
+            until(fits, page=self.page, secs=30)
         except AssertionError:
             raise AssertionError(f"{layer} {unit} should be {wanted}, is {seen[-1]}") from None
 

@@ -14,7 +14,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from torcheer.studio.frames import head_of
 
-WAIT_SECS = 20.0
+WAIT_SECS = 60.0
 
 
 def cookie_of(url: str) -> str:

@@ -65,7 +65,7 @@ def test_the_help_says_whose_digits_they_are(package: Path, tmp_path: Path) -> N
 def made(package: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A short demo from start to end without a terminal: where it ran, and what it printed."""
     where = tmp_path_factory.mktemp("demo")
-    return where, run(package, where, "demo", "out", EPOCHS)
+    return where, run(package, where, "demo", "out", "--no-browser", EPOCHS)
 
 
 def test_the_demo_ends_by_itself_and_prints_the_address_first(made: tuple[Path, str]) -> None:
@@ -142,7 +142,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(package: Path, tmp_path: Path) -> Iterator[Terminal]:
-    made = Terminal(command(package, "demo", "out", EPOCHS), tmp_path)
+    made = Terminal(command(package, "demo", EPOCHS), tmp_path)  # in the folder that it names itself
     yield made
     made.close()
 

@@ -107,6 +107,26 @@ def test_a_convolution_reads_as_maps_and_what_changes_no_number_is_no_layer(look
     assert [variable.name for variable in network.variables] == ["Act", "Net", "Grad", "Wt"]
 
 
+@BOTH
+@pytest.mark.parametrize(
+    ("model", "x", "found"),
+    [
+        (
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 8)),
+            torch.rand(4),
+            {"Input": (4,), "0": (4,), "2": (8,)},
+        ),
+        (nn.Sequential(nn.Conv2d(2, 4, 3)), torch.rand(2, 6, 6), {"Input": (2, 6, 6), "0": (4, 4, 4)}),
+        (nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4)), torch.arange(4), {"Input": (1,), "0": (4,), "1": (4,)}),
+    ],
+    ids=["units", "maps", "a batch of words"],
+)
+def test_one_item_without_a_batch_is_shown_as_it_is(look: Any, model: nn.Module, x: Tensor, found: Any) -> None:
+    network = look(model, x)
+    assert shapes(network) == found
+    assert network.projections[-1].kind in ("linear", "conv")
+
+
 @pytest.mark.parametrize(
     ("model", "inputs"),
     [

@@ -176,6 +176,23 @@ def test_a_module_whose_output_changes_its_length_is_cut_or_filled_and_described
     assert np.isnan(viewer.values[number + 1, "0", "Act"].array[:, 3:]).all()
 
 
+def test_an_empty_batch_tells_nothing_and_takes_no_layer_away(host: Host) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    probing = Probing(model, host)
+    for x in (torch.rand(0, 2, 2), torch.rand(2, 2, 2), torch.rand(0, 2, 2)):
+        probing.begin(0)
+        model(x)
+        probing.finish()
+    assert probing.known and probing.notes == []
+    viewer, number, probing = looked_at(host, model, Wants(("Act",)), torch.rand(2, 2, 2))
+    for x in (torch.rand(0, 4, 1), torch.rand(2, 2, 2)):
+        probing.begin(2)
+        model(x)
+        probing.finish()
+    viewer.moments(2)
+    assert viewer.values[number + 2, "1", "Act"].array.shape == (2, 3) and probing.notes == []
+
+
 # -- any loop --------------------------------------------------------------------------------------------------------
 
 
@@ -237,6 +254,27 @@ def test_passes_in_evaluation_mode_are_tests_and_paced_apart(host: Host) -> None
         train(model, 1)
         assert [one["test"] for one in viewer.moments(4)] == [True] * 4 and following.step == 6
     following.close()
+
+
+def test_a_test_of_a_single_pass_is_seen_though_steps_are_only_counted_meanwhile(host: Host) -> None:
+    model, steps = conv(), 0
+    following = follow(Probing(model, host))
+    with Viewer(host, Wants(("Act",), test=EACH_TRIAL)) as viewer:
+        for tests in (1, 2):
+            model.train()
+            while following._hook.nap is None:  # while this lasts, nothing is to be done at a step
+                train(model, 1)
+                steps += 1
+            model.eval()
+            with torch.no_grad():
+                expected = model(X)
+            found = until(
+                lambda tests=tests: [one for one in viewer.of("moment") if one["test"]][tests - 1 :], "a test"
+            )
+            assert len(found) == 1 and following.step == steps - 1
+            assert np.array_equal(viewer.values[found[0]["id"], "4", "Act"].array, expected.numpy())
+    following.close()
+    assert not model._forward_hooks and not model._forward_pre_hooks and "forward" not in vars(model)
 
 
 def test_a_model_that_only_ever_runs_in_evaluation_mode_has_steps_too(host: Host) -> None:
@@ -357,6 +395,29 @@ def test_a_loop_that_numbers_its_steps_is_believed(host: Host) -> None:
         train(model, 3)
         following.close()
         assert [one["step"] for one in viewer.moments(2)] == [110, 120]
+
+
+class Waits(dict[str, Tensor]):
+    """An output that takes its time, as everything does on a busy machine."""
+
+    def items(self) -> Any:
+        time.sleep(0.3)
+        return super().items()
+
+
+class Waiting(nn.Linear):
+    def forward(self, x: Tensor) -> Any:
+        return Waits(out=super().forward(x))
+
+
+def test_a_state_costs_its_work_and_no_waiting(host: Host) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), Waiting(4, 4))
+    viewer, _, probing = looked_at(host, model, Wants(("Act",), train=EACH_TRIAL), torch.rand(2, 4))
+    began = time.monotonic()
+    assert probing.begin(2)
+    model(torch.rand(2, 4))
+    secs, waited = probing.finish(), time.monotonic() - began
+    assert viewer.moments(2) and secs < 0.2 < waited  # or the next would be due in half a minute
 
 
 def test_automatic_recording_keeps_to_its_share_of_the_time(host: Host) -> None:

@@ -67,7 +67,8 @@ def test_of_replicas_the_first_one_is_watched(tmp_path: Path) -> None:
         plain = train(nn.parallel.DistributedDataParallel(copy.deepcopy(model)))
         wrapped = nn.parallel.DistributedDataParallel(model)
         what = ("output", "grad", "weight", "weight_grad", "update")
-        with tl.watch(wrapped, what=what, every=2, to="run", keep="*", transport=Transport(bytes=8 << 20)) as w:
+        with tl.watch(wrapped, what=what, every=2, to="run", keep="*",
+                      transport=Transport(8 << 20, drain_secs=60)) as w:
             watched = train(wrapped)
         tell(same=plain == watched, offered=w.account.offered, problems=w.problems, step=w.step,
              gradient=model[2].weight.grad.tolist())
@@ -96,7 +97,7 @@ def test_of_shards_every_process_watches_its_own(tmp_path: Path) -> None:
         plain = train(sharded(copy.deepcopy(model)))
         model = sharded(model)
         what = ("output", "grad", "weight", "weight_grad", "update")
-        with tl.watch(model, what=what, every=2, to="run", keep="*", transport=Transport(bytes=8 << 20)) as w:
+        with tl.watch(model, what=what, every=2, to="run", keep="*", transport=Transport(8 << 20, drain_secs=60)) as w:
             shard = model[2].weight.to_local().tolist()
             watched = train(model)
         tell(same=plain == watched, problems=w.problems, shard=shard, to=str(w.to))

@@ -23,7 +23,7 @@ from torcheer.inspector import Every
 from torcheer.inspector.napping import Nap
 from torcheer.inspector.watching import Transport
 
-RING = Transport(bytes=4 << 20)
+RING = Transport(bytes=4 << 20, drain_secs=60.0)
 
 
 def train(model: nn.Module, steps: int) -> None:

@@ -263,14 +263,14 @@ def test_the_time_of_a_step_and_of_the_wait_after_it_are_sent() -> None:
     model, began = small(), list[float]()
     model[0].register_forward_pre_hook(lambda *_: began.append(time.monotonic()))
     with Probed(model, what="weight", every=2) as probed:
-        train(model, 5, after=lambda loss: time.sleep(0.05))
+        train(model, 5, after=lambda loss: time.sleep(0.25))
     times = {(one.sample.layer, one.sample.step): float(one.sample.array) for one in probed.taken()
              if one.sample.variable == "metric"}  # fmt: skip
     assert set(times) == {(name, step) for name in ("step_secs", "wait_secs") for step in (0, 2)}
     for step in (0, 2):
         whole_secs = times["step_secs", step] + times["wait_secs", step]
-        assert times["wait_secs", step] >= 0.05 and times["step_secs", step] > 0
-        assert whole_secs == pytest.approx(began[step + 1] - began[step], abs=0.02)  # the one is no part of the other
+        assert times["wait_secs", step] >= 0.25 and times["step_secs", step] > 0
+        assert whole_secs == pytest.approx(began[step + 1] - began[step], abs=0.2)  # the one is no part of the other
 
 
 def test_an_evaluation_between_two_steps_is_no_wait() -> None:

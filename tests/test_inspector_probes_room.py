@@ -82,7 +82,9 @@ def test_the_ring_that_is_named_has_room() -> None:
 
 def test_the_log_says_how_often_a_key_was_looked_at_before(tmp_path: Path) -> None:
     model = small()
-    with tl.watch(model, what=("output", "update"), every=2, to=tmp_path, transport=Transport(bytes=8 << 20)) as w:
+    with tl.watch(
+        model, what=("output", "update"), every=2, to=tmp_path, transport=Transport(8 << 20, drain_secs=60)
+    ) as w:
         train(model, 6, after=lambda loss: w.log(loss=loss))
     found = open_watch(tmp_path)
     assert np.array_equal(found["5", "output"].seen, [0, 1, 2])

@@ -71,6 +71,7 @@ def test_inside_vmap_and_grad_tensors_are_left_out_with_a_word() -> None:
         torch.vmap(model)(torch.rand(3, 2))
         model(torch.rand(3, 2))
     assert len(probed.problems) == 1 and "transformation" in probed.problems[0]
+    assert [key for key in probed.values() if key[1] == "output"] == [("0", "output", 1)]  # a plain pass is seen again
 
 
 def test_what_cannot_be_sent_is_said_once_and_the_rest_goes_on() -> None:

@@ -347,7 +347,7 @@ account = link.stop(20.0)
 Path({str(tmp_path / "account")!r}).write_text(f"{{account.handled}} {{account.restarts}}")
 """)
     command = f"{shlex.quote(sys.executable)} {shlex.quote(str(script))} {closed}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=180)
     assert done.stderr == "" and (tmp_path / "account").read_text() == "1 0"
 
 
@@ -364,9 +364,22 @@ def test_a_layer_that_is_replaced_is_told_and_its_old_numbers_are_not_sent_on() 
     ]
 
 
-def test_a_pass_with_other_parameters_for_once_is_no_replacement() -> None:
+def test_a_weight_that_is_replaced_is_told_and_its_old_numbers_are_not_sent_on() -> None:
     model = chain()
-    other = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+    with Probed(model) as probed:
+        learn(model, sgd(model), steps=2)
+        model.load_state_dict({name: one.clone() for name, one in model.state_dict().items()}, assign=True)
+        learn(model, sgd(model), steps=3)
+    assert steps_of(probed, "2.weight", "weight") == [0, 1, 2] and steps_of(probed, "2.weight", "update") == [0, 1]
+    assert steps_of(probed, "2", "output") == [0, 1, 2, 3, 4]
+    (told,) = probed.problems
+    assert told.startswith("0.weight, 0.bias, 2.weight, …: no longer part of the model; what is there instead is not")
+
+
+@pytest.mark.parametrize("kind", [lambda one: one, nn.Parameter], ids=["tensors", "parameters"])
+def test_a_pass_with_other_parameters_for_once_is_no_replacement(kind: Any) -> None:
+    model = chain()
+    other = {name: kind(torch.zeros_like(parameter)) for name, parameter in model.named_parameters()}
     with Probed(model) as probed:
         torch.func.functional_call(model, other, X)
         learn(model, sgd(model), steps=2)

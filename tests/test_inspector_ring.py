@@ -128,6 +128,12 @@ def test_block_waits_for_room_and_then_drops() -> None:
     begun = time.monotonic()
     assert not offer(ring, np.zeros(8192, np.uint8), 7)
     assert time.monotonic() - begun >= 0.1
+
+
+def test_block_takes_the_room_that_comes_while_it_waits() -> None:
+    ring = Ring(SMALL, policy="block", block_ms=30_000)
+    while ring.offered < 7:
+        assert offer(ring, np.zeros(8192, np.uint8), ring.offered)
     reader = reader_of(ring)
     thread = threading.Timer(0.02, reader.take)
     thread.start()

@@ -429,6 +429,8 @@ def test_a_loss_that_does_not_fall_is_told() -> None:
     assert judged(metric("loss", 2 - np.arange(1000) / 1000 + noise), ["loss_plateau"]) == []  # it falls slowly
     assert judged(metric("loss", [*falls, *[0.001] * 1000]), ["loss_plateau"]) == []  # it is done
     assert judged(metric("val_accuracy", noise), ["loss_plateau"]) == []
+    assert judged(metric("loss", noise), ["loss_plateau"]) == []  # of a policy: its sign says nothing
+    assert judged(metric("loss", noise - 3), ["loss_plateau"]) != []  # a likelihood may be below zero for good
 
 
 def test_a_held_out_loss_that_rises_is_told_since_it_was_best() -> None:

@@ -196,6 +196,35 @@ def test_a_weight_that_no_optimizer_has_is_told() -> None:
     assert (alert.rule, alert.layer, alert.since) == ("unchanged", "2.weight", 0)
 
 
+def test_layers_that_are_frozen_on_purpose_are_not_told() -> None:
+    model = mlp().requires_grad_(False)
+    model[6].requires_grad_(True)
+    assert told(model, 60, optimizer=Adam(model[6].parameters(), 0.01)) == []
+
+
+@pytest.mark.parametrize(("explodes", "expected"), [(False, set()), (True, {"exploding_gradient"})])
+def test_gradients_that_a_scaler_has_made_large_are_told_only_where_they_explode(
+    explodes: bool, expected: set[str]
+) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = mlp(nn.Tanh)
+
+        def forward(self, x: Tensor) -> Any:
+            answer = self.model(x) * 1.0
+            answer.register_hook(lambda gradient: gradient * 2.0**22)  # as `scaler.scale(loss)` has it
+            return answer
+
+    def before(step: int) -> None:
+        if step == 30 and explodes:
+            model.model[4].register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * 1e6,))
+
+    model = Scaled()
+    found = told(model, 50, optimizer=Adam(model.parameters(), 0.001), before=before)  # to which sizes are all one
+    assert {alert.rule for alert in found} == expected
+
+
 def test_an_output_of_zeros_is_told() -> None:
     model = mlp()
     model[2] = nn.Linear(32, 16)
@@ -264,17 +293,19 @@ def test_a_model_that_learns_by_heart_is_told() -> None:
 # -- the loader
 
 
-@pytest.mark.parametrize("wait_secs", [0.1, 0.0])
+@pytest.mark.parametrize("wait_secs", [0.3, 0.0])
 def test_a_loader_that_is_waited_for_is_told_and_another_is_not(wait_secs: float) -> None:
     def loader() -> Iterator[tuple[Tensor, Tensor]]:
-        for step in range(14):
+        for step in range(9):
             time.sleep(wait_secs)
             yield blobs()(step)
 
     model, alerts = mlp(), list[Alert]()
     optimizer = SGD(model.parameters(), 0.05)
     rules = {"stalled_loader": {"window": 5, "patience": 2}}
-    with tl.watch(model, every=1, rules=rules, on_alert=alerts.append, transport=Transport(bytes=8 << 20)):
+    with tl.watch(
+        model, every=1, rules=rules, on_alert=alerts.append, transport=Transport(bytes=8 << 20, drain_secs=60.0)
+    ):
         for x, y in loader():
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x), y).backward()

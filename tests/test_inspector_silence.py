@@ -63,7 +63,7 @@ def test_who_asks_for_no_rules_is_told_nothing(capfd: pytest.CaptureFixture[str]
 
 def test_a_loop_that_hangs_is_told_of_while_it_does(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
-    rules, told = {"stalled_loader": {"silent_secs": 0.3}}, tmp_path / "alerts.jsonl"
+    rules, told = {"stalled_loader": {"silent_secs": 1.5}}, tmp_path / "alerts.jsonl"
     with tl.watch(model, every=1, to=tmp_path, rules=rules, transport=Transport(bytes=4 << 20)) as w:
         for _ in range(12):
             model(torch.rand(1, 2)).sum().backward()

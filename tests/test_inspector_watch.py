@@ -30,7 +30,7 @@ from torcheer.inspector import Alert, open_watch
 from torcheer.inspector.selection import choose
 from torcheer.inspector.watching import Every, Transport, fair_bytes
 
-RING = Transport(bytes=8 << 20)
+RING = Transport(bytes=8 << 20, drain_secs=60.0)
 pytestmark = pytest.mark.filterwarnings("error")
 
 
@@ -42,7 +42,7 @@ def _torch_speaks_up() -> Iterator[None]:
         yield
 
 
-def until(true: Any, secs: float = 10.0) -> None:
+def until(true: Any, secs: float = 60.0) -> None:
     """Wait for something that another process does."""
     end = time.monotonic() + secs
     while not true():
@@ -57,6 +57,7 @@ def test_a_loop_is_watched_by_one_line(tmp_path: Path, capsys: pytest.CaptureFix
     model = small()
     with tl.watch(model, every=2, to=tmp_path / "run", transport=RING) as w:
         train(model, 5, after=lambda loss: w.log(loss=loss))
+        until(lambda: w.account.handled == w.account.offered)  # or closing says that it waits
     found = open_watch(tmp_path / "run")
     assert found["5", "output"].steps.tolist() == [0, 2, 4]
     assert found["5.weight", "update"].steps.tolist() == [0, 2, 4]
@@ -102,6 +103,17 @@ def test_kept_arrays_are_the_tensors(tmp_path: Path) -> None:
     assert np.array_equal(found["5.weight", "weight"].values[0], weight.numpy())
     assert np.array_equal(found["5.weight", "update"].values[0], update.numpy())
     assert found["5", "output"].values[0].shape == (5, 3)
+
+
+def test_a_callback_that_writes_into_its_array_does_not_change_what_is_kept(tmp_path: Path) -> None:
+    def spoil(layer: str, variable: str, step: int, array: Any) -> None:
+        array[...] = 99
+
+    model = small()
+    weight = model[5].weight.detach().clone()
+    with tl.watch(model, "5", every=1, to=tmp_path, keep="5.weight", callback=spoil, transport=RING):
+        train(model, 1)
+    assert np.array_equal(open_watch(tmp_path)["5.weight", "weight"].values[0], weight.numpy())
 
 
 def test_without_a_folder_nothing_is_written_and_alerts_come(
@@ -325,6 +337,14 @@ def test_a_model_that_is_never_called_is_pointed_out() -> None:
         tl.watch(small(), transport=RING).close()
 
 
+def test_what_was_to_be_kept_and_never_came_is_pointed_out(tmp_path: Path) -> None:
+    model = small()
+    with tl.watch(model, every=1, to=tmp_path, keep=["5", "9/output"], tell=lambda text: None, transport=RING) as w:
+        train(model, 1)
+    (problem,) = w.problems
+    assert problem.startswith("nothing that was sent matches '9/output' (keep=, video=)")
+
+
 def test_drops_are_counted_by_key_and_said(capsys: pytest.CaptureFixture[str]) -> None:
     model = small()
 
@@ -358,6 +378,13 @@ def test_drops_are_counted_by_key_and_said(capsys: pytest.CaptureFixture[str]) -
         ({"video": {"fsp": 3}}, "no setting of videos named 'fsp'"),
         ({"optimizer": "adam"}, "optimizer: one of torch.optim is needed, got str"),
         ({"keep": 3}, "keep=3: text is needed"),
+        ({"keep": "*"}, "keep: a folder is needed for it; give the watch one with to="),
+        ({"to": ""}, "to='': the name of a folder is needed, or None"),
+        ({"to": 3}, "to=3: the name of a folder is needed"),
+        ({"callback": 3}, "callback=3: a function is needed"),
+        ({"on_alert": "print"}, "on_alert='print': a function is needed"),
+        ({"step_of": 3}, "step_of=3: a function is needed"),
+        ({"tell": 3}, "tell=3: a function is needed"),
         ({"transport": {"policy": "wait"}}, "no policy 'wait'; there are drop, latest, block"),
         ({"transport": {"policy": "blok"}}, "no policy 'blok'.*Did you mean 'block'"),
         ({"transport": {"bytes": 10}}, "too small"),
@@ -422,7 +449,7 @@ def test_a_plain_script_without_a_guard_is_watched(tmp_path: Path) -> None:
                 optimizer.step()
     """)
     )
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "once\n"
     assert open_watch(tmp_path / "run")["weight", "update"].steps.tolist() == [0, 1, 2]
@@ -436,7 +463,7 @@ def test_a_script_that_forgets_to_close_has_its_log(tmp_path: Path) -> None:
         for _ in range(3): model(torch.ones(1, 2))
     """
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     found = open_watch(tmp_path / "run")
     assert found["Linear", "output"].steps.tolist() == [0, 1, 2] and found.sealed

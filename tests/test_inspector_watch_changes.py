@@ -24,7 +24,7 @@ from torcheer.inspector.statistics import summary_of
 from torcheer.inspector.watching import Transport, Watch
 from torcheer.records import Sample
 
-RING = Transport(bytes=1 << 20)
+RING = Transport(bytes=1 << 20, drain_secs=60.0)
 
 
 def quiet(**settings: object) -> Watch:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from inspector_spine import until
 from torch import nn
 from watch_checks import batch, small
 
@@ -16,7 +17,7 @@ import torcheer as tl
 from torcheer.inspector import open_watch
 from torcheer.inspector.watching import Every, Transport
 
-RING = Transport(bytes=8 << 20)
+RING = Transport(bytes=8 << 20, drain_secs=60.0)
 
 
 def test_a_module_that_is_trained_through_its_training_step_is_watched(tmp_path: Path) -> None:
@@ -125,12 +126,28 @@ def test_a_loop_may_number_its_steps_and_say_things_itself(tmp_path: Path, capsy
             watched.append(w.is_watching)
             w.log(loss=1.0)
             number += 1
+        assert until(lambda: w.account.handled == w.account.offered)  # or closing says that it waits
     found = open_watch(tmp_path)
     assert found["5", "output"].steps.tolist() == found["5.weight", "update"].steps.tolist() == [100, 102]
     assert found["loss", "metric"].steps.tolist() == [100, 101, 102]
     assert watched == [True, False, True]
     assert len(said) == 1 and str(tmp_path) in said[0]
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_where_no_gradient_comes_though_weights_are_updated_that_is_said(given: bool) -> None:
+    """A generator's first pass of a step is for the critic, which is trained without it."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with tl.watch(
+        model, every=1, tell=lambda text: None, optimizer=optimizer if given else None, transport=RING
+    ) as w:  # fmt: skip
+        for _ in range(3):
+            model(torch.ones(1, 4)).detach()
+            model(torch.ones(1, 4)).sum().backward()
+            optimizer.step()
+    assert [text[:34] for text in w.problems] == (["no gradient of an output came, tho"] if given else [])
 
 
 def test_a_number_or_a_screen_that_fails_is_no_trouble(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ import torcheer as tl
 from torcheer.inspector import open_watch
 from torcheer.inspector.watching import Transport, Watch
 
-RING = Transport(bytes=8 << 20)
+RING = Transport(bytes=8 << 20, drain_secs=60.0)
 
 
 def child_of(w: Watch) -> int:
@@ -101,10 +101,7 @@ def fill_up(folder: Path, most_bytes: int, **settings: Any) -> Watch:
         model(torch.rand(8, 32))
         assert until(lambda: (folder / "samples").is_dir())
         resource.prlimit(child_of(w), resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
-        for _ in range(2000):
-            model(torch.rand(8, 32)).mean().backward()
-            if w.alerts and not settings.get("stop_on"):
-                break
+        assert until(lambda: model(torch.rand(8, 32)).mean().backward() or (w.alerts and not settings.get("stop_on")))
         w.log(loss=float("nan"))
     return w
 
@@ -122,7 +119,7 @@ def test_a_full_disk_is_an_alert_the_log_ends_and_rules_go_on(tmp_path: Path) ->
 
 def test_a_full_disk_ends_the_run_where_that_was_asked_for(tmp_path: Path) -> None:
     w = fill_up(tmp_path, 300_000, keep="*", stop_on="disk_full")
-    assert w.should_stop and w.step < 2000 and [alert.rule for alert in w.alerts] == ["disk_full"]
+    assert w.should_stop and [alert.rule for alert in w.alerts] == ["disk_full"]
 
 
 def test_a_video_that_finds_no_room_is_an_alert_and_the_log_goes_on(tmp_path: Path) -> None:
@@ -172,15 +169,17 @@ FORGOTTEN = """
     model = torch.nn.Linear(2, 1)
     way = {"bytes": 1 << 16, "drain_secs": 0.5}
     w = tl.watch(model, every=1, to=sys.argv[1], what="output", callback=slow, transport=way)
-    for _ in range(3000): model(torch.ones(1, 2))
+    model(torch.ones(1, 2))
+    while not w.account.handled: time.sleep(0.01)
+    for _ in range(999): model(torch.ones(1, 2))
 """
 
 
 def test_a_script_that_forgets_to_close_says_what_was_dropped_and_keeps_to_its_time(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(FORGOTTEN), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
-    assert f"values of 3,000 steps, in {tmp_path}" in done.stderr and " dropped: " in done.stderr
+    assert f"values of 1,000 steps, in {tmp_path}" in done.stderr and " dropped: " in done.stderr
     account = open_watch(tmp_path).account
     assert account is not None and balanced(account) and 0 < account.handled < 100  # 5 s would be enough for 100
 

@@ -118,7 +118,7 @@ def test_two_servers_may_show_the_same_run_and_have_different_keys(run: Path) ->
     with start(run, browser=False, quiet=True) as one, start(run, browser=False, quiet=True) as other:
         cookies = [cookie_of(viewer.url) for viewer in (one, other)]
         assert cookies[0].partition("=")[0] != cookies[1].partition("=")[0]
-        connection = http.client.HTTPConnection(urlsplit(other.url).netloc, timeout=20)
+        connection = http.client.HTTPConnection(urlsplit(other.url).netloc, timeout=60)
         connection.request("GET", "/", headers={"Cookie": cookies[0]})
         assert connection.getresponse().status == 401
 
@@ -128,7 +128,7 @@ def test_a_cookie_from_before_a_restart_is_refused(run: Path) -> None:
         cookie, port = cookie_of(before.url), urlsplit(before.url).port
     assert port is not None
     with start(run, port=port, browser=False, quiet=True) as after:
-        connection = http.client.HTTPConnection(urlsplit(after.url).netloc, timeout=20)
+        connection = http.client.HTTPConnection(urlsplit(after.url).netloc, timeout=60)
         connection.request("GET", "/", headers={"Cookie": cookie})
         assert connection.getresponse().status == 401
 
@@ -237,7 +237,7 @@ def test_ctrl_c_ends_the_command_with_130_and_without_a_traceback(run: Path, wit
     assert URL.fullmatch(url)
     page = Page(url) if with_a_page else None
     command.send_signal(signal.SIGINT)
-    out, error = command.communicate(timeout=20)
+    out, error = command.communicate(timeout=60)
     assert (command.returncode, out, error) == (130, "", "")
     if page is not None:
         page.close()
@@ -266,7 +266,7 @@ def test_the_command_serves_a_folder_of_runs(run: Path) -> None:
             assert page.hello["run"] == 0
     finally:
         command.terminate()
-        command.communicate(timeout=20)
+        command.communicate(timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_another_address_is_listened_on_with_a_warning_and_its_name_is_a_host(ru
     with Page(url) as page:
         assert url.startswith("http://127.0.0.2:") and page.hello["version"] == 1
     command.terminate()
-    command.communicate(timeout=20)
+    command.communicate(timeout=60)
 
 
 def test_on_every_address_only_the_one_that_was_asked_is_a_host(run: Path) -> None:
@@ -311,12 +311,12 @@ def test_on_every_address_only_the_one_that_was_asked_is_a_host(run: Path) -> No
         ("127.0.0.3", f"127.0.0.4:{port}", 421),
         ("127.0.0.3", f"evil.example:{port}", 421),
     ):
-        connection = http.client.HTTPConnection(address, port, timeout=20)
+        connection = http.client.HTTPConnection(address, port, timeout=60)
         connection.request("GET", "/", headers={"Host": host})
         assert (connection.getresponse().status, host) == (status, host)
         connection.close()
     command.terminate()
-    command.communicate(timeout=20)
+    command.communicate(timeout=60)
 
 
 def test_a_path_that_cannot_be_shown_leaves_the_port_free(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def test_the_random_associator_under_every_button(open_page: Pages, tmp_path: Pa
 
         panel.press("Test all")
         panel.open("Plots")
-        panel.until(lambda: panel.rows("Test trials") >= 25, "25 tests")
-        assert panel.rows("Train epochs") > 3 and panel.rows("Patterns") == 25 and panel.rows("Test epochs") >= 1
+        panel.until(lambda: panel.rows("Test trials") >= 25 and panel.rows("Test epochs") >= 1, "25 tests")
+        panel.until(lambda: panel.rows("Train epochs") > 3 and panel.rows("Patterns") == 25, "all other rows")
         run, seed = panel.count("Run"), panel.page.get_by_label("seed", exact=True).input_value()
         panel.press("New seed")
         panel.until(lambda: panel.page.get_by_label("seed", exact=True).input_value() != seed, "another seed")
@@ -62,7 +62,7 @@ def test_the_random_associator_under_every_button(open_page: Pages, tmp_path: Pa
         runs = panel.rows("Runs")
         panel.press("Step run")
         panel.until(lambda: panel.rows("Runs") == runs + 1, "the end of the run")
-        assert panel.rows("Train epochs") == 2
+        assert panel.until(lambda: panel.rows("Train epochs") == 2, "its epochs")
 
 
 def test_a_recording_of_a_program_shows_the_same_numbers_when_the_program_is_gone(
@@ -75,8 +75,9 @@ def test_a_recording_of_a_program_shows_the_same_numbers_when_the_program_is_gon
         """Those of a unit at the first moment, two later, and at the newest."""
         found = []
         for button in ("First moment", "1 moment on", "1 moment on", ""):
+            before = panel.view.moment
             panel.page.get_by_role("button", name=button or re.compile("Live|Newest"), exact=True).click()
-            panel.view.settle()
+            panel.until(lambda before=before: panel.view.moment != before, "another moment")
             panel.page.mouse.move(2, 2)
             found.append(panel.view.point(*unit).splitlines()[-1])
         return found

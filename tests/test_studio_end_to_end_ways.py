@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import _awake
+from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, until  # noqa: F401
 from studio_programs import GONE, Panel, project, started
 from studio_stage import stage
@@ -177,7 +178,7 @@ def test_a_way_in_leads_to_layers_and_exact_values(
         for one in way.layers:
             labels.get_by_text(one, exact=True).first.wait_for()
         assert panel.tabs == list(way.tabs)
-        assert way.message in panel.page.locator("body").inner_text()
+        expect(panel.page.locator("body")).to_contain_text(way.message)
         assert panel.reads(layer, unit, re.escape(str(np.float32(value))))
 
 
@@ -209,7 +210,7 @@ def test_below_the_cell_of_a_notebook_the_network_is_drawn(browser: tuple[Any, A
         drawn = "() => !!window.__studio && window.__studio.seen().moment >= 0"
         assert until(lambda: len(page.frames) > 1 and page.frames[1].evaluate(drawn), "a state", secs=60, page=page)
         frame = page.frame_locator("iframe")
-        assert frame.get_by_text("Hidden1", exact=True).first.is_visible()
+        expect(frame.get_by_text("Hidden1", exact=True).first).to_be_visible()
         colours = pixels(page, frame.locator(".network-picture").screenshot())
         strong = colours.max(1) - colours.min(1) > 100  # neither paper nor text
         assert 0.01 < strong.mean() < 0.9

@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 import torch
-from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
+from playwright.sync_api import expect
+from studio_pages import Pages, opened, pixels, until  # noqa: F401
 from studio_socket import cookie_of
 from studio_stage import stage
 
@@ -96,7 +97,7 @@ def test_the_graph_tab_shows_boxes_that_can_be_moved_and_follows_the_dark(open_p
     where = "() => document.querySelector('svg.drawing > g').getAttribute('transform')"
     inner = page.frames[1]
     first = inner.evaluate(where)
-    box = page.locator(".graph iframe").bounding_box()
+    box = until(page.locator(".graph iframe").bounding_box, "the frame", page=page)
     middle = (box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.8)
     page.mouse.move(*middle)
     page.mouse.down()
@@ -112,11 +113,12 @@ def test_the_graph_tab_shows_boxes_that_can_be_moved_and_follows_the_dark(open_p
     page.get_by_role("tab", name="Graph").focus()
     page.keyboard.press("d")
     frame.locator("html.dark").wait_for(state="attached")
-    assert pixels(settled(page), page.locator(".graph iframe").screenshot()).mean() < 70
+    drawn = page.locator(".graph iframe")
+    until(lambda: pixels(page, drawn.screenshot()).mean() < 70, "a dark drawing", page=page)
     assert inner.evaluate(where) == nearer  # it was not loaded again
     page.get_by_role("tab", name="Network").click()
     page.keyboard.press("4")
-    assert page.get_by_role("tab", name="Graph").get_attribute("aria-selected") == "true"
+    expect(page.get_by_role("tab", name="Graph")).to_have_attribute("aria-selected", "true")
     assert inner.evaluate(where) == nearer
 
 

@@ -217,6 +217,26 @@ def test_any_pass_can_be_opened_and_every_layer_asked(tmp_path: Path, model: nn.
     assert not source.poll().problems
 
 
+@pytest.mark.parametrize(
+    ("model", "x", "shapes"),
+    [
+        (nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)), torch.rand(4), [(4,), (5,), (5,), (2,)]),
+        (
+            nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(0), nn.Linear(72, 2)),
+            torch.rand(1, 8, 8),
+            [(1, 8, 8), (2, 6, 6), (2,)],
+        ),
+    ],
+)
+def test_one_item_without_a_batch_is_shown_as_it_is(
+    tmp_path: Path, model: nn.Module, x: torch.Tensor, shapes: list[tuple[int, ...]]
+) -> None:
+    source = passed(model, x, tmp_path / "pass")
+    assert source.net is not None and [one.layer.shape for one in source.net.layers] == shapes
+    found = source.units(0, source.net.layers[-1].layer.name, "Act")
+    assert found is not None and np.allclose(found, model(x).detach().numpy(), atol=1e-6)
+
+
 def test_a_value_that_is_damaged_is_told_and_the_rest_is_shown(tmp_path: Path) -> None:
     recorded(tmp_path / "pass")
     data = tmp_path / "pass" / "000000.data"

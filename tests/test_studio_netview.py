@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -229,6 +230,8 @@ def test_a_killed_viewer_and_a_closed_host_do_no_harm(host: Host, model: Model) 
     host.close()
     view.update()
     assert copy.deepcopy(view) is view
+    saved = pickle.loads(pickle.dumps(view))  # as a part of a model that is saved whole
+    assert (saved.title, list(saved.net.layers), saved.url) == (view.title, list(view.net.layers), "")
     view.close()
     view.close()
 
@@ -261,7 +264,7 @@ def test_open_starts_the_studio_and_close_ends_it(model: Model, capsys: pytest.C
         assert view.open() is view
         view.update()
         assert capsys.readouterr().out.splitlines()[0] == view.url and "token=" in view.url
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not view.host.viewer and time.monotonic() < deadline:
             time.sleep(0.02)
         assert view.host.viewer

@@ -137,7 +137,7 @@ def _filled(view: View, least: float = 0.55) -> bool:
 )
 def test_the_network_fills_the_window_at_first_and_after_a_resize(open_page: Pages, viewport: tuple[int, int]) -> None:
     view, _ = look_at(open_page, viewport={"width": viewport[0], "height": viewport[1]})
-    assert _filled(view)
+    until(lambda: _filled(view), "at first", page=view.page)
     view.page.set_viewport_size({"width": 900, "height": 700})
     until(lambda: _filled(view), "another size", page=view.page)
 
@@ -201,12 +201,10 @@ def test_every_way_to_draw_it_has_its_control(open_page: Pages) -> None:
         before, pressed = view.picture(), toggle.get_attribute("aria-pressed")
         view.page.keyboard.press(key)
         until(lambda toggle=toggle, was=pressed: toggle.get_attribute("aria-pressed") != was, key, page=view.page)
-        view.settle()
-        assert view.changed(before) > 100, key
+        assert until(lambda before=before: view.changed(before) > 100, key, page=view.page)
     before = view.picture()
     view.page.fill("#network-height", "2")
-    view.settle()
-    assert view.changed(before) > 1000, "higher bars"
+    assert until(lambda: view.changed(before) > 1000, "higher bars", page=view.page)
     spot = view.ask("project", "Output", 0)
     view.button("Lean").click()
     until(lambda: view.ask("project", "Output", 0) != spot, "an upright stack", page=view.page)
@@ -229,15 +227,20 @@ def test_every_way_to_draw_it_has_its_control(open_page: Pages) -> None:
 
 def test_nothing_is_drawn_while_nothing_changes(open_page: Pages) -> None:
     view, _ = look_at(open_page)
-    view.page.evaluate(FRAMES, 10)
-    before = view.ask("drawn")
-    view.page.evaluate(FRAMES, 60)
-    assert view.ask("drawn") == before
+
+    def rests(frames: int) -> bool:
+        before = view.ask("drawn")
+        view.page.evaluate(FRAMES, frames)
+        return bool(view.ask("drawn") == before)
+
+    until(lambda: rests(20), "the end of all flights", page=view.page)
+    assert rests(60)
 
 
 def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     view, _ = look_at(open_page)
     view.page.mouse.move(2, 2)
+    until(view._still, "a camera that stands still", page=view.page)
     with view.page.expect_download() as waiting:
         view.page.get_by_role("button", name="Save picture as PNG").click()
     saved = waiting.value
@@ -248,7 +251,7 @@ def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
     clip = {"x": box["x"], "y": box["y"], "width": wide, "height": high}
     screen = pixels(view.page, view.page.screenshot(clip=clip)).reshape(high, wide, 3)
     for one in (view.page.locator(".network-legend"), *view.page.locator(".network-label:visible").all()):
-        place = one.bounding_box()
+        place = until(one.bounding_box, "its place", page=view.page)
         left, top = round(place["x"] - box["x"]), round(place["y"] - box["y"])
         part = slice(top, top + round(place["height"])), slice(left, left + round(place["width"]))
         assert file[part].std() > 10 and np.abs(file[part] - screen[part]).mean() < 12, one.inner_text()
@@ -258,8 +261,8 @@ def test_the_picture_is_saved_as_png(open_page: Pages) -> None:
 
 def test_pixels_are_as_fine_as_the_screen_but_not_finer_than_two(open_page: Pages) -> None:
     view, _ = look_at(open_page, device_scale_factor=3, viewport={"width": 700, "height": 600}, states=3)
-    wide, css = view.page.eval_on_selector(".network-picture canvas", "(one) => [one.width, one.clientWidth]")
-    assert wide == 2 * css
+    script = "(one) => one.width === 2 * one.clientWidth"
+    assert until(lambda: view.page.eval_on_selector(".network-picture canvas", script), "fine pixels", page=view.page)
 
 
 def test_dark_is_dark_and_follows_the_switch(open_page: Pages) -> None:
@@ -269,7 +272,7 @@ def test_dark_is_dark_and_follows_the_switch(open_page: Pages) -> None:
         clip = {"x": view.box["x"] + 30, "y": view.box["y"] + 60, "width": 2, "height": 2}
         return int(pixels(view.page, view.page.screenshot(clip=clip))[0].sum())
 
-    assert ground() < 150
+    until(lambda: ground() < 150, "dark", page=view.page)
     view.click("Output", 4)
     view.until_colour("Output", 4, GREEN["dark"])
     view.page.keyboard.press("d")

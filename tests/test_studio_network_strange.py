@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, until  # noqa: F401
 from studio_scene import COLD_HOT, GREEN, VIRIDIS, Made, View, look_at, ramp, strong
 from studio_stage import Stage, value
@@ -63,7 +64,7 @@ def test_without_values_it_says_how_to_get_them(open_page: Pages) -> None:
     until(lambda: page.locator(".network-label:visible").count() == 6, "its layers all the same", page=page)
     page.locator(".control button", has_text="Trial").first.click()
     until(lambda: page.get_by_text("No values yet", exact=True).count() == 0, "values", page=page)
-    assert View(page).moment == 0 == source.moments[0].id
+    assert View(page).at(0) and source.moments[0].id == 0
 
 
 def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None:
@@ -84,7 +85,7 @@ def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None
         view.until_colour("Hidden1", unit, ramp(COLD_HOT, (said[unit] + 1) / 2))
     view.click("Hidden1", 17)
     view.until_colour("Hidden1", 17, GREEN["light"])
-    assert "[2, 3]" in page.inner_text(".network-unit")
+    expect(page.locator(".network-unit")).to_contain_text("[2, 3]")
     x, y = view.spot("Hidden1", 17)
     page.get_by_role("radio", name="Raster").click()
     page.get_by_text("ending at this moment").wait_for()
@@ -97,9 +98,9 @@ def test_without_webgl_it_shows_flat_cells_and_says_so(open_page: Pages) -> None
     said = value(moment, "Hidden1", "Act", 35)[hit["unit"]]
     assert np.float32(tip.inner_text().split("Act")[1].split()[0]) == said
     page.mouse.move(2, 2)
-    clip = {"x": x, "y": y, "width": 1, "height": 1}
-    drawn = pixels(page, page.screenshot(clip=clip))[0]
-    assert np.abs(drawn - ramp(COLD_HOT, (said + 1) / 2)).max() < 40, "near its colour: a cell is a few pixels"
+    clip, wanted = {"x": x, "y": y, "width": 1, "height": 1}, ramp(COLD_HOT, (said + 1) / 2)
+    drawn = lambda: pixels(page, page.screenshot(clip=clip))[0]  # noqa: E731
+    assert until(lambda: np.abs(drawn() - wanted).max() < 40, "near its colour: a cell is a few pixels", page=page)
 
 
 def test_a_page_that_is_slow_to_draw_misses_no_state(open_page: Pages) -> None:
@@ -114,7 +115,7 @@ def test_a_page_that_is_slow_to_draw_misses_no_state(open_page: Pages) -> None:
     """)
     page.reload()
     until(lambda: page.evaluate("!!window.__studio"), "the picture", page=page)
-    View(page).at(77)
+    assert View(page).at(77)
 
 
 def test_a_canvas_that_is_taken_away_comes_back(open_page: Pages) -> None:
@@ -156,8 +157,9 @@ def test_names_that_every_object_has_are_only_names(open_page: Pages) -> None:
     view.page.select_option("#network-map", "Viridis")
     view.until_colour("__proto__", 1, ramp(VIRIDIS, (said[1] + 1) / 2))
     until(lambda: "5 lines over 3 moments" in _plot(view).get_attribute("aria-label"), "a plot", page=view.page)
-    assert all(name in view.page.inner_text(".network-readout") for name in NAMES)
-    assert view.page.input_value("#network-map") == "Viridis"
+    for name in NAMES:
+        expect(view.page.locator(".network-readout")).to_contain_text(name)
+    expect(view.page.locator("#network-map")).to_have_value("Viridis")
     view.button("View 1, empty").click(modifiers=["Shift"])
     view.page.reload()
     view.button("View 1").wait_for()
@@ -168,17 +170,36 @@ def _plot(view: View) -> Any:
     return view.page.locator(".network-plot")
 
 
+def test_long_names_crush_nothing_and_hide_nothing(open_page: Pages) -> None:
+    layer, variable = "encoder.layers.0.self_attention.query_key_value_projection", "a_variable_with_a_rather_long_name"
+    made = Made(Layer(layer, (8, 8), "MultiheadAttentionWithRotaryEmbedding"), variables=(variable,))
+    view, _ = look_at(open_page, made)
+    for width, height in ((1280, 800), (800, 600)):
+        view.page.set_viewport_size({"width": width, "height": height})
+        view.click(layer, 20)
+        expect(view.page.locator("#network-value")).to_have_text(str(made.units(2, layer, variable)[20]))
+        view.point(layer, 43)
+        tall = {"#network-value": 40, ".network-tip": 200, "[aria-label='Clear the selection']": 40}
+        for part, most in tall.items():
+            box = until(view.page.locator(part).first.bounding_box, part, page=view.page)
+            assert box["height"] < most and box["x"] >= 0 and box["y"] >= 0, part
+            assert box["x"] + box["width"] <= width and box["y"] + box["height"] <= height, part
+        bar, name = (view.page.locator(f".network-legend {part}").bounding_box() for part in (".bar", "b"))
+        assert bar and name and name["width"] <= bar["width"]
+
+
 def test_of_many_variables_the_first_ones_are_plotted(open_page: Pages) -> None:
     view, _ = look_at(open_page, Made(Layer("Some", (4, 4)), variables=tuple(f"V{n}" for n in range(40))))
     view.click("Some", 5)
     until(lambda: "32 lines over 3 moments" in _plot(view).get_attribute("aria-label"), "a plot", page=view.page)
-    assert view.page.get_by_text("The first 32 of 40 variables").is_visible()
+    expect(view.page.get_by_text("The first 32 of 40 variables")).to_be_visible()
 
 
 def test_a_deep_network_is_in_the_picture_whole_and_its_names_hide_nothing(open_page: Pages) -> None:
     layers = [Layer(f"layer number {n}", (16,), "Linear") for n in range(90)]
     joined = tuple(Projection(f"p{n}", f"layer number {n}", f"layer number {n + 1}") for n in range(89))
     view, _ = look_at(open_page, Made(*layers, projections=joined))
+    until(view._still, "a camera that stands still", page=view.page)
     box = view.box
     spots = [view.ask("project", layer.name, unit) for layer in layers for unit in (0, 15)]
     assert all(0 < one["x"] < box["width"] and 0 < one["y"] < box["height"] for one in spots)

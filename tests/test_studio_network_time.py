@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from studio_pages import Pages, opened, until  # noqa: F401
 from studio_scene import View, look_at
-from studio_stage import Stage
+from studio_stage import KEPT, Stage
 
 
 def _slider(view: View) -> dict[str, Any]:
@@ -75,6 +76,27 @@ def test_keys_do_the_same_and_play(open_page: Pages) -> None:
     assert view.page.get_by_role("button", name="Play", exact=True).is_visible()
 
 
+def test_pause_holds_though_the_page_is_slow(open_page: Pages) -> None:
+    view, _ = look_at(open_page)
+    view.page.select_option("#network-speed", "30")
+    _press(view, "Play")
+    until(lambda: 0 < view.moment < 60, "some moments", page=view.page)
+    script = """async () => {
+        const wait = window.setTimeout;
+        window.requestAnimationFrame = () => 0; // no picture comes, and nothing that is done after the next one
+        window.setTimeout = (run, ms, ...more) => (ms === 35 ? 0 : wait(run, ms, ...more));
+        const button = document.querySelector('.network-time [aria-label="Pause"]');
+        button.click();
+        const said = [];
+        for (let n = 0; n < 40; n++) {
+            await new Promise((done) => wait(done, 16));
+            said.push(button.getAttribute("aria-label"));
+        }
+        return [...new Set(said)];
+    }"""
+    assert view.page.evaluate(script) == ["Play"]
+
+
 def test_the_slider_shows_the_moment_it_stands_on(open_page: Pages) -> None:
     view, source = look_at(open_page)
     view.page.focus("#network-slider")
@@ -99,6 +121,69 @@ def test_new_moments_never_move_the_view_of_one_who_looks_back(open_page: Pages)
     until(lambda: view.moment > count + 10, "the newest", page=view.page)
     before = view.moment
     until(lambda: view.moment > before, "live goes on", page=view.page)
+
+
+def test_a_short_click_does_not_hold_the_slider_for_ever(open_page: Pages) -> None:
+    view, source = look_at(open_page)
+    view.page.eval_on_selector(
+        "#network-slider",
+        """(one) => {
+            one.dispatchEvent(new PointerEvent("pointerdown", {bubbles: true}));
+            one.dispatchEvent(new PointerEvent("pointerup", {bubbles: true})); // before anything could be drawn
+        }""",
+    )
+    view.settle()
+    source._trial()  # while nobody clicks anywhere
+    assert until(lambda: _slider(view)["max"] == 78, "a longer slider", page=view.page)
+
+
+def test_of_moments_that_went_during_a_drag_the_nearest_is_shown(open_page: Pages) -> None:
+    view, source = look_at(open_page, states=KEPT)
+    box = until(view.page.locator("#network-slider").bounding_box, "the slider", page=view.page)
+    middle = box["y"] + box["height"] / 2
+    view.page.mouse.move(box["x"] + box["width"] * 0.9, middle)
+    view.page.mouse.down()
+    until(lambda: view.moment == _slider(view)["value"], "what it stands on", page=view.page)
+    for _ in range(30):
+        source._trial()  # the first thirty are not kept any longer
+    until(lambda: "Epoch 9 Trial 15" in " ".join(view.page.inner_text(".status").split()), "them", page=view.page)
+    view.page.mouse.move(box["x"] + box["width"] * 0.02, middle, steps=3)
+    assert view.at(source.moments[0].id)
+    assert view.ask("seen")["missing"] == []
+    held = _slider(view)
+    assert held["max"] == KEPT - 1 and held["value"] < 10, "it stays under the hand"
+    view.page.mouse.up()
+    until(lambda: _slider(view)["value"] == 0, "the first of those that there are", page=view.page)
+
+
+def test_a_state_that_comes_too_late_makes_the_next_one_wait_for_nothing(open_page: Pages) -> None:
+    view, _ = look_at(open_page)
+    said: list[Any] = []
+
+    def listen(socket: Any) -> None:
+        for way in ("framesent", "framereceived"):
+            socket.on(way, lambda text: said.append(text))
+
+    view.page.on("websocket", listen)
+    view.page.reload()
+    until(lambda: view.page.evaluate("!!window.__studio") and view.moment >= 0, "a state", page=view.page)
+    view.page.eval_on_selector(
+        "#network-slider",
+        """(one) => {
+            for (let at = 0; at < 60; at++) {
+                one.value = at;
+                one.dispatchEvent(new Event("input", {bubbles: true}));
+            }
+        }""",
+    )
+    assert view.at(59)
+
+    def told(kind: str) -> list[tuple[int, int]]:
+        texts = [json.loads(one) for one in said if isinstance(one, str)]
+        return [(one["look"], one["moment"]) for one in texts if one["kind"] == kind]
+
+    assert len(told("shown")) > 2, "some came too late"
+    assert until(lambda: set(told("seen")) == set(told("shown")), "an answer to each", page=view.page)
 
 
 def test_a_slider_that_is_held_does_not_grow_under_the_hand(open_page: Pages) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -123,12 +124,16 @@ def test_the_newest_run_is_shown_where_none_is_live(tmp_path: Path) -> None:
     assert open_place(tmp_path).first().title == "a"
 
 
-def test_ids_stay_when_a_run_is_added(tmp_path: Path) -> None:
+def test_ids_stay_when_a_run_is_added_or_deleted(tmp_path: Path) -> None:
     fake(tmp_path / "b")
     place = open_place(tmp_path)
     assert [one.name for one in place.runs] == ["b"] and not place.look()
     fake(tmp_path / "a")
     assert place.look() and [(one.id, one.name) for one in place.runs] == [(0, "b"), (1, "a")]
+    shutil.rmtree(tmp_path / "b")
+    assert place.look() and [(one.id, one.name) for one in place.runs] == [(1, "a")]
+    fake(tmp_path / "b")
+    assert place.look() and [one.id for one in place.runs] == [0, 1]
     assert place.open_run(1).title == "a"
 
 
@@ -156,6 +161,16 @@ def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_p
     changes: list[Any] = []
     until(lambda: (changes.append(source.poll()), source.kind == "run")[1])
     assert changes[-1].state and changes[-1].tables == {"train_epoch"} and source.title == "first"
+
+
+def test_what_is_saved_of_a_run_that_came_later_can_be_opened(tmp_path: Path) -> None:
+    place = open_place(tmp_path)
+    source = place.first()
+    captured(fake(tmp_path / ".made") / "captures")
+    (tmp_path / ".made").rename(tmp_path / "run")
+    until(lambda: (source.poll(), source.moments)[1])
+    source.saving("kept")()
+    assert [one.name for one in place.recordings] == ["kept"]
 
 
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torcheer.host.records import Column, Layer, Network, Parameter, Projection,
 from torcheer.studio.answers import Value
 from torcheer.studio.live_source import LiveSource
 from torcheer.studio.messages import AlertSeen, Moment
+from torcheer.studio.opening import open_place
 from torcheer.studio.placing import net_of
 from torcheer.studio.recording import RecordingSource, recordings_in
 from torcheer.studio.source import Rowed, Source
@@ -119,6 +121,28 @@ def test_recordings_are_listed_and_names_are_never_reused(source: LiveSource, tm
     assert sorted(one.name for one in listed) == sorted(names)
     assert [one.id for one in listed] == [0, 1, 2] and {one.states for one in listed} == {5}
     assert recordings_in(tmp_path / "nowhere") == [] and recordings_in(None) == []
+
+
+def test_a_recording_that_goes_while_they_are_listed_takes_no_other_with_it(source: LiveSource, tmp_path: Path) -> None:
+    home = tmp_path / "recordings"
+    for name in ("a", "b", "c"):
+        source.save(name)
+    place, ended = open_place(home / "c"), threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            (home / "a").rename(tmp_path / "a")
+            (tmp_path / "a").rename(home / "a")
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        listed = [place.recordings for _ in range(300)]
+    finally:
+        ended.set()
+        thread.join()
+    assert all({"b", "c"} <= {one.name for one in found} for found in listed)
+    assert {one.states for found in listed for one in found} == {5}
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", ".hidden", "a b", "x" * 65, "ä", "-a", "a\n"])

@@ -117,7 +117,7 @@ class Asker:
 
     def __init__(self, port: int) -> None:
         self.port = port
-        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
     def ask(self, method: str, path: str, headers: list[str]) -> http.client.HTTPResponse:
         for _ in range(2):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import http.client
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,10 +14,11 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 from studio_socket import Page, cookie_of
-from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, stage, value
+from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePlace, stage, value
 
 from torcheer.host.records import ACTIONS, Every, Layer, Network, Wants
 from torcheer.studio.app import page_file
+from torcheer.studio.desk import Desk
 from torcheer.studio.frames import GAP
 from torcheer.studio.messages import Look
 from torcheer.studio.pages import MOST_ANSWERS
@@ -27,7 +30,7 @@ NAMES = [layer.name for layer in LAYERS]
 
 def eventually(condition: Callable[[], Any]) -> Any:
     """Wait until something is so."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -111,6 +114,20 @@ def test_a_new_network_is_told_and_shown(still: tuple[str, Stage]) -> None:
         assert [placed["layer"]["name"] for placed in page.until("net_came")["net"]["layers"]] == ["Alone"]
         frames, _ = page.state(look=1, variable="Act")
         assert list(frames) == ["Alone"]
+
+
+def test_another_network_is_filled_though_nobody_moves_and_no_state_comes(still: tuple[str, Stage]) -> None:
+    url, source = still
+    with Page(url) as live, Page(url) as back:
+        live.state(look=1, variable="Act")
+        back.state(look=1, variable="Act", moment=4)
+        source.net = net_of(Network("Other", (Layer("Alone", (4,)),), (), ()))
+        source._changes.net = True
+        for page, moment in ((live, 9), (back, 4)):
+            page.until("net_came")  # with it, the page has taken everything away
+            begin = len(page.heard)
+            assert page.until("shown")["moment"] == moment
+            assert [one[0].layer for one in page.heard[begin:] if isinstance(one, tuple)] == ["Alone"]
 
 
 def test_alerts_and_problems_come_to_every_page(still: tuple[str, Stage]) -> None:
@@ -320,7 +337,7 @@ def test_a_unit_over_time_is_answered_for_all_moments(still: tuple[str, Stage]) 
 
 @pytest.mark.skipif(page_file("studio.js") is None, reason="the page is not built: `make web`")
 def test_the_page_comes_compressed_to_who_can_read_it(still: tuple[str, Stage]) -> None:
-    connection = http.client.HTTPConnection(urlsplit(still[0]).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(still[0]).netloc, timeout=60)
     bodies = {}
     for name, headers in (("plain", {}), ("gzip", {"Accept-Encoding": "br, gzip"})):
         connection.request("GET", "/studio.js", headers={"Cookie": cookie_of(still[0]), **headers})
@@ -338,7 +355,7 @@ def test_a_page_that_is_not_built_says_how_to_build_it_and_then_comes(monkeypatc
     monkeypatch.setattr("torcheer.studio.app.page_file", lambda name: built[0] if built else None)
     monkeypatch.setattr(Kept, "_found", lambda self: (len(built), 0))
     with stage(paused=True) as (url, _):
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         headers = {"Cookie": cookie_of(url)}
         connection.request("GET", "/", headers=headers)
         answer = connection.getresponse()
@@ -347,6 +364,48 @@ def test_a_page_that_is_not_built_says_how_to_build_it_and_then_comes(monkeypatc
         connection.request("GET", "/", headers=headers)
         answer = connection.getresponse()
         assert (answer.status, answer.read()) == (200, built[0])
+
+
+def written_to(page: ServersPage, sent: list[str | bytes], kind: str) -> Any:
+    """The first message of a kind that a page is sent, while nothing but the page itself asks for any."""
+
+    async def write() -> Any:
+        writing = asyncio.create_task(page.write())
+        async with asyncio.timeout(20):
+            while not (found := [one for one in sent if isinstance(one, str) and json.loads(one)["kind"] == kind]):
+                await asyncio.sleep(0.001)
+        writing.cancel()
+        return json.loads(found[0])
+
+    return asyncio.run(write())
+
+
+def test_states_that_are_broken_off_make_nobody_wait() -> None:
+    desk, sent = Desk(StagePlace(Stage(paused=True, states=20))), list[str | bytes]()
+
+    async def send(message: str | bytes) -> None:
+        sent.append(message)
+        frames = sum(isinstance(one, bytes) for one in sent)
+        if isinstance(message, bytes) and frames < 9:  # with each frame the reader is elsewhere already
+            desk.hear(page, json.dumps({"kind": "look", "look": frames, "variable": "Act", "moment": frames}))
+
+    page = ServersPage(send)
+    desk.join(page)
+    desk.hear(page, json.dumps({"kind": "look", "look": 0, "variable": "Act", "moment": 0}))
+    assert written_to(page, sent, "shown")["moment"] == 8
+
+
+def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> None:
+    desk, sent = Desk(StagePlace(Stage(paused=True, states=2))), list[str | bytes]()
+
+    async def send(message: str | bytes) -> None:
+        sent.append(message)
+
+    page = ServersPage(send)
+    desk.join(page)
+    page.owe_recordings("mine: 2 states")
+    page.owe_recordings()
+    assert written_to(page, sent, "recordings_came")["saved"] == "mine: 2 states"
 
 
 def test_problems_that_nobody_reads_do_not_pile_up() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,7 +17,7 @@ from torcheer.host.records import ACTIONS, Order
 
 def eventually(condition: Callable[[], Any]) -> Any:
     """Wait until something is so."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (found := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -193,6 +195,27 @@ def test_a_mistake_in_a_source_ends_neither_the_server_nor_the_page(still: tuple
         assert page.state(look=1, variable="Act")[1]["moment"] == 9
     errors = capfd.readouterr().err
     assert errors.count("TypeError: 'NoneType' object is not callable") <= 1  # each is reported once
+
+
+def test_a_server_whose_terminal_is_gone_serves_on(still: tuple[str, Stage], monkeypatch: Any) -> None:
+    url, source = still
+    reader, writer = os.pipe()
+    os.close(reader)
+    nobody = open(writer, "wb", buffering=0)
+    poll, failed = source.poll, list[str]()
+
+    def fails_once() -> Any:
+        if not failed:
+            failed.append("yes")
+            raise ZeroDivisionError("said to nobody")
+        return poll()
+
+    monkeypatch.setattr("sys.stderr", io.TextIOWrapper(nobody, write_through=True))
+    with Page(url) as page, nobody:
+        source.poll = fails_once  # type: ignore[method-assign]
+        eventually(lambda: failed)
+        source.alert("news after that")
+        assert page.until("alerts_came")["alerts"][0]["text"] == "news after that"
 
 
 def test_a_layer_that_cannot_be_read_is_missing_and_the_others_are_shown(still: tuple[str, Stage], capfd: Any) -> None:

@@ -167,6 +167,18 @@ def test_trials_may_say_more_than_the_first_one_did(task: Task) -> None:
     assert np.isnan(log["Extra"][0]) and log["Extra"][1] == 1.0
 
 
+def test_a_trial_may_return_tensors_or_nothing(task: Task) -> None:
+    said: list[Any] = [{"Err": torch.tensor(0.5), "Loss": np.float32(2)}, None, {"Err": 1, "Loss": "text"}, {}]
+    task.train_trial = said.__getitem__  # type: ignore[method-assign]
+    task.test_item = lambda item: {"Err": torch.tensor(0.25)}  # type: ignore[method-assign, assignment]
+    sim = simulation(task, epochs=1)
+    assert sim.train()[0] == {"Run": 0, "Epoch": 0, "Err": 0.75, "Loss": 2.0}
+    assert list(sim.test()["Err"]) == [0.25] * 3
+    said[0] = "good"
+    with pytest.raises(BadArgument, match="train_trial returned a str; return numbers by name"):
+        sim.step()
+
+
 # Parameters
 
 
@@ -268,6 +280,19 @@ def test_a_trial_that_fails_pauses_the_simulation_and_the_page_says_why(task: Ta
         task.train_trial = real  # type: ignore[method-assign]
         client.press("step_trial")
         client.until(lambda: task.done == 1)
+
+
+def test_an_init_that_fails_pauses_the_simulation_and_the_page_says_why(task: Task) -> None:
+    with running(simulation(task)) as client:
+        task.init = lambda seed: 1 / 0  # type: ignore[method-assign]
+        client.press("init")
+        client.until(lambda: client.source.alerts)
+        assert [one.text for one in client.source.alerts] == ["ZeroDivisionError: division by zero"]
+        client.until(lambda: client.source.state.message == client.source.alerts[0].text)
+        del task.init
+        client.press("init")
+        client.press("step_trial")
+        assert client.until(lambda: task.done == 1)
 
 
 def test_tests_of_an_item_and_of_all(task: Task) -> None:

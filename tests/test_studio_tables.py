@@ -54,7 +54,7 @@ def tables(types: tuple[str, ...]) -> st.SearchStrategy[Table]:
     @st.composite
     def made(draw: st.DrawFn) -> Table:
         rows = draw(st.integers(0, 4))
-        text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=6)
+        text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
         names = draw(
             st.lists(
                 st.text("abcXYZ _-.", min_size=1, max_size=5).filter(str.strip), min_size=1, max_size=4, unique=True
@@ -197,8 +197,9 @@ def test_everything_comes_back_equal(tmp_path: Path) -> None:
     assert Table.from_pandas(table.to_pandas()) == table
     assert Table.from_arrow(table.to_arrow()) == table
     for name in ("table.csv", "table.tsv"):
-        table.to_csv(tmp_path / name)
-        assert Table.from_csv(tmp_path / name) == table
+        for one in (table, Table({"Na\rme": ["a\rb", "c\r\nd"]})):
+            one.to_csv(tmp_path / name)
+            assert Table.from_csv(tmp_path / name) == one
     numbers = table.select("Epoch", "Loss", "Input", "Good", "Level")
     assert Table.from_torch(table.to_torch()) == numbers
     assert Table.from_torch(table.to_dataset(), names=numbers.columns) == numbers

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
 from studio_stage import MARKUP, Stage, value
 
@@ -40,14 +42,15 @@ def test_headers_sort_up_down_and_back(open_page: Pages) -> None:
     page = open_page(url, tab="tables")
     loss = source.tables["train_epoch"].columns["loss"]
     header(page, "loss").get_by_role("button").click()
-    assert header(page, "loss").get_attribute("aria-sort") == "ascending"
+    expect(header(page, "loss")).to_have_attribute("aria-sort", "ascending")
+    until(lambda: len(column(page, 2)) == len(loss), "all rows", page=page)
     shown = [float(text) for text in column(page, 2)]
     assert shown == sorted(shown) and len(shown) == len(loss)
     header(page, "loss").get_by_role("button").press("Enter")
-    assert header(page, "loss").get_attribute("aria-sort") == "descending"
+    expect(header(page, "loss")).to_have_attribute("aria-sort", "descending")
     assert [float(text) for text in column(page, 2)] == shown[::-1]
     header(page, "loss").get_by_role("button").click()
-    assert header(page, "loss").get_attribute("aria-sort") == "none"
+    expect(header(page, "loss")).to_have_attribute("aria-sort", "none")
     assert column(page, 1) == [str(epoch) for epoch in range(1, 9)]
 
 
@@ -56,7 +59,7 @@ def test_missing_values_are_dashes_and_sort_last(open_page: Pages) -> None:
     page = open_page(url, tab="tables")
     for _direction in range(2):
         header(page, "accuracy").get_by_role("button").click()
-        assert column(page, 4)[-1] == "–"
+        assert until(lambda: column(page, 4)[-1] == "–", "a dash", page=page)
 
 
 def test_a_filter_leaves_what_fits(open_page: Pages) -> None:
@@ -65,12 +68,13 @@ def test_a_filter_leaves_what_fits(open_page: Pages) -> None:
     page.get_by_text("Test trials").click()
     box = page.get_by_label("Filter rows")
     box.fill("pattern 2")
+    expect(page.locator(".count")).to_have_text("6 of 25 rows")
     assert all(name.startswith("pattern 2") for name in column(page, 2))
-    assert page.inner_text(".count") == "6 of 25 rows"
     box.fill("error>0.9")
-    assert column(page, 3) and all(float(text) > 0.9 for text in column(page, 3))
+    expect(page.locator(".count")).to_have_text("8 of 25 rows")
+    assert all(float(text) > 0.9 for text in column(page, 3))
     box.fill("nobody")
-    assert "No row fits “nobody”." in page.inner_text(".table-pane")
+    expect(page.locator(".table-pane")).to_contain_text("No row fits “nobody”.")
 
 
 def test_tensors_are_little_pictures_with_values(open_page: Pages) -> None:
@@ -97,6 +101,7 @@ def test_the_table_is_saved_and_copied_as_it_is_shown(open_page: Pages) -> None:
     page = open_page(url, tab="tables", permissions=["clipboard-read", "clipboard-write"])
     page.get_by_text("Test trials").click()
     page.get_by_label("Filter rows").fill("pattern 1")
+    expect(page.locator(".count")).to_have_text("11 of 25 rows")
     header(page, "error").get_by_role("button").click()
     with page.expect_download() as download:
         page.get_by_role("button", name="CSV").click()
@@ -141,6 +146,7 @@ def test_new_rows_are_followed_at_the_end_only(open_page: Pages) -> None:
     page = open_page(url, tab="tables")
     page.get_by_text("Train steps").click()
     box = page.locator(".grid-box")
+    until(lambda: int(page.inner_text(".count").split()[0]) >= 1500 and int(column(page, 1)[-1]) >= 1500, page=page)
     before = int(column(page, 1)[-1])
     until(lambda: int(column(page, 1)[-1]) > before + 20, page=page)
     box.evaluate("box => { box.scrollTop = 1000 }")
@@ -158,7 +164,7 @@ def test_cells_with_markup_are_text(open_page: Pages) -> None:
     source.tables = {"run": Rowed(head, {MARKUP: [MARKUP], "Note": ["=1+1,\"x\""]}, 1)}  # fmt: skip
     url, _ = open_page.stage(source)
     page = open_page(url, tab="tables")
-    assert column(page, 1) == [MARKUP]
+    expect(page.locator(".grid tbody tr:not(.spare) td:nth-child(1)")).to_have_text([MARKUP])
     assert page.locator("img").count() == 0
     assert page.evaluate("window.hacked") is None
 
@@ -184,8 +190,8 @@ def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
     picture.focus()
     for key in ("ArrowRight", "ArrowRight", "ArrowDown"):
         page.keyboard.press(key)
-    assert reading.inner_text() == f"pattern 1 and pattern 2: {alike[1, 2]:.4g}"
-    box = picture.bounding_box()
+    expect(reading).to_have_text(f"pattern 1 and pattern 2: {alike[1, 2]:.4g}")
+    box = until(picture.bounding_box, "the picture", page=page)
     page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2)
     until(lambda: reading.inner_text() == f"pattern 0 and pattern 24: {alike[0, 24]:.4g}", page=page)
     dialog.get_by_text("Principal components").click()
@@ -194,9 +200,9 @@ def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
     assert points.count() == 25
     dialog.locator("svg.scatter").focus()
     page.keyboard.press("End")
-    assert dialog.locator(".point.on").count() == 1
+    expect(dialog.locator(".point.on")).to_have_count(1)
     right = max(range(25), key=lambda row: float(points.nth(row).get_attribute("cx")))
-    assert reading.inner_text().startswith(f"pattern {right}: ")
+    expect(reading).to_have_text(re.compile(f"^pattern {right}: "))
     points.nth(7).hover()
     until(lambda: reading.inner_text().startswith("pattern 7: "), page=page)
     dialog.get_by_text("Clusters").click()
@@ -207,7 +213,7 @@ def test_the_rows_of_a_column_of_tensors_are_compared(open_page: Pages) -> None:
     assert page.locator("img").count() == 0
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog", state="detached")
-    assert opener.evaluate("one => one === document.activeElement")
+    expect(opener).to_be_focused()
 
 
 def test_rows_that_cannot_be_compared_are_said(open_page: Pages) -> None:
@@ -232,22 +238,42 @@ def test_a_page_comes_back_by_itself_with_everything_right(open_page: Pages) -> 
     with served(source) as (url, keys):
         page = open_page(url, tab="plots")
         page.get_by_role("button", name="Alerts: 3").wait_for()
+        rate = page.get_by_label("lr", exact=True)
+        rate.fill("0.5")  # and not sent yet
     page.wait_for_selector("text=Connection lost.")
     assert "Training goes on" in page.inner_text(".banner")
     assert page.get_by_role("button", name="Train", exact=True).is_disabled()
-    assert page.locator(".readout b").first.inner_text() == "4"  # what was known is still shown
+    expect(page.locator(".readout b").first).to_have_text("4")  # what was known is still shown
     for _ in range(50):
         source._trial()
     source.alert("while you were away")
     with served(source, keys, keys.port):
-        page.wait_for_selector(".connection.open", timeout=20_000)
-        assert page.locator(".banner").count() == 0
+        page.wait_for_selector(".connection.open")
+        expect(page.locator(".banner")).to_have_count(0)
         until(lambda: page.locator(".readout b").first.inner_text() == "6", page=page)
+        expect(rate).to_have_value("0.01")  # the run's, as nobody was told of the other
         assert source.wanted == [] or not source.wanted[-1].variables
         page.keyboard.press("1")
         until(lambda: source.wanted and source.wanted[-1].variables, "the look, said again", page=page)
         page.get_by_role("button", name="New seed").click()
         until(lambda: source.orders, page=page)
+        page.context.close()
+
+
+def test_what_was_asked_in_vain_is_asked_again_with_the_next_connection(open_page: Pages) -> None:
+    open_page.forgiven += ["WebSocket", "ERR_CONNECTION", "Failed to load resource"]
+    source = after_a_test()
+    with served(source) as (url, keys):
+        page = open_page(url, tab="tables")
+        page.get_by_text("Test trials").click()
+        header(page, "Hidden1").get_by_role("button").click()
+        page.get_by_role("dialog").locator("canvas").wait_for()
+    page.wait_for_selector(".banner")
+    page.get_by_text("Clusters").click()
+    page.get_by_role("dialog").get_by_role("alert").wait_for()
+    with served(source, keys, keys.port):
+        page.locator(".tree path").first.wait_for()
+        assert page.get_by_role("dialog").get_by_role("alert").count() == 0
         page.context.close()
 
 
@@ -258,6 +284,15 @@ def test_a_page_with_an_old_key_is_told_what_to_do(open_page: Pages) -> None:
         page = open_page(url)
     page.wait_for_selector("text=Connection lost.")
     with served(source, port=keys.port):
-        page.wait_for_selector("text=This page is not let in any more.", timeout=20_000)
+        page.wait_for_selector("text=This page is not let in any more.")
         assert "Open the address that torcheer printed last" in page.inner_text(".banner")
+        page.evaluate("""() => {
+            window.said = [];
+            const note = () => window.said.push(document.querySelector(".banner")?.innerText ?? "");
+            new MutationObserver(note).observe(document.body, {childList: true, subtree: true, characterData: true});
+        }""")
+        with page.expect_response(lambda answer: answer.status == 401):  # it tries again, in vain
+            page.evaluate("window.dispatchEvent(new Event('online'))")
+        settled(page)
+        assert not any("Connection lost" in one for one in page.evaluate("window.said")), "it flickers"
         page.context.close()

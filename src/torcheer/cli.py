@@ -21,8 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         subparsers.add_parser(name, help=summary, description=summary, add_help=False)
     chosen, rest = parser.parse_known_args(arguments)
     room, _ = COMMANDS[chosen.command]
-    run = import_module(f"torcheer.{room}").main if room else doctor
     try:
+        run = import_module(f"torcheer.{room}").main if room else doctor
         status: int = run(chosen.command, rest)
     except TorcheerError as error:
         print(f"torcheer {chosen.command}: {error}", file=sys.stderr)

@@ -21,7 +21,9 @@ EPOCHS = "train.stages.0.stop_condition.kwargs.num_epochs"
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run the demo and return its exit status."""
-    chosen = _parser(command).parse_args(arguments)
+    chosen = _parser(command).parse_intermixed_args(arguments)
+    if "=" in chosen.folder:  # nobody named one
+        chosen.changes, chosen.folder = [chosen.folder, *chosen.changes], FOLDER
     torch.set_num_threads(1)  # tensors this small are not worth sharing, and a browser may need the other cores
     home = fresh(Path(chosen.folder))
     copied(home)

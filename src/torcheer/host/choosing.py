@@ -45,6 +45,11 @@ class Facts:
         """Whether it only changes the numbers of one layer."""
         return self.type in _ACTIVATIONS
 
+    @property
+    def item_dims(self) -> int:
+        """How many axes one item of what it returns has; 0 where that cannot be known."""
+        return {"linear": 1, "conv": len(self.shape) - 1}.get(self.kind, 0)
+
     def fits(self, sender: tuple[int, ...], receiver: tuple[int, ...]) -> str:
         """Which kind of weights these are between layers of such shapes; "" where they cannot be shown there."""
         if self.kind == "conv":
@@ -82,7 +87,7 @@ class Pass:
     """A pass through a model."""
 
     given: dict[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of the inputs, with the batch
-    batch_axis: int = 0  # of the inputs: 1 where sequences come first, as attention and recurrent layers have it
+    batch_axis: int = 0  # of the inputs; 1 where sequences come first, as recurrent layers have it; -1: there is none
     calls: list[Call] = field(default_factory=list)  # as they returned
     parents: Callable[[Any], Iterable[Any]] = field(default=lambda node: ())  # of a node of the graph
     sources: dict[Any, str] = field(default_factory=dict)  # nodes that are inputs
@@ -90,7 +95,9 @@ class Pass:
 
     @property
     def batch(self) -> int:
-        """How many items there are."""
+        """How many items there are; 0 where nothing counts them."""
+        if self.batch_axis < 0:
+            return 0
         return next((shape[self.batch_axis] for shape in self.given.values() if len(shape) > self.batch_axis), 0)
 
     @property
@@ -108,6 +115,9 @@ class Pass:
         if facts.batch_axis == 1 and (facts.heads or facts.recurrent) and len(shape) == 3:
             if any(one[:2] == shape[:2] for one in self.given.values()):
                 self.batch_axis = 1
+        if len(shape) == facts.item_dims and not any(call.facts.weighted for call in self.calls):
+            if all(len(one) == len(shape) for one in self.given.values()):
+                self.batch_axis = -1  # one item, as it is
         self.calls.append(Call(module, number, facts, shape, node, len(self.calls)))
 
 
@@ -179,8 +189,8 @@ def item_shape(call: Call, batch: int) -> tuple[tuple[int, ...], int]:
 
 
 def without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """A shape without one of its axes; at least one number is left."""
-    return (*shape[:axis], *shape[axis + 1 :]) or (1,)
+    """A shape without one of its axes (-1: with all of them); at least one number is left."""
+    return shape if axis < 0 else (*shape[:axis], *shape[axis + 1 :]) or (1,)
 
 
 def _without_echoes(calls: list[Call]) -> list[Call]:

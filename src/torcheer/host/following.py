@@ -76,7 +76,7 @@ class Following:
         """Have something cheaper count them, until the hook's quiet is over."""
         if self._hook.quiet >= _NAP_PASSES and self._naps and Nap.fits(self._model):
             self._leave()
-            self._hook.nap = Nap(self._model, cast(Called, self._hook), self._wake)
+            self._hook.nap = _Nap(self._model, cast(Called, self._hook), self._wake)
 
     def _leave(self) -> None:
         nap, self._hook.nap = self._hook.nap, None
@@ -215,6 +215,27 @@ class _Begins(_Hook):
             self.quiet -= 1
         else:
             self._following.called(module, arguments, keywords)
+
+    def passed(self) -> None:
+        """A pass has ended that began in our place."""
+        _Ends(self._following)(self._following._model, (), None)
+
+
+class _Nap(Nap):
+    """Counts steps in the hook's place; a test, of which each pass may be looked at, wakes it."""
+
+    __slots__ = ()
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        hook: Any = self._hook
+        if self._model.training or hook.in_any_mode or hook.nap is not self or is_dynamo_compiling():
+            return Nap.__call__(self, *arguments, **keywords)
+        self._wake()
+        hook(self._model, arguments, keywords)
+        try:
+            return self.__wrapped__(*arguments, **keywords)
+        finally:
+            hook.passed()  # torch has gone by already where hooks are called
 
 
 class _Ends(_Hook):

@@ -21,7 +21,7 @@ sys.path[:] = [first, *sys.path, *(entry for entry in rest if entry not in sys.p
 from torcheer.studio.server import main
 sys.exit(main(sys.argv[3:]))
 """
-_START_SECS: Final = 30.0
+_START_SECS: Final = 60.0
 _END_SECS: Final = 3.0
 
 

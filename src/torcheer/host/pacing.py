@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from torcheer.host.records import Every, Wants
 
 SHARE: Final = 100  # "auto": after a record that took c seconds, the next is due 100·c later: 1% of the time
 LEAST_SECS: Final = 0.05  # "auto": between two records, 20 a second
+
+_MOST_WAITING: Final = 3  # a busy machine makes work this much longer; what is more was a hiccup
+
+Stamp = tuple[float, float]
+
+
+def stamp() -> Stamp:
+    """When it is now, by the clock and by this thread's work."""
+    return time.perf_counter(), time.thread_time()
+
+
+def cost(since: Stamp) -> float:
+    """How long something took, in seconds; where the thread mostly waited, by its work: or one hiccup of 0.3 s would
+    stop an "auto" for half a minute."""
+    now, worked = stamp()
+    return min(now - since[0], _MOST_WAITING * (worked - since[1]))
 
 
 class Budget:

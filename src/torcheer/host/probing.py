@@ -16,6 +16,7 @@ from torcheer.host.choosing import Choice, Pass
 from torcheer.host.describing import WEIGHTS, describe, network_of, run_once
 from torcheer.host.host import Host
 from torcheer.host.observing import Observation
+from torcheer.host.pacing import cost, stamp
 from torcheer.host.records import Network
 from torcheer.host.unit_weights import unit_weights, weights_of
 from torcheer.inspector.hooks import _Hook, in_backward
@@ -106,6 +107,8 @@ class Probing:
         try:
             if self._hidden and all(not call.module for call in observation.seen.calls):
                 self._take_compiled(observation)
+            elif any(0 in shape for shape in observation.seen.given.values()):
+                return  # an empty batch: the next one tells more
             elif observation.seen.calls:
                 network, choice = network_of(self.model, observation.seen)
                 self._take(network, choice, observation.seen)
@@ -176,7 +179,7 @@ class Probing:
         if self._process != os.getpid():
             return False
         self.finish()
-        began, self._made_secs = time.perf_counter(), self.host.making_secs
+        began, self._made_secs = stamp(), self.host.making_secs
         if not self.known or (self._stale and time.monotonic() - self._described_at > _AGAIN_SECS):
             self.observe(arguments, keywords)
             return False
@@ -189,7 +192,7 @@ class Probing:
                 self._send_weights()
         except Exception as error:
             self._note(f"step {step} cannot be looked at: {type(error).__name__}: {error}")
-        self._secs += time.perf_counter() - began
+        self._secs += cost(began)
         return True
 
     def _attach(self, arguments: Any, keywords: Any) -> None:
@@ -218,7 +221,7 @@ class Probing:
 
     def returned(self, name: str, module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
         """A module returned something."""
-        began = time.perf_counter()
+        began = stamp()
         self._calls[name] += 1
         places = self._places.get((name, self._calls[name]), ())
         tensors = tensors_in(output, name) if places else []
@@ -232,7 +235,7 @@ class Probing:
                 heads = attention_weights(module, arguments, keywords, output)
                 if heads is not None:
                     self.host.offer(self._id, heads, place.layer + WEIGHTS, "Act")
-        self._secs += time.perf_counter() - began
+        self._secs += cost(began)
 
     def _arranged(self, tensor: Tensor, place: _Place) -> Tensor:
         """The batch first, each item as the layer's shape says."""
@@ -241,8 +244,11 @@ class Probing:
             tensor = tensor[None]
         elif place.batch_axis:
             tensor = tensor.movedim(place.batch_axis, 0)
+        tensor = tensor[:, None] if tensor.dim() == 1 else tensor
         if tuple(tensor.shape[1:]) == place.shape:
             return tensor
+        if not tensor.numel():
+            return tensor.new_empty((0, *place.shape))
         units = torch.Size(place.shape).numel()
         if units and tensor.numel() % units == 0 and tensor.shape[0] * units != tensor.numel():
             return tensor.reshape(-1, *place.shape)  # sequences that were laid end to end
@@ -265,9 +271,9 @@ class Probing:
     def gradient(self, place: _Place, number: int, gradient: Tensor) -> None:
         """A gradient arrived, maybe in one of autograd's threads."""
         if number == self._id:
-            began = time.perf_counter()
+            began = stamp()
             self.host.offer(number, self._arranged(gradient, place), place.layer, "Grad")
-            self._secs += time.perf_counter() - began
+            self._secs += cost(began)
 
     def end_pass(self) -> None:
         """The modules go back to how they were; gradients may still come."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from torcheer.encoding import refusal, to_bytes
+from torcheer.host.pacing import cost, stamp
 from torcheer.host.records import Layer, Network, Wants
 from torcheer.inspector.memory import HEAD, TAIL
 from torcheer.inspector.ring import Ring
@@ -151,9 +151,9 @@ class Values:
             if self._ring is None and looks(self._wants):
                 while self._size < MOST_RING and (self._size // 8 < size_bytes or self._size < 3 * self._usual_bytes):
                     self._size *= 2
-                began = time.perf_counter()
+                began = stamp()
                 self._ring = Ring(self._size)
-                self.making_secs += time.perf_counter() - began
+                self.making_secs += cost(began)
                 self._poke()
             ring = self._ring
         return ring if ring is not None and size_bytes <= ring.share_bytes else None

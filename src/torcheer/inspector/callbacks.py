@@ -103,7 +103,8 @@ class Callbacks:
 
     def _with_numpy(self, sent: Sent) -> None:
         sample = sent.sample
-        self._on_value(sample.layer, sample.variable, sample.step, sample.array)
+        array = sample.array.copy() if self._plan.keep else sample.array  # the log may still have to write it
+        self._on_value(sample.layer, sample.variable, sample.step, array)
 
     def _with_keywords(self, sent: Sent) -> None:
         self._on_value(

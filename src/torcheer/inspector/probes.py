@@ -18,7 +18,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torcheer.inspector.hooks import Called, Ended, Gradient, Output, calls_of
 from torcheer.inspector.napping import Nap
 from torcheer.inspector.schedule import Pace, Schedule
-from torcheer.inspector.selection import Chosen, unwrapped
+from torcheer.inspector.selection import Chosen, places_of, replaced, unwrapped
 from torcheer.inspector.sending import Sender
 from torcheer.inspector.tensors import tensors_in
 from torcheer.inspector.timing import Timing
@@ -49,18 +49,12 @@ class Probes:
         self._step_of = step_of  # who knows the number of the step; else they are counted here
         self._hook = Called(self, model.training)
         self._reached = -1  # the step at which the hook's quiet ends
-        self._shift, self._number, self._until = (
-            0,
-            -1,
-            -math.inf,
-        )  # from counted steps to their numbers; others' numbers
+        self._shift, self._number = 0, -1  # from counted steps to their numbers; others' number
+        self._until = -math.inf  # which of those is next to be looked at
         self.watched_step = -1
         self._model, self._sender, self._schedule, self._on_boundary = model, sender, schedule, on_boundary
         self._weights = Weights(chosen.parameters, what, sender, model.parameters())
-        self._owners: dict[int, set[int]] = {}  # the modules that hold a parameter, all by their ids
-        for module in model.modules():
-            for parameter in module._parameters.values():
-                self._owners.setdefault(id(parameter), set()).add(id(module))
+        self._places, self._replaced = places_of(model), set[int]()  # of parameters; which were not there at this look
         self._outputs = {name: Output(self, name) for name in chosen.modules}
         self._modules, self._what, self._optimizer = dict(chosen.modules), frozenset(what), optimizer
         self._by_optimizer = optimizer is not None or not is_called(model)
@@ -214,12 +208,14 @@ class Probes:
         self._weights.begin(step)
 
     def _leave_out_what_is_gone(self) -> None:
-        """A layer that was replaced has values, but they are no longer the model's."""
-        here = set(map(id, self._model.modules()))  # by modules: their parameters may be others for a while (FSDP)
+        """A layer or a weight that was replaced has values, but they are no longer the model's."""
+        here = set(map(id, self._model.modules()))
         gone = [name for name in self._outputs if id(self._modules[name]) not in here]
         for name in gone:
             del self._outputs[name]
-        homeless = {number for number, owners in self._owners.items() if not owners & here}
+        homeless = {number for number, places in self._places.items() if not any(id(one) in here for one, _ in places)}
+        before, self._replaced = self._replaced, replaced(self._places)
+        homeless |= before & self._replaced  # others may stand there for one pass (`functional_call`)
         if gone := [*gone, *self._weights.leave_out(homeless)]:
             self._sender.report(
                 f"{', '.join(gone[:3])}{', …' if len(gone) > 3 else ''}: no longer part of the model; what is there "

@@ -23,6 +23,7 @@ class Sent:
     whole: tuple[int, ...] = ()  # its shape, where only a part was sent
     finite: bool | None = None  # whether all of its numbers are, where only a part was sent
     summary: Summary | None = None  # made on its own device; the array is a sample then, if there is one
+    frozen: bool = False  # whether it is a weight that takes no gradient (`requires_grad=False`)
     type: str = ""  # of its numbers, as the training process has them: "bfloat16", also where numpy has no such
 
     def __post_init__(self) -> None:

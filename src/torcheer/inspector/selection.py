@@ -142,3 +142,26 @@ def _parameters(named: dict[str, nn.Module], owners: list[nn.Module]) -> dict[st
     root = unwrapped(next(iter(named.values())))
     wanted = {id(parameter) for module in owners for parameter in module.parameters()}
     return {plain_name(name): p for name, p in root.named_parameters() if id(p) in wanted}
+
+
+Place = tuple[nn.Module, str]
+
+
+def places_of(model: nn.Module) -> dict[int, list[Place]]:
+    """Where each parameter is, by its id; no name where another may be there: a shard's (FSDP), a script's."""
+    found: dict[int, list[Place]] = {}
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            fleeting = hasattr(parameter, "_local_tensor") or isinstance(module, torch.jit.ScriptModule)
+            found.setdefault(id(parameter), []).append((module, "" if fleeting else name))
+    return found
+
+
+def replaced(places: dict[int, list[Place]]) -> set[int]:
+    """The ids of the parameters that are no longer where they were: another is there."""
+
+    def stands(number: int, module: nn.Module, name: str) -> bool:
+        there = module._parameters.get(name) if name else None
+        return id(there) == number or not isinstance(there, nn.Parameter)
+
+    return {number for number, all_of in places.items() if not any(stands(number, *place) for place in all_of)}

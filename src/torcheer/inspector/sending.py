@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from torcheer.inspector.cuda import Fetcher, looked_at_bytes
-from torcheer.inspector.tensors import Report, Takes, local, offer, part, refusal
+from torcheer.inspector.tensors import Report, Takes, is_wrapped, local, offer, part, refusal
 
 _LEAST_BYTES = 4 << 10  # of each tensor, however many there are
 _ROOM = 5  # shares of the ring, which has eight, that a look may fill: the child may not have read all of the last one
@@ -51,6 +51,8 @@ class Sender:
         self._seen[key] += 1
         if self.message:
             about["message"] = self.message
+        if variable == "weight" and not tensor.requires_grad:
+            about["frozen"] = True
         try:
             with self._lock:
                 plain = local(tensor)
@@ -58,7 +60,7 @@ class Sender:
                     self._send_from_device(plain, minus, about)
                 else:
                     limit = self._limit_of(plain, key, minus)
-                    offer(self._link, plain, minus=minus, limit_bytes=limit, report=self._refused(key), **about)
+                    offer(self._link, plain, minus=minus, limit_bytes=limit, report=self._refused(key, plain), **about)
                     if key not in self._off:
                         self._sizes.append(plain.nbytes)
         except Exception as error:  # whatever it is, the model has nothing to do with it
@@ -70,7 +72,7 @@ class Sender:
         if torch.cuda.is_current_stream_capturing():
             return  # a graph would repeat our copies for ever
         if reason := refusal(tensor):
-            self._refused(key)(f"{key[0]} ({key[1]}) is not sent: {reason}")
+            self._refused(key, tensor)(f"{key[0]} ({key[1]}) is not sent: {reason}")
             return
         limit = self._limit_of(tensor, key, minus)
         if about["variable"] == "metric":
@@ -80,9 +82,10 @@ class Sender:
         else:
             self._fetcher.reduced(tensor, minus, limit_bytes=limit, **about)
 
-    def _refused(self, key: tuple[str, str]) -> Report:
+    def _refused(self, key: tuple[str, str], tensor: Tensor) -> Report:
         def report(text: str) -> None:
-            self._off.add(key)
+            if not is_wrapped(tensor):  # in its next pass it may have values
+                self._off.add(key)
             self.report(text)
 
         return report
@@ -154,6 +157,17 @@ class Sender:
             found = any(fnmatchcase(name, pattern) for name in names for pattern in self._whole)
             self._wholes[layer, variable] = found
         return found
+
+    @property
+    def variables(self) -> set[str]:
+        """What kinds of values there were."""
+        return {variable for _, variable in self._seen}
+
+    def unmet(self) -> list[str]:
+        """Patterns of what was wanted whole that no value has met."""
+        seen = [f"{layer}/{variable}" for layer, variable in self._seen]
+        looked = bool(self.variables - {"metric"})
+        return [one for one in self._whole if looked and not any(fnmatchcase(name, one) for name in seen)]
 
     def guard(self, what: str) -> Guard:
         """Report what goes wrong, instead of raising it into the model."""

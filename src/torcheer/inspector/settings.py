@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -80,15 +81,25 @@ def understood(
 ) -> Settings:  # fmt: skip
     """What the options of `watch` mean; what makes no sense is refused."""
     settled = settle(rules)
+    for name, function in {"callback": callback, **functions}.items():
+        if function is not None and not callable(function):
+            raise BadArgument(f"{name}={function!r}: a function is needed")
     found = Settings(
-        what=_known(what), schedule=schedule_of(every), to=None if to is None else Path(to).absolute(),
+        what=_known(what), schedule=schedule_of(every), to=_folder(to),
         rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
         keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
         optimizer=_optimizer(optimizer), **functions,
     )  # fmt: skip
-    if found.video and found.to is None:
-        raise BadArgument("video: a folder is needed for it; give the watch one with to=")
+    for name in ("video", "keep"):
+        if getattr(found, name) and found.to is None:
+            raise BadArgument(f"{name}: a folder is needed for it; give the watch one with to=")
     return found
+
+
+def _folder(to: Any) -> Path | None:
+    if to is not None and (not isinstance(to, str | os.PathLike) or not os.fspath(to)):
+        raise BadArgument(f"to={to!r}: the name of a folder is needed, or None to write nothing")
+    return None if to is None else Path(to).absolute()
 
 
 def _known(what: Any) -> tuple[str, ...]:

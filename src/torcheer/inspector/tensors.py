@@ -21,7 +21,7 @@ _PLAIN = {Tensor, torch.nn.Parameter}
 _USUAL = {  # need no closer look
     kind: type_name(kind) for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64)
 }
-_untouched, _is_wrapped = torch._C.DisableTorchFunction, torch._C._functorch.is_functorch_wrapped_tensor
+_untouched, is_wrapped = torch._C.DisableTorchFunction, torch._C._functorch.is_functorch_wrapped_tensor
 
 
 class Takes(Protocol):
@@ -82,7 +82,7 @@ def describe(whole: Tensor, sent: Tensor, stride: int, *, time_secs: float = 0.0
 
 def _simple(tensor: Tensor) -> str:
     """The name of a tensor's type, where it is one of the usual whose bytes can be copied as they lie; else ""."""
-    if type(tensor) not in _PLAIN or _is_wrapped(tensor) or not tensor.is_cpu or tensor.is_nested:
+    if type(tensor) not in _PLAIN or is_wrapped(tensor) or not tensor.is_cpu or tensor.is_nested:
         return ""
     plain = tensor.layout is torch.strided and tensor.is_contiguous() and not tensor.is_neg()
     return _USUAL.get(tensor.dtype, "") if plain else ""
@@ -121,7 +121,7 @@ def local(tensor: Tensor) -> Tensor:
 
 def refusal(tensor: Tensor) -> str:
     """Why a tensor cannot be sent; "" where it can."""
-    if _is_wrapped(tensor):
+    if is_wrapped(tensor):
         return "it lives inside a transformation (vmap, grad), where it has no values of its own"
     if type(tensor) in _PLAIN:
         return "" if _simple(tensor) else encoding_refusal(tensor)

@@ -34,6 +34,7 @@ __all__ = ["Every", "Transport", "Watch", "watch"]
 
 _MOST_WARNINGS = 10
 _PATIENCE_SECS = 2.0  # what may take longer is told
+_LAST_SECS = 1.0  # for the child to close its files, where closing is interrupted
 _LEAST_BYTES = 64 << 10  # of each tensor, however many there are
 
 
@@ -235,13 +236,30 @@ class Watch:
                 + (" in training mode" if self._probes.only_training else "")
                 + ", or only from inside something compiled (then watch the compiled model)"
             )
+        self._say_what_never_came(self._sender)
         until = time.monotonic() + self._settings.transport.drain_secs
-        self._wait_a_little(self._link, until)
-        self._link.stop(until - time.monotonic())
+        try:
+            self._wait_a_little(self._link, until)
+            self._link.stop(until - time.monotonic())
+        except BaseException:  # Ctrl-C: nobody wants to wait any longer
+            self._link.stop(_LAST_SECS)
+            raise
         self._hear()
         self._write_account()
         self._told(self._ending())
         atexit.unregister(self._at_exit)
+
+    def _say_what_never_came(self, sender: Sender) -> None:
+        for pattern in sender.unmet():
+            self._problem(
+                f"nothing that was sent matches {pattern!r} (keep=, video=); `layers=` and `what=` say what is"
+            )
+        came = sender.variables
+        if "grad" in self._settings.what and {"output", "update"} <= came and "grad" not in came and not self.problems:
+            self._problem(
+                "no gradient of an output came, though weights were updated: nothing went back through the passes that "
+                "were watched, which are the first of each step. Without optimizer= every pass is a step"
+            )
 
     def _write_account(self) -> None:
         try:
@@ -256,7 +274,7 @@ class Watch:
         patience = began + min(_PATIENCE_SECS, (until - began) / 2)  # the rest is for closing its files
         while (waiting := link.waiting) and link.process.is_alive():
             if (now := time.monotonic()) >= patience:
-                left = f"it has {until - now:.1f} s for them"
+                left = f"it has {max(until - now, 0.0):.1f} s for them"
                 self._told(f"torcheer: {waiting:,} values wait for the watching process; {left}")
                 return
             time.sleep(0.01)

@@ -61,7 +61,7 @@ class Desk:
             if one is show and not show.pages and key != FIRST:
                 del self.shows[key]
                 self._unwatch(show)
-                show.source.close()
+                _close(show.source)
 
     def hear(self, page: Page, text: str | bytes) -> None:
         """Answer one message; whatever is wrong with it is told to its page."""
@@ -148,7 +148,7 @@ class Desk:
             task.cancel()
         for show in self.shows.values():
             self._unwatch(show)
-            show.source.close()
+            _close(show.source)
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
@@ -238,6 +238,14 @@ def _answering(page: Page, question: int = -1) -> Iterator[None]:
     except Exception as error:
         report_error(error)
         page.tell(Problem("the server could not do this; what went wrong stands where it was started", question))
+
+
+def _close(source: Source) -> None:
+    """Close a source; what goes wrong with that concerns no page."""
+    try:
+        source.close()
+    except Exception as error:
+        report_error(error)
 
 
 def _show(page: Page) -> Show:

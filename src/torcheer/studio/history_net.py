@@ -15,6 +15,7 @@ from torcheer.studio.placing import levels_of
 _MANY_LAYERS: Final = 200  # of more, only what modules returned
 _MOST_LAYERS: Final = 400
 _CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
+_ITEM_AXES: Final = {"linear": 1, "conv1d": 2, "conv2d": 3, "conv3d": 4}  # of what they make of one item
 _SAME_VALUES: Final = ("dropout", "alpha_dropout", "dropout2d", "contiguous", "clone", "detach", "to", "identity")
 _HEADS: Final = ("scaled_dot_product_attention", "softmax", "bmm", "matmul")
 
@@ -64,12 +65,21 @@ def _add_heads(result: Described, ops: list[Op], by_index: dict[int, Op]) -> Non
 
 
 def _batch(ops: list[Op]) -> int:
-    """How many items a batch has: what the first input begins with; without one, what most values do."""
+    """How many items a batch has: what the first input begins with; without one, what most values do; -1: no batch."""
+    if _is_one_item(ops):
+        return -1
     for op in ops:
         if op.kind == "input" and op.outputs and len(op.outputs[0].shape) > 1:
             return op.outputs[0].shape[0]
     lengths = Counter(op.outputs[0].shape[0] for op in ops if op.outputs and len(op.outputs[0].shape) > 0)
     return lengths.most_common(1)[0][0] if lengths else -1
+
+
+def _is_one_item(ops: list[Op]) -> bool:
+    """Whether the model was given one item as it is."""
+    first = next((op for op in ops if op.name in _ITEM_AXES and op.outputs), None)
+    given = [op.outputs[0] for op in ops if op.kind == "input" and op.outputs]
+    return first is not None and {len(one.shape) for one in (first.outputs[0], *given)} == {_ITEM_AXES[first.name]}
 
 
 def _layers(ops: list[Op]) -> dict[str, Op]:

@@ -48,6 +48,8 @@ class Numbers:
 
 def _fetched(tensor: Tensor, event: Any) -> tuple[Any, Any]:
     """A tensor here, or on its way, and the event that says so."""
+    if tensor.is_meta:
+        return None, event  # it has no number
     if not tensor.is_cuda:
         return (tensor.item() if tensor.numel() == 1 else tensor.detach().clone()), event
     tensor = tensor.detach()

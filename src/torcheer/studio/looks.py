@@ -32,6 +32,14 @@ class Looking:
         self.look, self.last, self.answered = look, -1, False
         self.unseen = [one for one in self.unseen if one[0] != look.look]
 
+    def again(self) -> None:
+        """Answer the same look once more: another network has emptied the page."""
+        self.answered = False
+
+    def broken_off(self, look: Look) -> None:
+        """A state that the page waits for no more has not been sent whole: nobody will say that it was seen."""
+        self.unseen = [one for one in self.unseen if one[0] != look.look]
+
     def seen(self, seen: Seen) -> None:
         """The page has drawn a state: it and those before it are no longer in flight."""
         for index, (look, moment, _) in enumerate(self.unseen):

@@ -10,10 +10,12 @@ import math
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from torcheer.errors import BadArgument
 from torcheer.host import Budget, Host
+from torcheer.host.pacing import cost, stamp
 from torcheer.host.records import State, Wants
 from torcheer.studio.network import Network, Projection
 
@@ -103,11 +105,10 @@ class NetView:
             host.state = State(counters=self._newest.counters, batch=self._newest.batch)
         wants = host.wants
         self.net.item = wants.item
-        started = time.monotonic()
-        if self._budget.due(started, wants, test, epoch) or now:
+        if self._budget.due(time.monotonic(), wants, test, epoch) or now:
+            started = stamp()
             self._send(self._newest, wants)
-            ended = time.monotonic()
-            self._budget.spent(ended - started, ended)
+            self._budget.spent(cost(started), time.monotonic())
 
     def flush(self) -> None:
         """Show the newest state now, if the page has not seen it: nothing follows for a while."""
@@ -144,6 +145,9 @@ class NetView:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NetView:
         return self  # a model is copied with what it holds, and a copy has no page
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(NetView, title=self.title), (self.net,)  # nor has one that a file holds
 
     # -- parts -------------------------------------------------------------------------------------------------------
 

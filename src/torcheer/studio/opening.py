@@ -15,7 +15,7 @@ from torcheer.studio.following import Following, Nothing
 from torcheer.studio.history_source import HistorySource
 from torcheer.studio.live_source import LiveSource
 from torcheer.studio.messages import Recording, Run
-from torcheer.studio.recording import KIND, RecordingSource, recording_paths, recordings_in
+from torcheer.studio.recording import KIND, RecordingSource, listed_in
 from torcheer.studio.run_source import RunSource
 from torcheer.studio.run_tables import summary_at
 from torcheer.studio.source import Source
@@ -143,7 +143,8 @@ class Place:
     def look(self) -> bool:
         """See which runs there are now, and how far they are; whether that is another list. From any thread."""
         paths = self._found() if self._folder else []
-        before, self.runs = self.runs, tuple(_listed(number, path, self.path) for number, path in enumerate(paths))
+        there = [(number, path) for number, path in enumerate(paths) if os.path.lexists(path)]  # some were deleted
+        before, self.runs = self.runs, tuple(_listed(number, path, self.path) for number, path in there)
         return self.runs != before
 
     def _found(self) -> list[Path]:
@@ -165,7 +166,9 @@ class Place:
             return None
         self.run = _best(runs)
         self.look()
-        return self._open(runs[self.run])
+        source = self._open(runs[self.run])
+        self._note(source)  # what is saved of it can be opened
+        return source
 
     def _open(self, path: Path) -> Source:
         try:
@@ -184,10 +187,9 @@ class Place:
     @property
     def recordings(self) -> tuple[Recording, ...]:
         """The recordings of all that was opened so far, as they are on disk now."""
+        listed = {path: one for home in self._homes for path, one in listed_in(home)}
         known = set(self._recordings)
-        for home in self._homes:
-            self._recordings += [path for path in recording_paths(home) if path not in known]
-        listed = {one: listing for home in self._homes for one, listing in _by_path(home).items()}
+        self._recordings += [path for path in listed if path not in known]
         return tuple(
             Recording(number, listed[path].name, listed[path].states, listed[path].bytes)
             for number, path in enumerate(self._recordings)
@@ -275,7 +277,3 @@ def _summary(path: Path) -> str:
         return summary_at(path)
     except (TorcheerError, OSError, ValueError, TypeError) as error:
         return f"cannot be read: {str(error)[:100]}"
-
-
-def _by_path(home: Path) -> dict[Path, Recording]:
-    return dict(zip(recording_paths(home), recordings_in(home)))

@@ -55,7 +55,7 @@ class Page:
 
     def owe_recordings(self, saved: str = "") -> None:
         """The list of recordings changed."""
-        self._saved = saved
+        self._saved = saved or self._saved  # one of its own may wait to be told
         self.owe("recordings")
 
     def tell(self, message: Any) -> None:
@@ -81,7 +81,7 @@ class Page:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._answers or self._owed:
+            while self._answers or (self._owed and self.show is not None):
                 await self._write_some()
 
     async def _write_some(self) -> None:
@@ -189,6 +189,7 @@ class Page:
             else:
                 await self._send(frame)
             if self.looking.look is not look or self.show is not show:
+                self.looking.broken_off(look)
                 return
         await self._send(written(messages.Shown(look.look, moment, tuple(missing))))
 

@@ -61,9 +61,9 @@ def _written(
             for moment in moments:
                 writer.step(_samples(moment, values(moment.id)), moment=_plain(moment))
         part.rename(target)
-    except OSError as error:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, TorcheerError):
+        if isinstance(error, TorcheerError) or not isinstance(error, OSError):
             raise
         raise CannotWrite(f"no recording can be written to {home}: {error.strerror or error}") from error
     return _listed(target, next((one.id for one in recordings_in(home) if one.name == target.name), 0))
@@ -117,33 +117,31 @@ def _restored(value: Any) -> Any:
 
 def recordings_in(home: Path | None) -> list[Recording]:
     """The recordings of a folder, by name; `id` is the place in this list."""
-    return [_listed(path, number) for number, path in enumerate(recording_paths(home))]
+    return [one for _, one in listed_in(home)]
 
 
-def recording_paths(home: Path | None) -> list[Path]:
-    """Their folders, in the same order."""
-    if home is None or not home.is_dir():
-        return []
+def listed_in(home: Path | None) -> list[tuple[Path, Recording]]:
+    """The same with their folders; what is no recording, cannot be read or has just gone is left out."""
+    found: list[tuple[Path, Recording]] = []
     try:
-        return sorted(path for path in home.iterdir() if not path.name.startswith(".") and is_recording(path))
+        paths = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home is not None else []
     except OSError:
         return []
-
-
-def is_recording(path: Path) -> bool:
-    """Whether a folder says that it is one; nothing else of it is read."""
-    from torcheer.archive.folder import read_about
-
-    try:
-        return read_about(path).get("kind") == KIND
-    except (TorcheerError, OSError):
-        return False
+    for path in paths:
+        try:
+            found.append((path, _listed(path, len(found))))
+        except (TorcheerError, OSError):
+            continue
+    return found
 
 
 def _listed(path: Path, number: int) -> Recording:
     from torcheer.archive.folder import read_about
 
-    states = read_about(path).get("states")
+    about = read_about(path)
+    if about.get("kind") != KIND:
+        raise NotAnArchive(f"{path} is an archive, but not a recording of the studio")
+    states = about.get("states")
     size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
     return Recording(number, path.name, states if isinstance(states, int) else 0, size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import suppress
 
 _MOST = 1000
 _REPORTED: set[str] = set()
@@ -22,4 +23,5 @@ def report_error(error: Exception) -> None:
 def _once(key: str, text: str) -> None:
     if key not in _REPORTED and len(_REPORTED) < _MOST:
         _REPORTED.add(key)
-        print(text, file=sys.stderr, flush=True)
+        with suppress(OSError, ValueError):  # where it was started nobody reads any more: serve on
+            print(text, file=sys.stderr, flush=True)

@@ -110,6 +110,8 @@ class Show:
         if changes.net:
             self.pictures.clear()
             self.ask()
+            for page in self.pages:
+                page.looking.again()
         news = [what for what in ("net", "state", "parameters", "tables", "alerts") if getattr(changes, what)]
         for page in self.pages:
             if changes.moments_came or changes.moments_gone:

@@ -12,7 +12,8 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
@@ -21,11 +22,12 @@ from torcheer.host import Host
 from torcheer.host.records import Order, State
 from torcheer.studio.netview import NetView
 from torcheer.studio.network import Network
-from torcheer.studio.simulation_logs import KINDS, Logs, means
+from torcheer.studio.simulation_logs import KINDS, Logs, means, row_of
 from torcheer.studio.simulation_parameters import Change, Parameters
 from torcheer.studio.tables import Table
 
 _TELL_SECS = 0.1  # between two messages about where a running simulation is
+_OVER: Any = object()  # there is no next trial
 _STEP_N = 10  # trials of Step N, where a page does not say how many
 _NEEDS = {
     "init": ("init", "new_seed"), "train_trial": ("train", "step_trial", "step_epoch", "step_run", "step_n", "stop"),
@@ -38,7 +40,7 @@ class Simulation:
 
     A task is any object, or module, with some of
     - `init(seed)`: begin anew, from this seed;
-    - `train_trial(trial)`: one trial of an epoch of `task.trials`; returns numbers by name (and perhaps a "Name");
+    - `train_trial(trial)`: one trial of an epoch of `task.trials`; returns numbers by name (perhaps a "Name", too);
     - `test_item(item)`: test one of `task.items`; returns numbers, text and tensors by name.
     """
 
@@ -103,7 +105,8 @@ class Simulation:
             self["seed"] = seed
         self._work = None
         self.logs.wipe(*KINDS)
-        self._begin(0)
+        with self._failing():
+            self._begin(0)
         self._show(now=True)
         self._say(
             "paused" if "train" in self.can else "idle", f"seed {self['seed']}" if "seed" in self.parameters else ""
@@ -156,13 +159,13 @@ class Simulation:
             if open:
                 self.open(port=port, browser=browser)
             if not self._begun:
-                self.init()
+                self._try(self.init)
             while not host.closed:
                 self._obey()
                 if self._work is None:
                     host.wait(1.0)
                 else:
-                    self._try_on()
+                    self._try(self._advance)
         except KeyboardInterrupt:
             pass
         finally:
@@ -194,10 +197,10 @@ class Simulation:
             return str(error) if isinstance(error, BadArgument) else f"{order.name}: {type(error).__name__}: {error}"
         return ""
 
-    def _try_on(self) -> None:
-        """On to the next trial's end; one that fails pauses the simulation, and its page says why."""
+    def _try(self, what: Callable[[], None]) -> None:
+        """Do what calls the task; where that fails, the simulation is paused, and its page says why."""
         try:
-            self._advance()
+            what()
         except Exception as error:  # the task's own
             print(f"torcheer: {self.name} is paused: {type(error).__name__}: {error}", file=sys.stderr)
             traceback.print_exc()
@@ -210,7 +213,7 @@ class Simulation:
             return problem
         match order.action:
             case "init":
-                self.init()
+                self._try(self.init)
             case "new_seed":
                 self["seed"] = random.SystemRandom().randrange(1, 2**31)
                 self._say(self.status, f"seed {self['seed']}, from the next Init on")
@@ -243,10 +246,15 @@ class Simulation:
     def _advance(self) -> None:
         """On to the next trial's end."""
         assert self._work is not None
+        with self._failing():
+            if next(self._work, _OVER) is _OVER:
+                self._finish()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Around what is the task's: what it raises is told, and passed on."""
         try:
-            next(self._work)
-        except StopIteration:
-            self._finish()
+            yield
         except Exception as error:
             self._work = None
             self._say("paused", f"{type(error).__name__}: {error}")
@@ -301,7 +309,7 @@ class Simulation:
 
     def _train_trial(self) -> bool:
         """One trial; whether it ended an epoch."""
-        row = self.task.train_trial(self.trial)
+        row = row_of(self.task.train_trial(self.trial), "train_trial")
         self._rows.append(row)
         self._counters = self._counted(self.trial, row)
         self.trial += 1
@@ -352,7 +360,7 @@ class Simulation:
     def _test_item(self, item: int, status: str = "testing") -> dict[str, Any]:
         if problem := self._no_item(item):
             raise BadArgument(problem)
-        row, self._tested = dict(self.task.test_item(item)), item
+        row, self._tested = row_of(self.task.test_item(item), "test_item"), item
         self._counters = self._counted(item, row)
         self._show(test=True)
         said = ", ".join(f"{name} {value:.3g}" for name, value in row.items() if isinstance(value, Real))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from torcheer.errors import BadArgument
 from torcheer.host import Host
 from torcheer.studio.tables import Table
 
@@ -63,7 +64,18 @@ def _nothing(value: Any) -> Any:
     return "" if isinstance(value, str) else np.full(np.shape(value), np.nan)
 
 
+def row_of(said: Any, verb: str) -> dict[str, Any]:
+    """What a task returned as a row: nothing is an empty one, and a number may be a tensor of one."""
+    if said is not None and not isinstance(said, Mapping):
+        raise BadArgument(f'{verb} returned a {type(said).__name__}; return numbers by name, such as {{"Loss": 0.5}}')
+    return {
+        name: value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
+        for name, value in (said or {}).items()
+    }
+
+
 def means(rows: Sequence[Mapping[str, Any]], without: tuple[str, ...] = ()) -> dict[str, float]:
     """The mean of each number of some rows; text and tensors have none."""
     names = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, Real))
-    return {name: float(np.mean([row[name] for row in rows if name in row])) for name in names if name not in without}
+    numbers = {name: [row[name] for row in rows if isinstance(row.get(name), Real)] for name in names}
+    return {name: float(np.mean(found)) for name, found in numbers.items() if name not in without}

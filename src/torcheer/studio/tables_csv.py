@@ -35,8 +35,13 @@ def write(table: Table, path: str | PathLike[str], header: str) -> None:
     target = Path(path)
     names = [title for name in table.columns for title in _titles(name, table[name], header == "emergent")]
     columns = [one for name in table.columns for one in _texts(table[name])]
+    between = "\t" if target.suffix == ".tsv" else ","
+    # A carriage return by itself is left unquoted, and ends a line for whoever reads.
+    quoting: Any = (
+        csv.QUOTE_ALL if any("\r" in cell for one in (names, *columns) for cell in one) else csv.QUOTE_MINIMAL
+    )
     with open(target, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter="\t" if target.suffix == ".tsv" else ",", lineterminator="\n")
+        writer = csv.writer(file, delimiter=between, lineterminator="\n", quoting=quoting)
         writer.writerow(names)
         writer.writerows(zip(*columns))
 

@@ -1,5 +1,5 @@
 // A value that can be watched; the page's only kind of state that more than one part reads.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 /** A value and those who want to know when it changes. */
 export class Signal<T> {
@@ -35,7 +35,8 @@ export class Signal<T> {
 export function useValue<T>(signal: Signal<T>): T {
   const [, redraw] = useState(0);
   const drawn = signal.get();
-  useEffect(() => {
+  // Watched from when it is drawn, not from the next picture on: what is pressed in between would act on old values.
+  useLayoutEffect(() => {
     const again = (): void => redraw((count) => count + 1);
     if (!Object.is(drawn, signal.get())) again(); // it changed between drawing and watching
     return signal.subscribe(again);

@@ -7,8 +7,8 @@ const LONGEST_WAIT_MS = 5000;
 
 /** What a socket tells. Where it is `refused` there is no use in trying: the token is not (or no longer) good. */
 export interface Listener {
-  opened(): void;
-  lost(refused: boolean, reason: string): void;
+  lost(reason: string): void;
+  refused(refused: boolean): void;
   said(message: ToPage): void;
   sent(head: FrameHead, bytes: Uint8Array): void;
   garbled(text: string): void;
@@ -29,7 +29,7 @@ export class Socket {
     window.clearTimeout(this.timer);
     const socket = new WebSocket(this.address);
     socket.binaryType = "arraybuffer";
-    socket.onopen = () => this.listener.opened();
+    socket.onopen = () => this.listener.refused(false);
     socket.onmessage = ({ data }) => this.take(data);
     socket.onclose = ({ reason }) => this.closed(socket, reason);
     this.socket = socket;
@@ -57,8 +57,9 @@ export class Socket {
   private async closed(socket: WebSocket, reason: string): Promise<void> {
     if (socket !== this.socket) return;
     this.timer = window.setTimeout(() => this.open(), waitAfter(this.tries++));
-    this.listener.lost(false, reason);
-    if ((await isRefused()) && socket === this.socket) this.listener.lost(true, reason);
+    this.listener.lost(reason);
+    const refused = await isRefused();
+    if (socket === this.socket) this.listener.refused(refused);
   }
 
   private take(data: string | ArrayBuffer): void {

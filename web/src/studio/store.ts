@@ -86,8 +86,8 @@ export class Store {
 
   constructor(address: string) {
     this.socket = new Socket(address, {
-      opened: () => this.refused.set(false),
-      lost: (refused, reason) => this.lost(refused, reason),
+      lost: (reason) => this.lost(reason),
+      refused: (refused) => this.refused.set(refused),
       said: (message) => this.hear(message),
       sent: (head, bytes) => this.frameReaders.forEach((read) => read(head, bytes)),
       garbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
@@ -173,8 +173,7 @@ export class Store {
     this.notices.set(this.notices.get().filter((notice) => notice.id !== id));
   }
 
-  private lost(refused: boolean, reason: string): void {
-    this.refused.set(refused);
+  private lost(reason: string): void {
     this.reason.set(reason);
     this.connection.set("lost");
     this.said = "";

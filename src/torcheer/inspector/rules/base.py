@@ -37,6 +37,7 @@ class Seen:
     variable: str
     shape: tuple[int, ...]
     summary: Summary
+    frozen: bool = False
 
     @property
     def key(self) -> Key:
@@ -60,7 +61,7 @@ class Board:
     @staticmethod
     def describe(sent: Sent, summary: Summary) -> Seen:
         """What is remembered of a value."""
-        return Seen(*sent.key, sent.whole or tuple(sent.sample.array.shape), summary)
+        return Seen(*sent.key, sent.whole or tuple(sent.sample.array.shape), summary, sent.frozen)
 
     def add(self, seen: Seen) -> None:
         """Remember a value."""

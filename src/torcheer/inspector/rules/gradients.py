@@ -23,6 +23,7 @@ class ExplodingGradient(Rule):
         super().__init__(settings)
         self._recent: dict[Key, deque[float]] = {}
         self._usual: dict[Key, float] = {}  # the largest median that a key had
+        self._unit = 0.0  # how large the first gradient was, that of the last layer: a GradScaler multiplies it
         self._others: dict[str, float] = {}  # by variable, the median of all layers in the step before
 
     def wants(self, variable: str) -> bool:
@@ -33,12 +34,15 @@ class ExplodingGradient(Rule):
         if not count or not math.isfinite(norm):
             return
         size, usual = norm / math.sqrt(count), self._usual.get(seen.key, 0.0)
+        unit = 1.0
+        if seen.variable == "grad":
+            unit = self._unit = self._unit or max(size, 1.0)
         advice = "lower the learning rate, clip the gradients (clip_grad_norm_), or begin with smaller weights"
         values = {"norm": norm, "usual": usual}
         if usual and norm > max(self.settings["factor"] * usual, 0.1 * self._others.get(seen.variable, 0.0)):
             what = f"its norm is {norm:.3g}, {norm / usual:,.0f} times what was usual"
             yield seen.key, Finding(what, advice, values, order=-norm / usual)
-        elif size > self.settings["size"]:
+        elif size > self.settings["size"] * unit:
             yield seen.key, Finding(f"its numbers are {size:.3g} in the mean (root of mean square)", advice, values)
         else:
             self._learn(seen.key, norm)

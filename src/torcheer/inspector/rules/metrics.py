@@ -44,6 +44,8 @@ class LossPlateau(Rule):
 
     def _judge(self, losses: list[tuple[int, float]], began: float) -> Finding | None:
         window = self.settings["window"]
+        if min(loss for _, loss in losses) < 0 < max(loss for _, loss in losses):
+            return None  # a policy's, or a critic's: it comes near zero by being well
         before, after = (fmean(loss for _, loss in half) for half in (losses[:window], losses[window:]))
         if before - after > self.settings["ratio"] * abs(before) or abs(after) <= self.settings["done"] * abs(began):
             return None

@@ -18,7 +18,7 @@ _GETS_NONE = "see that a gradient reaches it and the optimizer has it; if it is 
 
 
 class Unchanged(Rule):
-    """A weight matrix stays as it is while others change, or nothing changes at all."""
+    """A weight matrix that may change stays as it is while others change, or nothing changes at all."""
 
     name = "unchanged"
     defaults = {"patience": 10, "all_patience": 100}
@@ -29,7 +29,8 @@ class Unchanged(Rule):
         self._idle = 0  # steps in which none changed
 
     def end(self, board: Board) -> Iterator[Verdict]:
-        weights = {layer: seen for layer, seen in board.all("weight").items() if seen.is_matrix}
+        seen_now = board.all("weight").items()
+        weights = {layer: seen for layer, seen in seen_now if seen.is_matrix and not seen.frozen}
         known = [layer for layer in weights if layer in self._was]
         same = [layer for layer in known if self._was[layer][0] == _looks(weights[layer].summary)]
         for layer, seen in weights.items():

@@ -1,5 +1,5 @@
 // The control bar: the buttons that drive a run, and who holds them.
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 import { Icon, type IconName } from "../shell/icons";
 import { useValue, type Store } from "../store";
@@ -121,7 +121,7 @@ function usePossible(store: Store, action: string): boolean {
 function StepN({ store }: { store: Store }) {
   const { step_n } = useValue(store.state);
   const [count, setCount] = useState(step_n);
-  useEffect(() => setCount(step_n), [step_n]);
+  useLayoutEffect(() => setCount(step_n), [step_n]); // at once: later it would undo what was typed meanwhile
   return (
     <span class="joined">
       <Press store={store} action="step_n" label="N" name={`Step ${count} trials`} more={{ count }} />
@@ -134,7 +134,7 @@ function TestItem({ store }: { store: Store }) {
   const { items } = useValue(store.state);
   const [item, setItem] = useState(0);
   const most = items ? items - 1 : MOST_STEPS;
-  useEffect(() => setItem((now) => Math.min(now, most)), [most]);
+  useLayoutEffect(() => setItem((now) => Math.min(now, most)), [most]);
   return (
     <span class="joined">
       <Press store={store} action="test_item" label="Item" name={`Test item ${item}`} more={{ item }} />

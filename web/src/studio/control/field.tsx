@@ -1,5 +1,5 @@
 // One line of the parameter form.
-import { useEffect, useId, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useState } from "preact/hooks";
 
 import type { Json, Parameter } from "../messages";
 import { parse, shownValue } from "./values";
@@ -43,7 +43,7 @@ export function Field({ parameter, locked, change }: Props) {
 function usePending(value: Json, send: (value: Json) => void): [Json | undefined, (value: Json) => void] {
   const [pending, setPending] = useState<Json | undefined>(undefined);
   const known = JSON.stringify(value);
-  useEffect(() => setPending(undefined), [known]);
+  useLayoutEffect(() => setPending(undefined), [known]);
   useEffect(() => {
     if (pending === undefined) return;
     const timer = window.setTimeout(() => setPending(undefined), ANSWER_MS);

@@ -213,7 +213,7 @@ export class Board {
   }
 
   private takeShown({ look, moment, missing }: Shown): void {
-    if (look !== this.store.lookNumber) return;
+    if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // the next may come
     const frames = this.coming;
     if (`${look} ${moment}` !== this.comingState) frames.clear(); // of this state nothing came
     [this.coming, this.comingState] = [new Map(), ""];

@@ -1,5 +1,5 @@
 // The Network tab: a network's layers in 3D, and all that one can ask of them.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { addKeys } from "../keys";
 import { Signal, useValue, type Store } from "../store";
 import { Board } from "./board";
@@ -70,7 +70,7 @@ function Summary({ board, host }: { board: Board; host: HTMLElement }) {
   useValue(board.store.selection);
   useValue(board.seen);
   const text = board.summary();
-  useEffect(() => host.setAttribute("aria-label", text), [text]);
+  useLayoutEffect(() => host.setAttribute("aria-label", text), [text]);
   return (
     <p id="network-summary" class="network-hidden">
       {text}. Arrow keys walk from unit to unit, or turn the picture where none is selected; Shift and arrow keys move it; [ and ] change the

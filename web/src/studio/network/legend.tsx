@@ -1,5 +1,5 @@
 // What the colours mean, and what the pointer is on.
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useValue } from "../store";
 import { STYLES, typeOf } from "./arrows";
 import type { Board, Pointed } from "./board";
@@ -14,7 +14,7 @@ export function Legend({ board }: { board: Board }) {
   const selection = useValue(board.store.selection);
   const canvas = useRef<HTMLCanvasElement>(null);
   const { map, mode } = board.range(true);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     const pixels = context?.createImageData(256, 1);
     if (!context || !pixels) return;
@@ -100,11 +100,13 @@ function whenOf(board: Board, layer: string, column: number): string {
   return moment ? `step ${moment.step}` : "not recorded";
 }
 
-// Beside the pointer, on the side where there is room.
-function spot(board: Board, { x, y }: Pointed): Record<string, string> {
-  const { clientWidth: width, clientHeight: height } = board.scene.canvas;
-  const side: Record<string, string> = x > width - 240 ? { right: `${width - x + 14}px` } : { left: `${x + 14}px` };
-  return { ...side, ...(y > height - 120 ? { bottom: `${height - y + 10}px` } : { top: `${y + 14}px` }) };
+// Beside the pointer, on the side of the window where there is room.
+function spot(board: Board, pointed: Pointed): Record<string, string> {
+  const { innerWidth: width, innerHeight: height } = window;
+  const { left, top } = board.scene.canvas.getBoundingClientRect();
+  const [x, y] = [left + pointed.x, top + pointed.y];
+  const side: Record<string, string> = x > width - 290 ? { right: `${width - x + 14}px` } : { left: `${x + 14}px` };
+  return { ...side, ...(y > height - 180 ? { bottom: `${height - y + 10}px` } : { top: `${y + 14}px` }) };
 }
 
 /** "[3, 0, 7]", or of a layer that is a line "unit 7". */

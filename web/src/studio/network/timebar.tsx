@@ -104,20 +104,24 @@ function Step({ name, sign, off, run }: { name: string; sign: string; off: boole
 
 // While somebody drags it, the slider keeps the moments it had when the drag began: its end does not run away.
 function Slider({ board, moments, position }: { board: Board; moments: readonly Moment[]; position: number }) {
-  const [held, setHeld] = useState<readonly Moment[] | null>(null);
-  const list = held ?? moments;
-  const { moment } = board.store.look.get();
-  const value = held ? positionOf(held, { live: moment < 0, moment, playing: false }) : position;
-  const release = (): void => setHeld(null);
-  useEffect(() => {
-    if (!held) return;
-    window.addEventListener("pointerup", release);
-    window.addEventListener("pointercancel", release);
-    return () => {
-      window.removeEventListener("pointerup", release);
-      window.removeEventListener("pointercancel", release);
+  const [held, setHeld] = useState<{ list: readonly Moment[]; at: number } | null>(null);
+  const list = held?.list ?? moments;
+  const value = held?.at ?? position;
+  const hold = (): void => {
+    const letGo = new AbortController();
+    const release = (): void => {
+      letGo.abort();
+      setHeld(null);
     };
-  }, [held]);
+    // Listened for at once, not after the next picture: a short click is over by then, and would never be let go.
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, release, { signal: letGo.signal });
+    setHeld({ list: moments, at: position });
+  };
+  const move = (at: number): void => {
+    setHeld((now) => now && { ...now, at });
+    const there = board.store.moments.get(); // of those that were there when the drag began, some may be gone
+    goTo(board, moveTo(there, positionOf(there, moveTo(list, at))));
+  };
   return (
     <input
       id="network-slider"
@@ -129,8 +133,8 @@ function Slider({ board, moments, position }: { board: Board; moments: readonly 
       step={1}
       value={Math.max(0, value)}
       disabled={list.length < 2}
-      onPointerDown={() => setHeld(moments)}
-      onInput={({ currentTarget }) => goTo(board, moveTo(list, Number(currentTarget.value)))}
+      onPointerDown={hold}
+      onInput={({ currentTarget }) => move(Number(currentTarget.value))}
     />
   );
 }
@@ -144,6 +148,7 @@ function usePlay(board: Board, playing: boolean): void {
     due.current = performance.now() + 1000 / speed;
     const timer = window.setInterval(() => {
       const place = placeNow(board);
+      if (!place.playing) return; // paused a moment ago: the timer ends with the next picture
       if (place.live) return board.playing.set(false);
       if (performance.now() < due.current || board.seen.get().moment !== place.moment) return;
       due.current = performance.now() + 1000 / speed - 8;

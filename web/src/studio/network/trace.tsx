@@ -1,5 +1,5 @@
 // A unit's variables over all recorded moments, as lines.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Json } from "../messages";
 import { useValue, type Selection } from "../store";
@@ -116,7 +116,7 @@ function Plot({ board, lines, names, shown }: PlotProps) {
   const drawn = useRef({ lines, mark: -1 });
   const mark = lines.moments.indexOf(seen.moment);
   drawn.current = { lines, mark };
-  useEffect(() => {
+  useLayoutEffect(() => {
     const made = new uPlot(optionsFor(host.current!, names, shown, drawn, setPointed), dataOf(lines, names), host.current!);
     plot.current = made;
     const resizing = new ResizeObserver(() => made.setSize({ width: host.current?.clientWidth || 240, height: 170 }));
@@ -127,8 +127,8 @@ function Plot({ board, lines, names, shown }: PlotProps) {
       plot.current = null;
     };
   }, [now, names.join("\n"), shown.join("\n")]);
-  useEffect(() => plot.current?.setData(dataOf(lines, names)), [lines]);
-  useEffect(() => plot.current?.redraw(false), [seen.moment]);
+  useLayoutEffect(() => plot.current?.setData(dataOf(lines, names)), [lines]);
+  useLayoutEffect(() => plot.current?.redraw(false), [seen.moment]);
   const last = lines.moments.length - 1;
   const at = Math.min(last, pointed ?? (mark < 0 ? last : mark));
   const walk = (event: KeyboardEvent): void => {

@@ -1,5 +1,5 @@
 // The plot itself: the chart, its readout, and the buttons above it.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
 import { Icon } from "../shell/icons";
@@ -26,9 +26,9 @@ export function Plot({ name, title, view, zoomed }: Props) {
   const [hovered, setHovered] = useState<number | null>(null);
   const now = useValue(theme);
   const chart = useChart(host, name, setHovered);
-  useEffect(() => chart.current?.show(view, now), [view, now]);
-  useEffect(() => shown.set({ name, view }), [name, view]);
-  useEffect(() => () => shown.set(null), []);
+  useLayoutEffect(() => chart.current?.show(view, now), [view, now]);
+  useLayoutEffect(() => shown.set({ name, view }), [name, view]);
+  useLayoutEffect(() => () => shown.set(null), []);
   const [said, setSaid] = useState("");
   const move = (event: KeyboardEvent): void => {
     const to = moved(event.key, hovered, indices(view.x, view.xRange));
@@ -66,7 +66,7 @@ function useChart(host: { current: HTMLDivElement | null }, name: string, hover:
   const chart = useRef<Chart | null>(null);
   const table = useRef(name);
   table.current = name;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const made = new Chart(host.current!, { hover, zoom: (zoom) => choose(table.current, { zoom }) });
     chart.current = made;
     const observer = new ResizeObserver(() => made.resize());

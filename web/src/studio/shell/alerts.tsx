@@ -1,5 +1,5 @@
 // Alerts: how many there are, the newest said aloud, and the list.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { AlertSeen } from "../messages";
 import { useValue, type Store } from "../store";
@@ -14,7 +14,7 @@ export function Alerts({ store }: { store: Store }) {
   const [open, setOpen] = useState(false);
   const [read, setRead] = useState(0);
   const box = useClosing(open, () => setOpen(false));
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (open || count < read) setRead(count);
   }, [open, count]);
   const unread = Math.max(0, count - read);
@@ -81,7 +81,7 @@ function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
 /** Close what is open with Escape or a click elsewhere; the answer goes on its outermost element. */
 export function useClosing(open: boolean, close: () => void) {
   const box = useRef<HTMLDivElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!open) return;
     const pressed = (event: KeyboardEvent): void => {
       if (event.key !== "Escape") return;

@@ -1,5 +1,5 @@
 // The page: bars above and below, parameters at the left, a tab in the middle, the selection at the right.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 import { ControlBar, trainOrStop } from "../control/bar";
 import { Parameters } from "../control/parameters";
@@ -92,7 +92,7 @@ function Panels({ store }: { store: Store }) {
 }
 
 function useKeys(store: Store, turn: () => void, help: () => void): void {
-  useEffect(
+  useLayoutEffect(
     () =>
       addKeys([
         { key: " ", shown: "Space", what: "Train, or stop", run: () => trainOrStop(store) },

@@ -1,13 +1,13 @@
 // A box over the page that holds the focus and closes with Escape; the browser's own <dialog> does the work.
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { Icon } from "./icons";
 
 /** A dialog, open as long as it is drawn. */
 export function Dialog(props: { title: string; wide?: boolean; close: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement;
     box.current?.showModal();
     box.current?.querySelector<HTMLElement>("input, .choices button")?.focus();

@@ -11,14 +11,13 @@ export function RunChooser({ store }: { store: Store }) {
   const runs = useValue(store.runs);
   const run = useValue(store.run);
   if (!runs.length) return null;
+  const choose = (list: HTMLSelectElement): void => {
+    store.send({ kind: "open_run", id: Number(list.value) });
+    list.value = String(run); // it says what is shown; the server may refuse the other
+  };
   return (
-    <select
-      class="runs"
-      aria-label="Run"
-      value={String(run)}
-      onChange={({ currentTarget }) => store.send({ kind: "open_run", id: Number(currentTarget.value) })}
-    >
-      {run < 0 && <option value="-1">Choose a run…</option>}
+    <select class="runs" aria-label="Run" value={String(run)} onChange={({ currentTarget }) => choose(currentTarget)}>
+      {runs.every(({ id }) => id !== run) && <option value={String(run)}>{run < 0 ? "Choose a run…" : "not there any more"}</option>}
       {runs.map(({ id, name, status, summary }) => (
         <option key={id} value={String(id)}>
           {[name, status === "live" ? "live" : "", summary].filter(Boolean).join(" · ")}

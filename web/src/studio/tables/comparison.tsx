@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import type { TableHead } from "../messages";
 import { Dialog } from "../shell/dialog";
-import type { Store } from "../store";
+import { useValue, type Store } from "../store";
 import { Dendrogram } from "./dendrogram";
 import { HeatMap } from "./heat_map";
 import { Scatter } from "./scatter";
@@ -55,6 +55,7 @@ export function Comparison({ store, table, column, close }: { store: Store; tabl
 
 function useAnswer(store: Store, table: string, column: string, kind: string): { found: Compared | null; problem: string } {
   const [answer, setAnswer] = useState<{ kind: string; found: Compared | null; problem: string } | null>(null);
+  const hello = useValue(store.hello); // a new connection: what was asked of the one before may have been lost
   useEffect(() => {
     let wanted = true; // an answer that comes after another question is too late
     const tell = (found: Compared | null, problem = "") => wanted && setAnswer({ kind, found, problem });
@@ -65,6 +66,6 @@ function useAnswer(store: Store, table: string, column: string, kind: string): {
     return () => {
       wanted = false;
     };
-  }, [table, column, kind]);
+  }, [table, column, kind, hello]);
   return answer?.kind === kind ? answer : { found: null, problem: "" };
 }

@@ -1,5 +1,5 @@
 // How alike every two rows are, as a square of colours.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
 import { theme } from "../theme";
@@ -16,7 +16,7 @@ export function HeatMap({ labels, matrix }: { labels: string[]; matrix: (number 
   const now = useValue(theme);
   const count = matrix.length;
   const cell = Math.max(1, Math.min(28, Math.floor(Math.min(ROOM, Math.max(200, window.innerHeight - ABOVE)) / count)));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const context = canvas.current!.getContext("2d")!;
     const image = context.createImageData(count, count);
     matrix.flat().forEach((value, index) => image.data.set([...tint(value ?? NaN, now), 255], index * 4));

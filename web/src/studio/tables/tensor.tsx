@@ -1,5 +1,5 @@
 // A tensor in a cell of a table: a little grid of colours, its values on hover.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Json } from "../messages";
 import { useValue } from "../signal";
@@ -73,7 +73,7 @@ export function Tensor({ cell, size, height }: { cell: Json; size: number; heigh
   const [at, setAt] = useState<[number, number] | null>(null); // where the keys are
   const plane = planeOf(cell);
   const now = useValue(theme);
-  useEffect(() => paint(canvas.current!, plane, size, now), [cell, size, now]);
+  useLayoutEffect(() => paint(canvas.current!, plane, size, now), [cell, size, now]);
   if (plane.rows * plane.columns > MOST_CELLS) return <span class="soft">{plane.values.length} values</span>;
   const hover = (event: MouseEvent): void => {
     const box = canvas.current!.getBoundingClientRect();
