@@ -46,10 +46,15 @@ BEGIN = """
             json.dump(what, file)
 """
 
+END = """
+    dist.barrier()
+    dist.destroy_process_group()  # gloo's threads abort a process that ends with them, now and then
+"""
+
 
 def run(tmp_path: Path, code: str) -> list[dict[str, object]]:
     """What two ranks tell."""
-    (tmp_path / "script.py").write_text(textwrap.dedent(BEGIN) + textwrap.dedent(code))
+    (tmp_path / "script.py").write_text("".join(map(textwrap.dedent, (BEGIN, code, END))))
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone", "script.py",
     ]  # fmt: skip
