@@ -137,9 +137,9 @@ def _filled(view: View, least: float = 0.55) -> bool:
 )
 def test_the_network_fills_the_window_at_first_and_after_a_resize(open_page: Pages, viewport: tuple[int, int]) -> None:
     view, _ = look_at(open_page, viewport={"width": viewport[0], "height": viewport[1]})
-    until(lambda: _filled(view), "at first", page=view.page)
+    assert until(lambda: _filled(view), "at first", page=view.page)
     view.page.set_viewport_size({"width": 900, "height": 700})
-    until(lambda: _filled(view), "another size", page=view.page)
+    assert until(lambda: _filled(view), "another size", page=view.page)
 
 
 def test_four_views_are_saved_and_found_again(open_page: Pages) -> None:
@@ -272,11 +272,11 @@ def test_dark_is_dark_and_follows_the_switch(open_page: Pages) -> None:
         clip = {"x": view.box["x"] + 30, "y": view.box["y"] + 60, "width": 2, "height": 2}
         return int(pixels(view.page, view.page.screenshot(clip=clip))[0].sum())
 
-    until(lambda: ground() < 150, "dark", page=view.page)
+    assert until(lambda: ground() < 150, "dark", page=view.page)
     view.click("Output", 4)
     view.until_colour("Output", 4, GREEN["dark"])
     view.page.keyboard.press("d")
-    until(lambda: ground() > 600, "light", page=view.page)
+    assert until(lambda: ground() > 600, "light", page=view.page)
     view.until_colour("Output", 4, GREEN["light"])
 
 
