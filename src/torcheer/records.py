@@ -90,6 +90,12 @@ class Op:
     under: int = -1  # the op this aten-level op ran under
     edited: str = ""  # what an edit did to the output
     note: str = ""  # what a reader should know: "fused path opened", why it is unseen, …
+    written: tuple[TensorMeta, ...] = ()  # arguments it wrote to and did not return: the statistics of batch norm
+
+    @property
+    def tensors(self) -> tuple[TensorMeta, ...]:
+        """All that an edge may name: what it returned, then what else it wrote."""
+        return self.outputs + self.written
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def _values(history: ModelHistory, ops: list[Op], parameters: bool) -> Iterator[
     trace = history.trace
     for op in ops:
         layer = str(op.index)
-        for output in range(len(op.outputs)):
+        for output in range(len(op.tensors)):
             try:
                 yield layer, f"value {output}", trace.value(op.index, output)
             except ValueUnavailable:

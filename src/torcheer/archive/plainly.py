@@ -105,6 +105,8 @@ def _picked(shelf: Sequence[Any], numbers: Iterable[Any]) -> list[Any]:
 
 _NUMBERS = ("index", "elapsed_secs")  # nearly every one differs
 _RECORDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "ModuleCall", "output_of": "ModuleCall"}
+_RECORDS["written"] = "TensorMeta"
+_LATER = ("written",)  # not in files of 0.1, where all that an operation wrote counts as returned
 _REPEATED: dict[str, Any] = {  # the rest, each distinct value once, and their types
     **dict.fromkeys(("name", "kind", "function", "grad_fn", "level", "edited", "note"), str),
     **dict.fromkeys(("root_call", "under"), int),
@@ -140,6 +142,7 @@ def _to_plain(name: str, value: Any, shelf: Shelf) -> Any:
 
 def _ops(found: dict[str, Any], shelf: dict[str, list[Any]]) -> list[Op]:
     columns: list[list[Any]] = []
+    found = {name: {"of": [[]], "at": len(found["index"])} for name in _LATER} | found
     for field in fields(Op):
         values = found[field.name]
         if field.name in _NUMBERS:

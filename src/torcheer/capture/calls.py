@@ -167,11 +167,13 @@ def _writes(function: Any, name: str) -> tuple[int | str, ...]:
         return _RUNNING_STATISTICS[name]
     if name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__")):
         return (0,)
-    written: dict[int | str, bool] = {}  # argument -> whether every overload writes it
+    written: dict[int | str, bool] = {}  # argument -> whether every overload that takes a tensor there writes it
     for schema in schemas_of(function, name):
         if any(argument.is_out for argument in schema.arguments):
             continue
         for position, argument in enumerate(schema.arguments):
+            if "Tensor" not in str(argument.type):
+                continue
             writes = argument.alias_info is not None and argument.alias_info.is_write
             for place in (argument.name,) if argument.kwarg_only else (position, argument.name):
                 written[place] = written.get(place, True) and writes

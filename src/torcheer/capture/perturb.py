@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.capture.calls import written_tensors
 from torcheer.capture.recorder import Recorder, Row
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.rerun import equal_values, run_again
-from torcheer.capture.trees import argument_tensors, leaves
+from torcheer.capture.trees import argument_tensors
 
 # Operations that ask an argument for its shape or type, or overwrite it: its values do not show.
 INDIFFERENT = frozenset(
@@ -23,15 +24,18 @@ INDIFFERENT = frozenset(
 
 
 def dead_edges(recorder: Recorder, node: int) -> list[str]:
-    """Parents that can be replaced by anything without changing the result: edges that should not be there."""
+    """Parents that can be replaced by anything without changing the result: edges that should not be there.
+
+    Of an argument that is written, `scatter_`'s target or a running mean, nothing may be left, so it need not show.
+    """
     row = recorder.row(node)
     name, refs = row.call.name, row.refs
     if not refs or name in INDIFFERENT or row.call.mark or _is_discrete(recorder, node):
         return []
     values = [recorder.exact(ref) for ref in refs]
     tensors = argument_tensors(row.args, row.kwargs or {})
-    outs = {id(tensor) for tensor in leaves((row.kwargs or {}).get("out"))}
-    targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in outs}  # overwritten, not read
+    written = {id(tensor) for tensor in written_tensors(row.call, row.args, row.kwargs or {})}
+    targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in written}  # maybe never read
     suspects: list[int] = []
     for ref in dict.fromkeys(refs):
         places = [other == ref for other in refs]

@@ -350,7 +350,7 @@ class Recorder(TorchFunctionMode):
         return slot + 1
 
     def claim_all(self, out: Any, written: list[Tensor], node: int) -> int:
-        """Know every tensor in a result, and those written but not returned: they become further outputs of the row."""
+        """Know every tensor in a result, and those written but not returned: they are further tensors of the row."""
         returned = self.claim(out, node)
         if not written:
             return returned
@@ -405,6 +405,14 @@ class Recorder(TorchFunctionMode):
     def keeps(self, ref: int) -> bool:
         """Whether a value is kept by reference and must not change."""
         return self.saved is None or ref in self.saved or ref < 0
+
+    def returned(self, node: int) -> int:
+        """How many of a row's tensors are its value; where a call returns none, `x[0] = y`, what it wrote is."""
+        out = self.rows[node * WIDTH + OUT]
+        if self.saved is not None and hasattr(out, "metas"):
+            return int(out.returned)
+        count = len(leaves(out))
+        return count if count else len(self.writers.get(node, ()))
 
     def outputs(self, node: int) -> list[Any]:
         """The tensors of a row: what it returned, then what else it wrote; what is known of them once let go."""

@@ -65,6 +65,7 @@ class Gone:
 
     metas: tuple[Any, ...]
     grad_fn: str
+    returned: int  # how many of them it returned; the others it wrote
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ class Keeper:
             ref, key = node << SLOT_BITS | slot, id(tensor)
             recorder.live[ref] = weakref.ref(tensor, partial(_forget, self._weak_recorder, ref, key))
         first = outputs[0] if outputs else None
-        recorder.rows[start + OUT] = Gone(tuple(meta_of(tensor) for tensor in outputs), grad_fn_name(first))
+        metas, returned = tuple(meta_of(tensor) for tensor in outputs), recorder.returned(node)
+        recorder.rows[start + OUT] = Gone(metas, grad_fn_name(first), returned)
         recorder.writers.pop(node, None)
         if not isinstance(recorder.rows[start + ARGS], Outline):
             leaves = list(argument_leaves(recorder.rows[start + ARGS], recorder.rows[start + KWARGS]))

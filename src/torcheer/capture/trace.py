@@ -151,13 +151,14 @@ class LiveTrace:
         parents, stored, settings = self._arguments(row)
         copies = recorder.memory.copies if recorder.saved is None else {}
         refs = (node << SLOT_BITS | slot for slot in range(SLOT_MASK))
-        outputs = [copies.get(ref, tensor) for ref, tensor in zip(refs, recorder.outputs(node), strict=False)]
+        tensors = [copies.get(ref, tensor) for ref, tensor in zip(refs, recorder.outputs(node), strict=False)]
+        returned = recorder.returned(node)
         return Op(
             index=node,
             name=call.name,
             kind=call.name if call.mark else "op",
             parents=parents,
-            outputs=tuple(meta_of(tensor) for tensor in outputs),
+            outputs=tuple(meta_of(tensor) for tensor in tensors[:returned]),
             stored=stored,
             modules=self._modules(row.scope),
             root_call=self._root_call(row.scope),
@@ -174,6 +175,7 @@ class LiveTrace:
             level=call.level,
             edited=recorder.edited.get(node, ""),
             note=recorder.notes.get(node, ""),
+            written=tuple(meta_of(tensor) for tensor in tensors[returned:]),
         )
 
     def _grad_fn(self, node: int, row: Row) -> str:

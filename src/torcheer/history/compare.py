@@ -96,13 +96,18 @@ def _by_name(history: ModelHistory) -> dict[str, int]:
 
 def _op_differences(one: ModelHistory, mine: int, other: ModelHistory, yours: int) -> Iterator[Difference]:
     label = one.facts.layers.label(mine)
-    count, their_count = len(one.ops[mine].outputs), len(other.ops[yours].outputs)
+    first, second = one.ops[mine], other.ops[yours]
+    count, their_count = len(first.outputs), len(second.outputs)
     if count != their_count:
         yield Difference(label, f"{count} outputs against {their_count}")
         return
-    for output in range(count):
+    if len(first.written) != len(second.written):
+        yield Difference(label, f"{len(first.written)} arguments written against {len(second.written)}")
+    for output in range(min(len(first.tensors), len(second.tensors))):
         name = label if count == 1 else f"{label}[{output}]"
-        shapes = one.ops[mine].outputs[output].shape, other.ops[yours].outputs[output].shape
+        if output >= count:
+            name = f"{label} written[{output - count}]"
+        shapes = first.tensors[output].shape, second.tensors[output].shape
         if shapes[0] != shapes[1]:
             yield Difference(name, f"shape {shapes[0]} against {shapes[1]}")
             continue

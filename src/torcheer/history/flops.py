@@ -18,9 +18,9 @@ class Arguments:
         self.out = op.outputs[0].shape if op.outputs else ()
         self.shapes: dict[Where, Shape] = {stored.where: stored.shape for stored in op.stored}
         for edge in op.parents:
-            outputs = ops[edge.parent].outputs
-            if edge.output < len(outputs):
-                self.shapes[edge.where] = outputs[edge.output].shape
+            tensors = ops[edge.parent].tensors
+            if edge.output < len(tensors):
+                self.shapes[edge.where] = tensors[edge.output].shape
         self._settings = op.settings
 
     def shape(self, place: int, *names: str) -> Shape:

@@ -24,7 +24,7 @@ def describe(op: OpView) -> str:
     """Everything a person asks of one operation."""
     record = op.record
     lines = [f"Layer {op.layer_label}{_pass(op)}, operation {record.index + 1}/{len(op.history)}:"]
-    for output in range(len(record.outputs)):
+    for output in range(len(record.tensors)):
         lines += _output(op, output)
     lines += [
         f"\tParams: {_params(record.stored)}",
@@ -67,9 +67,10 @@ def _pass(op: OpView) -> str:
 
 
 def _output(op: OpView, output: int) -> list[str]:
-    meta, count = op.record.outputs[output], len(op.record.outputs)
-    which = f" {output + 1} of {count}" if count > 1 else ""
-    head = f"\tOutput tensor{which}: shape={meta.shape}, dtype={meta.dtype}, size={human_bytes(meta.bytes)}"
+    meta, count = op.record.tensors[output], len(op.record.outputs)
+    which = f"Output tensor {output + 1} of {count}" if count > 1 else "Output tensor"
+    what = which if output < count else "Written in place, not returned"
+    head = f"\t{what}: shape={meta.shape}, dtype={meta.dtype}, size={human_bytes(meta.bytes)}"
     try:
         return [head, f"\t\t{excerpt(op.history.trace.value(op.record.index, output))}"]
     except ValueUnavailable as error:

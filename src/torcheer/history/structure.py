@@ -13,7 +13,7 @@ def structural_hash(ops: Iterable[Op]) -> str:
     digest = sha256()
     for op in ops:
         edges = [(edge.parent, edge.output, edge.where) for edge in op.parents]
-        shapes = [tuple(meta.shape) for meta in op.outputs]
+        shapes = [tuple(meta.shape) for meta in op.tensors]
         stored = [(item.name, tuple(item.shape)) for item in op.stored]
         addresses = [call.address for call in op.modules]
         digest.update(repr((op.kind, op.name, edges, shapes, stored, addresses)).encode())

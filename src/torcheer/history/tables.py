@@ -61,6 +61,7 @@ COLUMNS: dict[str, Callable[[OpView], Any]] = {
     "dtype": lambda op: op.dtype,
     "device": lambda op: op.device,
     "outputs": lambda op: len(op.record.outputs),
+    "written": lambda op: len(op.record.written),
     "bytes": lambda op: op.bytes,
     "parents": lambda op: op.parent_layers,
     "children": lambda op: op.child_layers,

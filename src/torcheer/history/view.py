@@ -105,6 +105,11 @@ class OpView:
             raise ValueUnavailable(f"{self.label} returned no tensor.")
         return values[0] if len(values) == 1 else values
 
+    @property
+    def written_contents(self) -> tuple[Any, ...]:
+        """What it left in the arguments it wrote to and did not return: the running statistics of batch norm."""
+        return tuple(self._value(output) for output in range(len(self.record.outputs), len(self.record.tensors)))
+
     def _value(self, output: int) -> Any:
         try:
             return self.history.trace.value(self.record.index, output)

@@ -29,7 +29,7 @@ def heads_of(op: Op, batch: int, by_index: Mapping[int, Op]) -> tuple[int, ...] 
     if op.name == _ATTENTION and len(shape) == 4 and shape[0] == batch:
         keys = next((edge for edge in op.parents if edge.where in ((1,), ("key",))), None)
         if keys is not None:
-            found = (*shape[1:3], by_index[keys.parent].outputs[keys.output].shape[-2])
+            found = (*shape[1:3], by_index[keys.parent].tensors[keys.output].shape[-2])
     elif op.name == "softmax" and len(shape) == 4 and shape[0] == batch:
         found = shape[1:]
     elif op.name == "softmax" and len(shape) == 3 and _is_attention(op) and batch > 0 and shape[0] % batch == 0:
