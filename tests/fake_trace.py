@@ -11,7 +11,7 @@ import numpy as np
 
 from torcheer.errors import ValueUnavailable
 from torcheer.history import ModelHistory
-from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
+from torcheer.records import Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
 
 
 class FakeTrace:
@@ -53,6 +53,9 @@ class FakeTrace:
         return None
 
     def below(self, index: int) -> list[Op]:
+        return []
+
+    def runs(self) -> list[ModuleRun]:
         return []
 
     def follow(self, reader: Callable[[Op], object]) -> None:

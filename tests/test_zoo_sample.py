@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import torcheer as tl
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
+import zoo_torchvision
 from zoo import run_one
 from zoo_check import FUSED, Finding, examine
 from zoo_report import write
@@ -54,6 +57,20 @@ def test_every_operation_replays_and_none_is_missed(model):
     assert found.outputs == "equal"
     assert found.equal + sum(found.skipped.values()) == found.ops > 20
     assert found.below > 20
+
+
+def test_the_cache_of_a_language_model_is_among_its_outputs():
+    if any(importlib.util.find_spec(name) is None for name in ("torchvision", "transformers")):
+        pytest.skip("transformers is not installed")
+    zoo_torchvision.load()  # transformers asks for it where it is there
+    import transformers
+
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=11, n_positions=16)
+    history = tl.log_forward_pass(transformers.GPT2LMHeadModel(config).eval(), torch.arange(5)[None])
+    shapes = [op.shape for op in history if op.kind == "output"]
+    assert shapes == [(1, 5, 11), *[(1, 2, 5, 4)] * 4]  # and the keys and values of two blocks
+    assert len(history.modules["transformer"].outputs) == 5
+    assert history["transformer"].shape == (1, 5, 8)  # the cache beside it does not make the module ambiguous
 
 
 class Hidden(torch.nn.Module):

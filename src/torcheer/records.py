@@ -35,6 +35,26 @@ class ModuleCall(NamedTuple):  # looked up by the hundred thousand: tuples hash 
 
 
 @dataclass(frozen=True, slots=True)
+class Argument:
+    """One value that went into a module call or came out of it."""
+
+    where: tuple[int | str, ...]  # (0,) first argument, ("mask",) keyword; of a result, its place among the tensors
+    parent: int = -1  # index of the op that made it; -1: none did
+    output: int = 0  # which of the parent's outputs
+    stored: str = ""  # the parameter or buffer that it was
+    setting: Any = None  # what it was where it was no tensor; of objects their type
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRun:
+    """What one call of a module received and returned."""
+
+    call: ModuleCall  # the address of the model itself is ""
+    inputs: tuple[Argument, ...] = ()
+    outputs: tuple[Argument, ...] = ()  # all of them, those inside plain objects included
+
+
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A parameter or buffer, as an operation used it or a model holds it."""
 

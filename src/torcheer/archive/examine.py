@@ -90,7 +90,7 @@ class Examined(Archive):
         """What an archive is about, from its frames: a history can be told."""
         about = self.frames[0]["about"] if len(self.frames) == 1 else {}
         try:
-            info, _, _ = from_plain(deepcopy(about))  # reading uses it up
+            info, *_ = from_plain(deepcopy(about))  # reading uses it up
         except ArchiveDamaged:
             return {}
         parameters = any(entry.variable == "stored" for entry in self.frames[0]["entries"])

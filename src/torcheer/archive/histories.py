@@ -19,7 +19,7 @@ from torcheer.archive.writer import Writer
 from torcheer.encoding import refusal
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory
-from torcheer.records import Op, RunInfo, Sample
+from torcheer.records import ModuleRun, Op, RunInfo, Sample
 
 
 def save_history(
@@ -56,12 +56,14 @@ def save_history(
 @no_collecting()
 def _write(history: ModelHistory, part: Path, parameters: bool, codec: Codec) -> None:
     trace, left_out = history.trace, dict[str, str]()
-    ops, info = trace.ops(), trace.info()
+    ops, info, runs = trace.ops(), trace.info(), trace.runs()
     below = [inner for op in ops for inner in trace.below(op.index)]
     about = {"kind": "history", "model": info.model, "parameters": parameters}
     with Writer(part, about=about, fsync="step", codec=codec) as writer:
         samples = _samples(history, ops, left_out, parameters)
-        writer.step(samples, **to_plain(info, ops, below), left_out=left_out)  # filled while the samples are written
+        writer.step(
+            samples, **to_plain(info, ops, below, runs), left_out=left_out
+        )  # filled while the samples are written
 
 
 def _put_in_place(part: Path, target: Path) -> None:
@@ -118,7 +120,7 @@ class SavedTrace:
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
         about = archive.frames[0]["about"]
-        self._info, self._ops, below = from_plain(about)
+        self._info, self._ops, below, self._runs = from_plain(about)
         self._below: dict[int, list[Op]] = {}
         for op in below:
             self._below.setdefault(op.under, []).append(op)
@@ -153,6 +155,9 @@ class SavedTrace:
 
     def below(self, index: int) -> list[Op]:
         return self._below.get(index, [])
+
+    def runs(self) -> list[ModuleRun]:
+        return self._runs
 
     def follow(self, reader: Callable[[Op], object]) -> None:
         for op in self._ops:

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from torcheer.errors import ArchiveDamaged
-from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
+from torcheer.records import Argument, Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
 
 
 class Told:
@@ -32,23 +32,28 @@ class Told:
         return hash(self.text)
 
 
-def to_plain(info: RunInfo, ops: list[Op], below: list[Op]) -> dict[str, Any]:
+def to_plain(info: RunInfo, ops: list[Op], below: list[Op], runs: list[ModuleRun]) -> dict[str, Any]:
     """A history's records, as JSON can hold them."""
     shelf = Shelf()
     about = {one.name: plain(getattr(info, one.name)) for one in fields(RunInfo) if one.name not in _INFO_RECORDS}
     about |= {name: [shelf.number(one) for one in getattr(info, name).values()] for name in _INFO_RECORDS}
-    found = {"info": about, "ops": _columns(ops, shelf), "below": _columns(below, shelf)}
+    found: dict[str, Any] = {"info": about, "ops": _columns(ops, shelf), "below": _columns(below, shelf)}
+    found["runs"] = [
+        [shelf.number(run.call), *(list(map(_row, side)) for side in (run.inputs, run.outputs))] for run in runs
+    ]
     return {**found, "records": shelf.rows()}
 
 
-def from_plain(found: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op]]:
+def from_plain(found: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op], list[ModuleRun]]:
     """What `to_plain` was given."""
     try:
         shelf = _records(found["records"])
         about = {name: restored(value) for name, value in found["info"].items() if name not in _INFO_RECORDS}
         for name, (kind, key) in _INFO_RECORDS.items():
             about[name] = {getattr(one, key): one for one in _picked(shelf[kind.__name__], found["info"][name])}
-        return RunInfo(**about), _ops(found["ops"], shelf), _ops(found["below"], shelf)
+        ops = _ops(found["ops"], shelf)
+        runs = [_run(shelf["ModuleCall"], row, ops) for row in found.get("runs", ())]  # files of 0.1 have none
+        return RunInfo(**about), ops, _ops(found["below"], shelf), runs
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveDamaged(f"the records of a history cannot be read: {error!r}") from None
 
@@ -180,6 +185,37 @@ def _edges(index: int, edges: tuple[Any, ...]) -> tuple[Edge, ...]:
         if not (0 < back <= index and output >= 0):
             raise ValueError(f"operation {index} cannot read output {output} of operation {index - back}")
     return tuple([Edge(index - back, output, where) for back, output, where in edges])
+
+
+# -- what modules received and returned ------------------------------------------------------------------------------
+
+_STORED, _SETTING = -1, -2  # in the place of an op's index
+
+
+def _row(argument: Argument) -> list[Any]:
+    where = list(argument.where)
+    if argument.parent >= 0:
+        return [where, argument.parent, argument.output]
+    return [where, _STORED, argument.stored] if argument.stored else [where, _SETTING, plain(argument.setting)]
+
+
+def _run(calls: Sequence[ModuleCall], row: list[Any], ops: list[Op]) -> ModuleRun:
+    number, inputs, outputs = row
+    sides = [tuple([_argument(parts, ops) for parts in side]) for side in (inputs, outputs)]
+    return ModuleRun(_picked(calls, [number])[0], *sides)
+
+
+def _argument(parts: list[Any], ops: list[Op]) -> Argument:
+    where, parent, what = parts
+    place = tuple(where)
+    if parent == _SETTING:
+        return Argument(place, setting=restored(what))
+    if parent == _STORED and type(what) is str:
+        return Argument(place, stored=what)
+    if parent < 0 or what < 0:
+        raise ValueError(f"a module cannot have received output {what} of operation {parent}")
+    ops[parent].outputs[what]  # an IndexError where there is none
+    return Argument(place, parent, what)
 
 
 # -- any value -------------------------------------------------------------------------------------------------------

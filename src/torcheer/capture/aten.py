@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torcheer.capture.calls import Call, learn
 from torcheer.capture.recorder import Recorder
 from torcheer.capture.source import user_frame
-from torcheer.capture.trace import meta_of
+from torcheer.capture.tensor_facts import meta_of
 from torcheer.capture.trees import leaves
 from torcheer.records import TensorMeta
 

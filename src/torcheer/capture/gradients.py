@@ -28,14 +28,16 @@ class GradientLog:
         self._listening.add(key)
         log = weakref.ref(self)
 
-        def keep(gradient: Tensor) -> None:
+        def keep(gradient: Tensor | None) -> None:
             mine = log()
             if mine is not None:
                 mine._keep(key, gradient)
 
         self._handles.append(tensor.register_hook(keep))
 
-    def _keep(self, key: int, gradient: Tensor) -> None:
+    def _keep(self, key: int, gradient: Tensor | None) -> None:
+        if gradient is None:  # autograd's word for zero: nothing flowed back through an output that was not used
+            return
         call = torch._C._current_graph_task_id()
         if call not in self._calls:
             self._calls.append(call)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.refs import SLOT_BITS
+from torcheer.capture.tensor_facts import grad_fn_name
 
 if TYPE_CHECKING:
     from torcheer.capture.recorder import Recorder
@@ -222,12 +223,6 @@ class Memory:
             if ref not in self.copies:
                 self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))
         self._rows, self._stored = self.recorder.count, len(self.recorder.stored)
-
-
-def grad_fn_name(tensor: Any) -> str:
-    """The name of the autograd node behind a tensor, or ""."""
-    node = getattr(tensor, "grad_fn", None)
-    return type(node).__name__ if node is not None else ""
 
 
 # -- geometry --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import GeneratorType
 from typing import Any
 
 import torch
@@ -24,8 +25,9 @@ from torch.nn.modules.module import (
     _global_forward_pre_hooks,
 )
 
+from torcheer.capture.generators import followed
+from torcheer.capture.module_values import meet_buffers, received, returned
 from torcheer.capture.recorder import Recorder
-from torcheer.capture.trees import leaves
 from torcheer.capture.twins import FUSED_MODULES, forward_of
 
 Around = Callable[[Module, Callable[[], Any]], Any]
@@ -96,6 +98,9 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     scopes += (outer, self, caller.f_code, caller.f_lasti)
     if outer < 0:
         recorder.entered(self, args, kwargs)
+    one = len(args) == 1 and not kwargs and type(args[0]) is Tensor
+    ref = recorder.known.get(id(args[0])) if one else None
+    recorder.given.append(received(recorder, args, kwargs) if ref is None else ref)
     try:
         out = _run(recorder, self, args, kwargs)
     except BaseException:
@@ -103,8 +108,10 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
         raise
     finally:
         recorder.scope = outer
-    refs = recorder.known.get(id(out)) if type(out) is Tensor else _refs(recorder, out)
-    recorder.exits += (scope, refs)
+    if type(out) is Tensor:
+        recorder.exits += (scope, recorder.known.get(id(out)))
+    else:
+        out = _returned(recorder, scope, out)
     return out if recorder.after_module is None else recorder.after_module(scope, self, out)
 
 
@@ -118,13 +125,19 @@ def _inner_call(module: Module, args: Any, kwargs: Any) -> Any:
     return forward(module, *args, **kwargs)
 
 
-def _refs(recorder: Recorder, out: Any) -> tuple[int | None, ...]:
-    return tuple(recorder.known.get(id(tensor)) for tensor in leaves(out))
+def _returned(recorder: Recorder, scope: int, out: Any) -> Any:
+    """Note what a module call returned; a generator runs inside the call that made it."""
+    if type(out) is GeneratorType:
+        return followed(recorder, scope, out)
+    returned(recorder, scope, out)
+    return out
 
 
 def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
     """Call a module the way `_call_impl` does, through the twin of its forward where there is one."""
     plan = _plan_of(type(module))
+    if plan.assigns and module._buffers:
+        meet_buffers(recorder, module)
     if plan.chooses:
         recorder.entered(module, args, kwargs)
     if plan.scripted:
@@ -157,9 +170,10 @@ def _has_ways_of_its_own(module: Module) -> bool:
 class _Plan:
     """How modules of one type are called."""
 
-    __slots__ = ("chooses", "forward", "fused", "scripted")
+    __slots__ = ("assigns", "chooses", "forward", "fused", "scripted")
 
     def __init__(self, kind: type) -> None:
+        self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own write buffers in place
         self.chooses = issubclass(kind, FUSED_MODULES)
         self.scripted = _is_scripted(kind)
         self.forward = forward_of(kind, fused=False)
@@ -194,6 +208,9 @@ def _nested_call(recorders: list[Recorder], module: Module, args: Any, kwargs: A
         recorder.scopes += (outer, module, caller.f_code, caller.f_lasti)
         if outer < 0:
             recorder.entered(module, args, kwargs)
+        recorder.given.append(received(recorder, args, kwargs))
+        if recorder is not recorders[-1]:  # `_run` sees to that one
+            meet_buffers(recorder, module)
     mine = [recorder.scope for recorder in recorders]
     try:
         out = _run(recorders[-1], module, args, kwargs)
@@ -205,7 +222,7 @@ def _nested_call(recorders: list[Recorder], module: Module, args: Any, kwargs: A
         for recorder, outer in zip(recorders, outers, strict=True):
             recorder.scope = outer
     for recorder, scope in zip(recorders, mine, strict=True):
-        recorder.exits += (scope, _refs(recorder, out))
+        out = _returned(recorder, scope, out)
         if recorder.after_module is not None:
             out = recorder.after_module(scope, module, out)
     return out

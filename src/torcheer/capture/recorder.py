@@ -23,7 +23,14 @@ from torcheer.capture.memory import Memory, bare, is_empty, is_freed, is_wrapped
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import DIRECT, caller_of
 from torcheer.capture.state import Unseen, autocast_settings, random_state, version_of
-from torcheer.capture.trees import ATOMS, ATOMS_AND_TENSORS, argument_tensors, leaves, snapshot
+from torcheer.capture.trees import (
+    ATOMS,
+    ATOMS_AND_TENSORS,
+    argument_tensors,
+    leaves,
+    snapshot,
+    tensors_in,
+)
 from torcheer.capture.twins import FUSED_MODULES
 from torcheer.errors import ValueUnavailable
 
@@ -75,14 +82,18 @@ class Recorder(TorchFunctionMode):
         self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
         self.stored: list[Tensor] = []  # parameters and buffers met
         self.distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        self.homes: dict[
-            int, tuple[torch.nn.Module, str]
-        ] = {}  # id of a parameter -> who held it, as FSDP changes that
+        # id of a buffer or parameter -> who held it when it was first read: models assign new ones, FSDP exchanges them
+        self.homes: dict[int, tuple[torch.nn.Module, str]] = {}
+        self.assigned: dict[int, tuple[int, torch.nn.Module, str]] = {}  # ref -> from which row on it is whose buffer
         self.memory = Memory(self)
         self.scopes: list[
             Any
         ] = []  # four cells per module call: outer scope, module, its caller's code and instruction
         self.scope = -1  # the module call we are in
+        self.given: list[
+            Any
+        ] = []  # one cell per module call: the ref of its only argument, or (place, ref, setting) each
+        self.held: dict[int, tuple[int | None, ...]] = {}  # scope -> what it returned inside plain objects, as refs
         self.exits: list[Any] = []  # two cells per module call that returned: its scope, what it returned as refs
         self.random_states: dict[int, Any] = {}  # node -> random state before it ran
         self.autocast: dict[int, Any] = {}  # node -> autocast settings, where on
@@ -107,7 +118,9 @@ class Recorder(TorchFunctionMode):
         self.inputs_from_call = False  # whether tensors given to a root module call are inputs (in `recording`)
         self.failed = ""  # the operation that raised
         self.failed_scope = -1  # the module call it raised in
-        self._buffers: dict[int, Tensor] | None = None
+        self._buffers: dict[int, tuple[str, Tensor]] | None = (
+            None  # of the model, by id, as they were at the first look
+        )
 
     # -- the hot path ------------------------------------------------------------------------------------------------
 
@@ -196,8 +209,10 @@ class Recorder(TorchFunctionMode):
         if type(tensor) is not Parameter:
             if self.scope < 0:
                 return False
-            for buffer in self.scopes[4 * self.scope + 1]._buffers.values():
+            module = self.scopes[4 * self.scope + 1]
+            for name, buffer in module._buffers.items():
                 if buffer is tensor:
+                    self.homes[key] = (module, name)
                     break
             else:
                 return False
@@ -327,12 +342,19 @@ class Recorder(TorchFunctionMode):
         scope = self.scope
         while scope >= 0:
             outer, module = self.scopes[4 * scope : 4 * scope + 2]
-            if any(buffer is tensor for buffer in module._buffers.values()):
-                return True
+            for name, buffer in module._buffers.items():
+                if buffer is tensor:
+                    self.homes[id(tensor)] = (module, name)
+                    return True
             scope = outer
         if self._buffers is None:
-            self._buffers = {id(buffer): buffer for buffer in self.model.buffers()} if self.model is not None else {}
-        return self._buffers.get(id(tensor)) is tensor
+            named = self.model.named_buffers() if self.model is not None else ()
+            self._buffers = {id(buffer): (name, buffer) for name, buffer in named}
+        name, held = self._buffers.get(id(tensor), ("", None))
+        if held is tensor:
+            assert self.model is not None
+            self.homes[id(tensor)] = (self.model, name)
+        return held is tensor
 
     def know(self, tensor: Tensor, ref: int) -> None:
         """From now on this tensor holds that value."""
@@ -473,7 +495,7 @@ class Recorder(TorchFunctionMode):
     def entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         """A root call, or a call of a module that would choose a fused kernel if nobody watched."""
         if self.scopes[4 * self.scope] < 0 and self.inputs_from_call:
-            for tensor in leaves((args, kwargs)):
+            for tensor in tensors_in((args, kwargs)):
                 if id(tensor) not in self.known and not self.is_stored(tensor):
                     self.add("input", tensor, [])
         if isinstance(module, FUSED_MODULES) and not module.training and not self.fused and FUSED not in self.remarks:

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from torcheer.capture import modules
+from torcheer.capture.generators import run_to_end
 from torcheer.capture.recorder import Recorder
 from torcheer.capture.requests import Requests
 from torcheer.capture.saving import Save, StopEarly
 from torcheer.capture.source import asked_by
 from torcheer.capture.trace import LiveTrace
-from torcheer.capture.trees import leaves, replace, result_tensors
+from torcheer.capture.trees import exchange, tensors_in
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
 from torcheer.history import ModelHistory
 
@@ -46,17 +47,19 @@ def log_forward_pass(
         session.trace.seed = seed
     recorder = session.recorder
     with session.running():
-        given = [recorder.add("input", tensor, []) for tensor in leaves((args, kwargs))]
+        given = tensors_in((args, kwargs))
+        refs = [recorder.add("input", tensor, []) for tensor in given]
         if recorder.edited:
-            args, kwargs = replace((args, kwargs), iter([recorder.value(ref) for ref in given]))
+            edited = {id(tensor): recorder.value(ref) for tensor, ref in zip(given, refs, strict=True)}
+            args, kwargs = exchange((args, kwargs), edited)
         try:
             with _no_collection, recorder:
-                out = model(*args, **kwargs)
+                out = run_to_end(model(*args, **kwargs), recorder)
         except TypeError as error:
             if recorder.count == len(given):
                 _check_inputs(model, args, kwargs, error)
             raise
-        for tensor in result_tensors(out):
+        for tensor in tensors_in(out):
             recorder.add("output", tensor, [recorder.ref_of(tensor)])
     return session.history
 

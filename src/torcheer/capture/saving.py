@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.memory import copy_of, grad_fn_name
+from torcheer.capture.memory import copy_of
 from torcheer.capture.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
-from torcheer.capture.trace import meta_of
+from torcheer.capture.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.trees import argument_leaves
 from torcheer.errors import BadArgument
 

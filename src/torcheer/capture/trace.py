@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.calls import learn
-from torcheer.capture.memory import NO_MEMORY, grad_fn_name
 from torcheer.capture.recorder import Recorder, Row
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import is_users, line_of
+from torcheer.capture.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.trees import Path, argument_leaves
 from torcheer.errors import ValueUnavailable
-from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
+from torcheer.records import Argument, Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored
 
 
 class LiveTrace:
@@ -39,6 +39,7 @@ class LiveTrace:
         self._root_calls: dict[int, int] = {}  # root scope -> which call of its module
         self._scopes_read = 0
         self._names: _Names | None = None
+        self._homes_read = 0  # stored tensors that have their names
         self._names_read = 0  # cells of the scopes that were looked at for it
         self._roots: dict[torch.nn.Module, None] = {} if recorder.model is None else {recorder.model: None}
         self._below: dict[int, list[Op]] | None = None
@@ -119,6 +120,32 @@ class LiveTrace:
                 self._below.setdefault(node, []).append(op)
         return self._below.get(index, [])
 
+    def runs(self) -> list[ModuleRun]:
+        """What each module call received and returned, in the order of the calls."""
+        self._read_scopes()
+        recorder, returned = self.recorder, dict[int, list[int | None]]()
+        for scope, refs in zip(recorder.exits[::2], recorder.exits[1::2], strict=True):
+            returned.setdefault(scope, []).extend(refs if isinstance(refs, tuple) else (refs,))
+        for scope, refs in recorder.held.items():
+            returned.setdefault(scope, []).extend(refs)
+        found = []
+        for scope, given in enumerate(recorder.given):
+            kind = type(recorder.scopes[4 * scope + 1]).__name__
+            call = self._calls[scope] or ModuleCall("", self._root_calls.get(scope, 1), kind)
+            inputs = (((0,), given, None),) if isinstance(given, int) else given
+            outputs = (((place,), ref, None) for place, ref in enumerate(returned.get(scope, ())) if ref is not None)
+            found.append(
+                ModuleRun(call, *(tuple([self._argument(*one) for one in side]) for side in (inputs, outputs)))
+            )
+        return found
+
+    def _argument(self, where: Path, ref: int | None, setting: Any) -> Argument:
+        if ref is None:
+            return Argument(where, setting=setting)
+        if ref < 0:
+            return Argument(where, stored=self._stored_names().describe(self.recorder.stored[~ref], where).name)
+        return Argument(where, ref >> SLOT_BITS, ref & SLOT_MASK)
+
     def follow(self, reader: Callable[[Op], object]) -> None:
         """Hand every op so far to `reader`, then each new one as it runs."""
         for op in list(self.ops()):
@@ -148,7 +175,7 @@ class LiveTrace:
         recorder = self.recorder
         row = recorder.row(node)
         call = row.call
-        parents, stored, settings = self._arguments(row)
+        parents, stored, settings = self._arguments(node, row)
         copies = recorder.memory.copies if recorder.saved is None else {}
         refs = (node << SLOT_BITS | slot for slot in range(SLOT_MASK))
         tensors = [copies.get(ref, tensor) for ref, tensor in zip(refs, recorder.outputs(node), strict=False)]
@@ -184,34 +211,41 @@ class LiveTrace:
         outputs = self.recorder.outputs(node)
         return self.recorder.memory.grad_fns.get(node << SLOT_BITS) or (grad_fn_name(outputs[0]) if outputs else "")
 
-    def _arguments(self, row: Row) -> tuple[tuple[Edge, ...], tuple[Stored, ...], tuple[Any, ...]]:
+    def _arguments(self, node: int, row: Row) -> tuple[tuple[Edge, ...], tuple[Stored, ...], tuple[Any, ...]]:
         parents: list[Edge] = []
         stored: list[Stored] = []
         settings = []
         refs = iter(row.refs)
         if row.call.mark:
             for place, ref in enumerate(dict.fromkeys(refs)):
-                self._enters(ref, (place,), None, parents, stored)
+                self._enters(node, ref, (place,), None, parents, stored)
             return tuple(parents), tuple(stored), ()
         if hasattr(row.args, "settings"):  # let go of by `saving`
             for (where, parameter), ref in zip(row.args.tensors, refs, strict=True):
-                self._enters(ref, where, parameter, parents, stored)
+                self._enters(node, ref, where, parameter, parents, stored)
             return tuple(parents), tuple(stored), row.args.settings
         for where, value in argument_leaves(row.args, row.kwargs):
             if isinstance(value, Tensor):
-                self._enters(next(refs), where, value, parents, stored)
+                self._enters(node, next(refs), where, value, parents, stored)
             else:
                 settings.append((where, value))
         return tuple(parents), tuple(stored), tuple(settings)
 
-    def _enters(self, ref: int, where: Path, tensor: Tensor | None, parents: list[Edge], stored: list[Stored]) -> None:
-        """One tensor argument: made by an operation, held by the model, or both once something wrote to a parameter."""
+    def _enters(
+        self, node: int, ref: int, where: Path, tensor: Tensor | None, parents: list[Edge], stored: list[Stored]
+    ) -> None:
+        """One tensor argument: made by an operation, held by the model, or both once it was written or assigned."""
         if ref >= 0:
             parents.append(Edge(ref >> SLOT_BITS, ref & SLOT_MASK, where))
         if ref < 0:
             tensor = self.recorder.stored[~ref]
         if tensor is not None and (ref < 0 or self._stored_names().holds(tensor)):
-            stored.append(self._stored_names().describe(tensor, where, self.recorder.homes.get(id(tensor))))
+            stored.append(self._stored_names().describe(tensor, where))
+        elif ref in self.recorder.assigned and self.recorder.assigned[ref][0] <= node:
+            _, module, name = self.recorder.assigned[ref]
+            meta = meta_of(self.recorder.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK])
+            name = self._stored_names().full_name(module, name)
+            stored.append(Stored(name, "buffer", meta.shape, meta.dtype, meta.bytes, meta.requires_grad, where))
 
     def _stored_names(self) -> _Names:
         """The model's names; read again only when a module that nobody had met is called as a root."""
@@ -222,7 +256,12 @@ class LiveTrace:
                 self._names = None
         self._names_read = len(scopes)
         if self._names is None:
-            self._names = _Names(list(self._roots))
+            self._names, self._homes_read = _Names(list(self._roots)), 0
+        stored, homes = self.recorder.stored, self.recorder.homes
+        while self._homes_read < len(stored):
+            tensor = stored[self._homes_read]
+            self._names.settle(tensor, homes.get(id(tensor)))
+            self._homes_read += 1
         return self._names
 
     # -- modules -----------------------------------------------------------------------------------------------------
@@ -295,6 +334,7 @@ class _Names:
         self._addresses: dict[int, str] = {}
         self._tensor_names: dict[int, str] = {}
         self._strangers: dict[int, int] = {}
+        self._settled: set[str] = set()
         for number, root in enumerate(roots):
             prefix = "" if number == 0 else f"{type(root).__name__}_{number}"
             if id(root) not in self._addresses:
@@ -323,15 +363,30 @@ class _Names:
         """Its dotted name, or its type for a module that hangs nowhere."""
         return self._addresses.get(id(module), type(module).__name__)
 
+    def full_name(self, module: torch.nn.Module, name: str) -> str:
+        """What the model calls a tensor of one of its modules."""
+        return plain_address(".".join(filter(None, (self._addresses.get(id(module), ""), name))))
+
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor is a parameter or buffer of the model."""
         return self.tensors.get(self._tensor_names.get(id(tensor), "")) is tensor
 
-    def describe(self, tensor: Tensor, where: Path, home: tuple[torch.nn.Module, str] | None = None) -> Stored:
+    def settle(self, tensor: Tensor, home: tuple[torch.nn.Module, str] | None) -> None:
+        """A tensor was read from the model: it has the name it had then, whatever took its place since."""
+        if home is None or self.holds(tensor):
+            return
+        name = self.full_name(*home)
+        self._tensor_names[id(tensor)] = name
+        if name not in self._settled:  # the first that was read stands for all
+            self._settled.add(name)
+            self._tensor_names.pop(id(self.tensors.get(name)), None)  # a value that was computed, and then assigned
+            self.tensors[name] = tensor
+            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            self.stored[name] = _stored(tensor, name, kind, ())
+
+    def describe(self, tensor: Tensor, where: Path) -> Stored:
         """A parameter or buffer as one op used it."""
         name = self._tensor_names.get(id(tensor), "")
-        if not name and home is not None:
-            name = ".".join(filter(None, (self._addresses.get(id(home[0]), ""), home[1])))
         if not name:  # a parameter that no module of the model holds
             name = f"?{self._strangers.setdefault(id(tensor), len(self._strangers) + 1)}"
         kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
@@ -341,31 +396,6 @@ class _Names:
 def _stored(tensor: Tensor, name: str, kind: str, where: Path) -> Stored:
     meta = meta_of(tensor)
     return Stored(name, kind, meta.shape, meta.dtype, meta.bytes, tensor.requires_grad, where)
-
-
-def meta_of(tensor: Any) -> TensorMeta:
-    """What is known of a tensor without reading it."""
-    if isinstance(tensor, TensorMeta):
-        return tensor
-    with torch._C.DisableTorchFunctionSubclass():
-        try:
-            shape = tuple(tensor.shape)
-            size = int(tensor.numel()) * tensor.element_size()
-        except NO_MEMORY:
-            shape, size = nested_shape(tensor), 0
-        shape = tuple(length if type(length) is int else -1 for length in shape)
-        return TensorMeta(shape, str(tensor.dtype), str(tensor.device), size, tensor.requires_grad)
-
-
-def nested_shape(tensor: Any) -> tuple[int, ...]:
-    """The shape of a tensor that has no regular one; -1 where lengths differ."""
-    shape = []
-    for dimension in range(tensor.dim()):
-        try:
-            shape.append(tensor.size(dimension))
-        except NO_MEMORY:
-            shape.append(-1)
-    return tuple(shape)
 
 
 def _site(code: Any, lasti: int) -> tuple[Any, ...]:

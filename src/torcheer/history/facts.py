@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 from torcheer.history.flops import count_flops
 from torcheer.history.graph import on_cycles
 from torcheer.history.layers import Layers, assign_layers
-from torcheer.records import Op, RunInfo, Stored
+from torcheer.records import ModuleRun, Op, RunInfo, Stored
 
 
 class Facts:
     """Layers, children, modules and parameters of a fixed list of ops."""
 
-    def __init__(self, ops: list[Op], info: RunInfo) -> None:
+    def __init__(self, ops: list[Op], info: RunInfo, runs: Callable[[], list[ModuleRun]] = list) -> None:
         self.ops = list(ops)
         self.info = info
+        self._runs = runs
 
     def hold_for(self, ops: list[Op]) -> bool:
         """Whether a trace that answers `ops` now has nothing new."""
@@ -85,6 +87,19 @@ class Facts:
             for address in inside:
                 found.setdefault(address, []).append(index)
         return found
+
+    @cached_property
+    def module_runs(self) -> dict[str, dict[int, ModuleRun]]:
+        """Module address -> call -> what it received and returned; "" is the model."""
+        found: dict[str, dict[int, ModuleRun]] = {}
+        for run in self._runs():
+            found.setdefault(run.call.address, {})[run.call.call] = run
+        return found
+
+    @property
+    def has_runs(self) -> bool:
+        """Whether it is known what modules received; files of torcheer 0.1.0 do not say."""
+        return bool(self.module_runs) or not any(op.modules or op.root_call for op in self.ops)
 
     @cached_property
     def submodules(self) -> dict[str, list[str]]:

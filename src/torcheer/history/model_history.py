@@ -31,7 +31,7 @@ class ModelHistory(Doors):
         """What is worked out from the ops, anew when there are more of them."""
         ops = self.trace.ops()
         if self._facts is None or not self._facts.hold_for(ops):
-            self._facts = Facts(ops, self.trace.info())
+            self._facts = Facts(ops, self.trace.info(), self.trace.runs)
         return self._facts
 
     # Finding

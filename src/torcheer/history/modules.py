@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import UnknownLayer
+from torcheer.history.arguments import Arguments, run_of
 from torcheer.history.find import lookup, unknown
 from torcheer.history.sizes import human_bytes, human_flops, plural
 from torcheer.history.view import LayerView, OpList, OpView
@@ -49,6 +50,24 @@ class ModuleView:
         found = lookup(self.history, self.address or -1)
         assert not isinstance(found, OpList)
         return found
+
+    @property
+    def inputs(self) -> Arguments:
+        """What it was called with, arguments and keywords, where it was called once."""
+        return self.inputs_of(None)
+
+    @property
+    def outputs(self) -> Arguments:
+        """Every tensor it returned, those inside plain objects included, where it was called once."""
+        return self.outputs_of(None)
+
+    def inputs_of(self, call: int | None) -> Arguments:
+        """What one of its calls received, counted from 1."""
+        return Arguments(self.history, run_of(self.history, self.address, call).inputs)
+
+    def outputs_of(self, call: int | None) -> Arguments:
+        """Every tensor that one of its calls returned, counted from 1."""
+        return Arguments(self.history, run_of(self.history, self.address, call).outputs)
 
     @property
     def calls(self) -> int:

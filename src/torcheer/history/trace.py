@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from torcheer.records import Op, RunInfo
+from torcheer.records import ModuleRun, Op, RunInfo
 
 
 class Trace(Protocol):
@@ -34,6 +34,9 @@ class Trace(Protocol):
 
     def below(self, index: int) -> list[Op]:
         """The dispatcher's operations that ran under an op, where they were asked for."""
+
+    def runs(self) -> list[ModuleRun]:
+        """What each module call received and returned, in the order of the calls."""
 
     def follow(self, reader: Callable[[Op], object]) -> None:
         """Hand every op so far to `reader`, then each new one as it runs."""

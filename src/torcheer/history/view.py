@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
 from torcheer.history import op_text
+from torcheer.history.arguments import Arguments, of_op
 from torcheer.history.sizes import plural
 from torcheer.records import Edge, Op, Source, Stored
 
@@ -68,6 +69,11 @@ class OpView:
     def edges(self) -> tuple[Edge, ...]:
         """The tensors that flow in, and where each enters."""
         return self.record.parents
+
+    @property
+    def inputs(self) -> Arguments:
+        """What it received, place by place: tensors, parameters and settings."""
+        return Arguments(self.history, of_op(self.record))
 
     @property
     def parents(self) -> OpList:
@@ -215,6 +221,12 @@ class LayerView:
     def tensor_contents(self) -> Any:
         """The value, where there is one pass."""
         return self._only("tensor_contents")
+
+    @property
+    def inputs(self) -> Arguments:
+        """What it received, where there is one pass."""
+        found: Arguments = self._only("inputs")
+        return found
 
     @property
     def grad_contents(self) -> Any:

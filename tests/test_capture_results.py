@@ -1,0 +1,458 @@
+"""What a model is given and returns, in whatever it is wrapped: nothing is left out without a word."""
+
+import dataclasses
+from collections import deque, namedtuple
+
+import pytest
+import torch
+from torch import nn
+
+import torcheer as tl
+from torcheer.errors import AmbiguousLayer, UnknownLayer, ValueUnavailable
+
+
+def outputs(history):
+    return [op for op in history if op.kind == "output"]
+
+
+def inputs(history):
+    return [op for op in history if op.kind == "input"]
+
+
+class Layer:
+    """As a cache of keys and values is made: tensors in objects in a list of an object."""
+
+    def __init__(self, keys, values):
+        self.keys, self.values = keys, values
+
+
+class Cache:
+    def __init__(self, *layers):
+        self.layers = list(layers)
+        self.owner = self  # it holds itself
+
+
+class Slotted:
+    __slots__ = ("never_set", "value")
+
+    def __init__(self, value):
+        self.value = value
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    mean: torch.Tensor
+    parts: tuple
+
+
+Point = namedtuple("Point", "x y")
+
+
+WRAPPINGS = {
+    "nested objects": lambda a, b: Cache(Layer(a, b)),
+    "slots": lambda a, b: [Slotted(a), Slotted({"b": b})],
+    "a frozen dataclass": lambda a, b: Prediction(a, (b,)),
+    "a named tuple": lambda a, b: Point(a, b),
+    "a deque in a dict": lambda a, b: {"q": deque([a, b])},
+    "a distribution": lambda a, b: torch.distributions.Normal(a, b.exp(), validate_args=False),
+    "an object in a tuple": lambda a, b: (a, Layer(b, 3)),
+}
+
+
+class Wraps(nn.Module):
+    def __init__(self, wrap):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.wrap = wrap
+
+    def forward(self, x):
+        a = self.linear(x)
+        return self.wrap(a, a.tanh())
+
+
+@pytest.mark.parametrize("wrapping", WRAPPINGS)
+def test_every_tensor_that_a_model_returns_is_an_output(wrapping):
+    history = tl.log_forward_pass(Wraps(WRAPPINGS[wrapping]), torch.ones(2, 3))
+    assert [op.shape for op in outputs(history)] == [(2, 3)] * 2
+    assert len({op.edges[0] for op in outputs(history)}) == 2
+
+
+def test_a_tensor_returned_twice_is_two_outputs_and_a_nest_that_holds_itself_ends():
+    class Twice(nn.Module):
+        def forward(self, x):
+            ring = [x + 1]
+            ring.append(ring)
+            pair = (ring[0],)
+            return pair, pair, ring
+
+    history = tl.log_forward_pass(Twice(), torch.ones(2))
+    assert len(outputs(history)) == 3
+
+
+def test_a_chain_of_objects_deeper_than_pythons_stack_is_read():
+    class Chain(nn.Module):
+        def forward(self, x):
+            node = None
+            for _ in range(5000):
+                node = Layer(x, node)
+            return Layer(x + 1, node)
+
+    assert len(outputs(tl.log_forward_pass(Chain(), torch.ones(2)))) == 5001
+
+
+def test_modules_in_an_object_keep_their_parameters_to_themselves():
+    class Returns(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return Layer(self.linear(x), self)
+
+    assert len(outputs(tl.log_forward_pass(Returns(), torch.ones(1, 2)))) == 1
+
+
+def test_tensors_inside_a_plain_object_are_inputs():
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, batch):
+            return self.linear(batch.keys) * batch.values["mask"]
+
+    batch = Layer(torch.ones(2, 3), {"mask": torch.ones(3)})
+    history = tl.log_forward_pass(Reads(), batch)
+    assert [op.shape for op in inputs(history)] == [(2, 3), (3,)]
+    assert not history.find(lambda op: op.kind == "unseen")
+    with tl.recording() as recorded:
+        Reads()(batch)
+    assert len(inputs(recorded)) == 2
+
+
+def test_an_input_inside_an_object_can_be_edited_and_the_object_stays_as_it_was():
+    class Reads(nn.Module):
+        def forward(self, batch):
+            return batch.keys + batch.values[0]
+
+    batch = Layer(torch.ones(2), [torch.ones(2)])
+    history = tl.log_forward_pass(Reads(), batch, edits={"input_2": tl.edits.zero()})
+    assert history["output_1"].tensor_contents.tolist() == [1, 1]
+    assert batch.values[0].tolist() == [1, 1]
+
+
+# -- generators ------------------------------------------------------------------------------------------------------
+
+
+class Yields(nn.Module):
+    def __init__(self, count=3):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.count = count
+
+    def forward(self, x):
+        for _ in range(self.count):
+            x = self.linear(x) * 2
+            got = yield x
+            if got is not None:
+                x = x + got
+        return "done"
+
+
+def test_a_forward_that_yields_is_run_to_its_end_and_says_so():
+    history = tl.log_forward_pass(Yields(), torch.ones(1, 2))
+    assert len(outputs(history)) == 3
+    assert len(history["linear_1"].passes) == 3
+    assert any("generator" in note for note in history.info.notes)
+    assert history.validate()
+    assert {op.root_call for op in history if op.kind == "op"} == {1}
+
+
+def test_what_a_yielding_submodule_computes_is_inside_it_whoever_asks():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.head = Yields(), nn.Linear(2, 2)
+
+        def forward(self, x):
+            items = self.inner(x)
+            first = next(items)
+            second = items.send(self.head(first))  # the head runs between two steps of the body
+            rest = []
+            while True:
+                try:
+                    rest.append(next(items))
+                except StopIteration as end:
+                    assert end.value == "done"
+                    return first, second, rest
+
+    model, x = Outer(), torch.ones(1, 2)
+    plain, history = model(x), tl.log_forward_pass(model, x)
+    assert [op.modules[-1].address for op in history if op.name == "mul"] == ["inner"] * 3
+    assert [[call.address for call in op.modules] for op in history if op.name == "linear"] == [
+        ["inner", "inner.linear"],
+        ["head"],
+        ["inner", "inner.linear"],
+        ["inner", "inner.linear"],
+    ]
+    assert [op.tensor_contents.tolist() for op in outputs(history)] == [
+        plain[0].tolist(),
+        plain[1].tolist(),
+        *map(torch.Tensor.tolist, plain[2]),
+    ]
+    assert len(history.modules["inner"].outputs) == 3
+
+
+def test_a_generator_closed_or_thrown_into_behaves_as_it_does_alone():
+    events = []
+
+    class Careful(nn.Module):
+        def forward(self, x):
+            try:
+                yield x + 1
+                yield x + 2
+            except ValueError as error:
+                events.append(str(error))
+                yield x + 3
+            finally:
+                events.append("closed")
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Careful()
+
+        def forward(self, x):
+            items, others = self.inner(x), self.inner(x)
+            next(items)
+            next(others)
+            others.close()
+            events.append("between")
+            return items.throw(ValueError("thrown"))
+
+    plain = Outer()(torch.zeros(1))
+    alone, events[:] = list(events), []
+    history = tl.log_forward_pass(Outer(), torch.zeros(1))
+    assert torch.equal(history["output_1"].tensor_contents, plain)
+    assert events == alone == ["closed", "between", "thrown", "closed"]
+
+
+def test_a_forward_that_is_a_coroutine_is_remarked_on():
+    class Waits(nn.Module):
+        async def forward(self, x):
+            return x
+
+    with pytest.warns(RuntimeWarning, match="never awaited"):
+        history = tl.log_forward_pass(Waits(), torch.ones(1))
+    assert any("coroutine" in note for note in history.info.notes)
+
+
+# -- facts that raise ------------------------------------------------------------------------------------------------
+
+
+def test_a_fact_that_torch_refuses_to_tell_is_unknown_and_the_history_stays_readable():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            base = self.linear(x) * 1
+            with torch.no_grad():
+                view = base[0]
+            base.mul_(2)
+            self.seen = view
+            return base
+
+    history = tl.log_forward_pass(Writes(), torch.ones(2, 3))
+    view = history["getitem_1"]
+    assert view.grad_fn == "unknown"
+    assert "getitem_1" in str(history) and len(history.to_pandas()) == len(history)
+    assert all(repr(op) for op in history)
+
+
+def test_a_subclass_that_raises_when_asked_leaves_its_facts_unknown():
+    class Stubborn(torch.Tensor):
+        @property
+        def dtype(self):
+            raise KeyError("I will not say")
+
+        @property
+        def grad_fn(self):
+            raise KeyError("nor that")
+
+    history = tl.log_forward_pass(nn.Identity(), torch.ones(2, 3).as_subclass(Stubborn))
+    assert (history["input_1"].dtype, history["input_1"].grad_fn) == ("unknown", "unknown")
+    assert history["input_1"].shape == (2, 3)
+
+
+# -- module inputs ---------------------------------------------------------------------------------------------------
+
+
+class Masked(nn.Module):
+    def forward(self, x, *, mask=None, scale=1.0, others=()):
+        return (x if mask is None else x * mask) * scale + sum(others)
+
+
+class Named(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.masked, self.linear, self.shift = Masked(), nn.Linear(3, 3), nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.masked(self.linear(x).relu_(), mask=x, scale=2.0, others=[self.shift])
+
+
+def test_what_a_module_received_can_be_read(tmp_path):
+    model, x = Named(), torch.randn(2, 3)
+    received = []
+    model.masked.register_forward_pre_hook(
+        lambda module, args, kwargs: received.append((args[0].detach().clone(), kwargs["mask"].clone())),
+        with_kwargs=True,
+    )
+    history = tl.log_forward_pass(model, x)
+    for read in (history, tl.load(history.save(tmp_path / "saved", parameters=True))):
+        given = read.modules["masked"].inputs
+        assert [one.where for one in given] == [(0,), ("mask",), ("scale",), ("others", 0)]
+        assert torch.equal(given[0].tensor_contents, received[0][0])
+        assert torch.equal(given[1].tensor_contents, received[0][1])
+        assert given[2].tensor_contents == 2.0 and not given[2].is_tensor
+        assert torch.equal(given[3].tensor_contents, torch.ones(3))
+        assert given[0].op.name == "relu_" and given[1].op.kind == "input"
+        assert (given[0].shape, given[0].dtype) == ((2, 3), "torch.float32")
+        assert "others.0: shift" in repr(given)
+        assert [one.shape for one in read.modules["linear"].inputs] == [(2, 3)]
+        assert read.modules[""].inputs[0].op.kind == "input"
+        assert len(given.tensors) == 3
+
+
+def test_what_an_operation_received_can_be_read():
+    model, x = nn.Linear(3, 2), torch.randn(1, 3)
+    history = tl.log_forward_pass(model, x)
+    data, weight, bias = history["linear_1"].inputs
+    assert torch.equal(data.tensor_contents, x)
+    assert torch.equal(weight.tensor_contents, model.weight) and torch.equal(bias.tensor_contents, model.bias)
+
+
+def test_a_value_written_after_the_module_received_it_is_shown_as_it_was_then():
+    class Writes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            y = x * 2
+            z = self.linear(y)
+            y.zero_()
+            return z, self.linear(y)
+
+    history = tl.log_forward_pass(Writes(), torch.ones(1, 3))
+    linear = history.modules["linear"]
+    assert linear.inputs_of(1)[0].tensor_contents.tolist() == [[2, 2, 2]]
+    assert linear.inputs_of(2)[0].tensor_contents.tolist() == [[0, 0, 0]]
+    with pytest.raises(AmbiguousLayer, match=r"called 2 times.*inputs_of\(2\)"):
+        linear.inputs  # noqa: B018
+    with pytest.raises(UnknownLayer, match="no call 3"):
+        linear.inputs_of(3)
+
+
+def test_an_input_that_was_not_saved_says_so():
+    history = tl.log_forward_pass(Named(), torch.ones(1, 3), layers_to_save="none")
+    with pytest.raises(ValueUnavailable, match="not saved"):
+        history.modules["masked"].inputs[0].tensor_contents  # noqa: B018
+
+
+def test_modules_seen_by_two_captures_at_once_have_inputs_in_both():
+    model, x = Named(), torch.ones(1, 3)
+    with tl.recording(model) as outer:
+        inner = tl.log_forward_pass(model, x)
+    for history in (outer, inner):
+        assert [one.where for one in history.modules["linear"].inputs] == [(0,)]
+
+
+# -- gradients that are None -----------------------------------------------------------------------------------------
+
+
+def test_gradients_that_are_none_are_survived():
+    class Solves(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            return torch.linalg.lstsq(self.linear(x), x).solution
+
+    history = tl.log_forward_pass(Solves(), torch.randn(3, 3), save_gradients=True)
+    history.backward()
+    assert history["linear_1"].grad_contents.shape == (3, 3)
+    solution, *rest = (
+        history["linalg_lstsq_1"].gradients[0]
+        if "linalg_lstsq_1" in history
+        else history.find("*lstsq*")[0].gradients[0]
+    )
+    assert solution.shape == (3, 3) and all(one is None for one in rest)
+
+
+# -- buffers that are assigned ---------------------------------------------------------------------------------------
+
+
+class Running(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.full((3,), 5.0))
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return (x - self.mean) * self.weight
+
+
+class Loops(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = Running()
+
+    def forward(self, x):
+        for _ in range(6):
+            x = self.norm(x)
+        return x
+
+
+def test_a_buffer_that_is_assigned_is_named_for_what_it_was_when_read():
+    history = tl.log_forward_pass(Loops(), torch.ones(2, 3))
+    scaled = [op for op in history if op.name == "mul" and any(s.name == "norm.mean" for s in op.stored)]
+    assert len(scaled) == 6  # one in each pass: `0.9 * self.mean`
+    assert list(history.buffers) == ["norm.mean"]
+    assert history.buffers["norm.mean"].tensor_contents.tolist() == [5, 5, 5]
+    assert not [
+        op for op in history if op.name == "sub" and op.stored
+    ]  # the value just computed, not yet read as a buffer
+
+
+def test_all_passes_over_an_assigned_buffer_are_one_layer():
+    history = tl.log_forward_pass(Loops(), torch.ones(2, 3))
+    assert {len(layer.passes) for layer in history.layers if layer.name not in ("input", "output")} == {6}
+    assert history.validate()
+
+
+def test_a_buffer_assigned_in_a_loop_of_one_call_is_named_at_its_first_read():
+    class Inside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x):
+            for _ in range(6):
+                self.mean = 0.9 * self.mean + x.mean(0)
+            return x - self.mean
+
+    history = tl.log_forward_pass(Inside(), torch.ones(2, 3))
+    assert [op.index for op in history if op.stored] == [1] and history[1].stored[0].name == "mean"
+    passes = [op.layer_label for op in history if op.name == "add"]
+    assert len(set(passes)) == 1
+
+
+@pytest.mark.parametrize("layers", ["all", "none", ["output_1"]])
+def test_assigned_buffers_are_named_whatever_is_saved(layers):
+    history = tl.log_forward_pass(Loops(), torch.ones(2, 3), layers_to_save=layers)
+    assert sum(any(s.name == "norm.mean" for s in op.stored) for op in history) == 6
