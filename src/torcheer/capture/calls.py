@@ -72,7 +72,7 @@ _QUESTIONS = frozenset(
     is_floating_point is_complex is_contiguous is_cuda is_signed is_conj is_neg is_inference is_same_size is_set_to
     is_nonzero is_shared is_pinned is_tensor is_storage is_distributed type_as_string qscheme q_scale q_zero_point
     q_per_channel_axis dense_dim sparse_dim _nnz has_names backward_hooks requires_grad_ retain_grad register_hook
-    register_post_accumulate_grad_hook share_memory_ result_type can_cast promote_types equal allclose
+    register_post_accumulate_grad_hook result_type can_cast promote_types equal allclose
     _is_view _is_zerotensor __len__ __bool__ __int__ __float__ __index__ __complex__ __hash__ __repr__ __str__
     __format__ __contains__ __dir__ __reduce_ex__ __deepcopy__ _set_grad_enabled is_coalesced is_grad_enabled
     is_inference_mode_enabled set_default_dtype get_default_dtype sym_numel sym_size sym_stride sym_storage_offset
@@ -81,7 +81,10 @@ _QUESTIONS = frozenset(
     _assert _assert_async _functional_assert_async _assert_scalar set_stance _clear_non_serializable_cached_data
     """.split()
 )
-_LEAKS = frozenset("numpy __array__ untyped_storage storage _typed_storage __dlpack__ __cuda_array_interface__".split())
+_LEAKS = frozenset(
+    """numpy __array__ untyped_storage storage _typed_storage __dlpack__ __cuda_array_interface__
+    share_memory_""".split()
+)
 _TENSOR_PROPERTIES = frozenset("T mT H mH real imag data".split())
 _VIEWS = frozenset(
     """view reshape view_as reshape_as permute transpose t swapaxes swapdims movedim moveaxis expand expand_as

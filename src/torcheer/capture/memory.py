@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from torcheer.capture.refs import SLOT_BITS
+from torcheer.capture.state import version_of
 from torcheer.capture.tensor_facts import grad_fn_name
+from torcheer.capture.trees import leaves
 
 if TYPE_CHECKING:
     from torcheer.capture.recorder import Recorder
@@ -33,7 +36,7 @@ class Leaked(NamedTuple):
 
     tensor: weakref.ref[Tensor]
     ref: int  # its value at the last look
-    value: Tensor
+    value: Tensor | None  # None: it could not be read
 
 
 class Memory:
@@ -46,6 +49,9 @@ class Memory:
         self.lost: dict[int, str] = {}  # ref -> why its value is gone
         self.stale: dict[int, Stale] = {}  # id of a tensor whose memory was written under another name
         self.leaked: dict[int, Leaked] = {}  # id of a tensor whose memory was handed out
+        self._handed: dict[
+            int, StorageWeakRef
+        ] = {}  # storage that was handed out; held weakly, its number is not reused
         self._stale_in: dict[int, list[int]] = {}  # storage -> ids of stale tensors
         self._index: dict[int, list[tuple[int, Any]]] = {}  # storage -> (ref, weak tensor)
         self._rows = 0  # rows already in the index
@@ -94,11 +100,18 @@ class Memory:
         return True
 
     def _copy(self, ref: int, tensor: Tensor) -> None:
-        if ref not in self.copies:
-            with self.recorder.unseen():
-                self.copies[ref] = copy_of(tensor)
-                if tensor.requires_grad:
-                    self.grad_fns[ref] = grad_fn_name(tensor)
+        if ref in self.copies or ref in self.lost:
+            return
+        with self.recorder.unseen():
+            if is_freed(tensor):
+                self.lost[ref] = FREED
+            elif self.changed(tensor, ref):
+                self.lost[ref] = CHANGED
+            if ref in self.lost:
+                return
+            self.copies[ref] = copy_of(tensor)
+            if tensor.requires_grad:
+                self.grad_fns[ref] = grad_fn_name(tensor)
 
     def _overtake(self, entry: tuple[int, Any], tensor: Tensor, storage: int) -> bool:
         """Save one value from the write to `tensor`; whether it is done with (False: it lies elsewhere)."""
@@ -106,7 +119,7 @@ class Memory:
         other = weak()
         if other is None and self.recorder.saved and ref in self.recorder.saved:
             other = self.recorder.saved[ref][0]  # kept without its graph, the original is gone
-        if other is None:
+        if other is None or storage_of(other) != storage:  # gone, or its memory was exchanged and this number reused
             return True
         if other is not tensor and disjoint(other, tensor):
             return False
@@ -114,11 +127,26 @@ class Memory:
             self._copy(ref, other)
             if self.recorder.saved is not None:
                 self.recorder.saved.pop(ref, None)
-        if other is not tensor and self.recorder.known.get(id(other)) == ref:
+        if other is not tensor and self._holds(other, ref) and not self._written_unseen(other):
             self.stale[id(other)] = Stale(weak, ref, [])
             self._stale_in.setdefault(storage, []).append(id(other))
-            del self.recorder.known[id(other)]
+            self.recorder.known.pop(id(other), None)
+            self.leaked.pop(id(other), None)
         return True
+
+    def changed(self, tensor: Tensor, ref: int) -> bool:
+        """Whether something unseen wrote to a tensor, or exchanged its memory, after it took this value."""
+        recorder, key = self.recorder, id(tensor)
+        if recorder.known.get(key) != ref or key in recorder.unsettled or is_empty(tensor):
+            return False
+        return version_of(tensor) != recorder.versions.get(key, 0)
+
+    def _holds(self, tensor: Tensor, ref: int) -> bool:
+        """Whether a value is, as far as is known, what this tensor still holds."""
+        leaked = self.leaked.get(id(tensor))
+        if leaked is not None and leaked.tensor() is tensor:
+            return leaked.ref == ref
+        return self.recorder.known.get(id(tensor)) == ref
 
     def written(self, written: list[Tensor]) -> None:
         """After the write: siblings share torch's version counter, and the stale learn who wrote."""
@@ -140,21 +168,70 @@ class Memory:
                 if stale is not None and other is not None and not disjoint(other, tensor):
                     stale.writes.append((ref, geometry(tensor)))
 
+    # -- memory in other hands ---------------------------------------------------------------------------------------
+
     def leak(self, tensor: Any) -> None:
-        """Memory was handed out (numpy, dlpack): keep the value, and look at each read whether it changed."""
-        if not isinstance(tensor, Tensor) or is_freed(tensor):
+        """Memory was handed out (numpy, dlpack, its storage): whoever has it writes, frees and resizes unseen.
+
+        The values that lie there are copied, and each tensor of that memory is compared whenever it is read.
+        """
+        if not isinstance(tensor, Tensor):
             return
         ref = self.recorder.ref_of(tensor)
         with self.recorder.unseen():
-            value = copy_of(tensor)
+            number = storage_of(tensor)
+            if number not in self._handed:
+                weak = weak_storage(tensor)
+                if weak is None:
+                    return  # no plain memory: there is nothing to write behind our back
+                self._handed = {key: one for key, one in self._handed.items() if not one.expired()}
+                self._handed[number] = weak
+            for key in list(self._stale_in.get(number, ())):
+                stale = self.stale.get(key)
+                old = stale.tensor() if stale is not None else None
+                if old is not None:
+                    self._adopt(old)
             self._bring_up_to_date()
-            for other_ref, weak in self._index.get(storage_of(tensor), ()):
-                other = weak()
-                if other is not None and other_ref not in self.copies and self.recorder.keeps(other_ref):
-                    self.copies[other_ref] = copy_of(other)
-        self.copies.setdefault(ref, value)
-        self.leaked[id(tensor)] = Leaked(weakref.ref(tensor), ref, value)
-        self.recorder.known.pop(id(tensor), None)  # so that every read asks `adopt`
+            for other_ref, weak_tensor in self._index.get(number, ()):
+                other = weak_tensor()
+                if other is None or storage_of(other) != number or not self._holds(other, other_ref):
+                    continue
+                if not self.changed(other, other_ref):  # else its next read will tell
+                    self._leak_one(other, other_ref)
+            self._leak_one(tensor, ref)
+
+    def spread(self, out: Any) -> None:
+        """A result that lies in memory which was handed out is in other hands, too."""
+        if not self._handed:
+            return
+        with self.recorder.unseen():
+            for tensor in leaves(out):
+                if id(tensor) not in self.recorder.known:
+                    continue
+                if storage_of(tensor) in self._handed:
+                    self._leak_one(tensor, self.recorder.known[id(tensor)])
+                else:
+                    self.leaked.pop(id(tensor), None)  # `.data = …` took it out of those hands
+
+    def _leak_one(self, tensor: Tensor, ref: int) -> None:
+        key, leaked = id(tensor), self.leaked
+        before = leaked.get(key)
+        if before is None or before.tensor() is not tensor or before.ref != ref:
+            value = copy_of(tensor) if not is_freed(tensor) else None
+            self._keep(ref, tensor, value)
+            leaked[key] = Leaked(weakref.ref(tensor, lambda _: leaked.pop(key, None)), ref, value)
+        self.recorder.known.pop(key, None)  # so that every read asks `adopt`
+
+    def _keep(self, ref: int, tensor: Tensor, value: Tensor | None) -> None:
+        """Remember the value of a tensor that may change at any time, if it is one to be kept."""
+        if ref in self.copies or ref in self.lost or not self.recorder.keeps(ref):
+            return
+        if value is None:
+            self.lost[ref] = FREED
+            return
+        self.copies[ref] = value
+        if tensor.requires_grad:
+            self.grad_fns[ref] = grad_fn_name(tensor)
 
     # -- values that come from elsewhere -----------------------------------------------------------------------------
 
@@ -180,16 +257,21 @@ class Memory:
             return self.recorder.store(tensor)
         return self._from_shared_memory(tensor)
 
+    def _written_unseen(self, tensor: Tensor) -> bool:
+        """Whether memory that was handed out is no longer what it was at the last look, as far as it can be read."""
+        leaked = self.leaked.get(id(tensor))
+        if leaked is None or leaked.tensor() is not tensor:
+            return False
+        if is_freed(tensor) or is_being_recorded_into_a_graph(tensor):
+            return False
+        return leaked.value is None or not same_bits(leaked.value, tensor)
+
     def _look_again(self, tensor: Tensor, leaked: Leaked) -> int:
-        with self.recorder.unseen():
-            if same_bits(leaked.value, tensor):
-                return leaked.ref
-            value = copy_of(tensor)
+        if not self._written_unseen(tensor):
+            return leaked.ref
         note = "written through memory that was handed out (numpy, dlpack or its storage)"
         ref = self._unseen(tensor, [leaked.ref], note)
-        self.copies[ref] = value
-        self.leaked[id(tensor)] = Leaked(leaked.tensor, ref, value)
-        del self.recorder.known[id(tensor)]
+        self._leak_one(tensor, ref)
         return ref
 
     def _changed_unseen(self, tensor: Tensor, previous: int) -> int:
@@ -198,23 +280,42 @@ class Memory:
             self.recorder.know(tensor, previous)
             return previous
         if previous not in self.copies:
-            self.lost[previous] = "its memory was written by something the recorder could not see"
+            self.lost[previous] = CHANGED
+        del self.recorder.known[id(tensor)]
+        alias = self._same_memory(tensor)  # `set_` takes the memory of another tensor, and no mode is told
+        if alias is not None:
+            return alias
         return self._unseen(tensor, [previous], "written by something the recorder could not see")
 
     def _from_shared_memory(self, tensor: Tensor) -> int:
         """A new tensor: memory of a value we know, or made where we could not look."""
-        self._bring_up_to_date()
-        for ref, weak in reversed(self._index.get(storage_of(tensor), [])):
-            other = weak()
-            if other is not None and self.recorder.known.get(id(other)) == ref and inside(tensor, other):
-                return self._alias(tensor, [ref, ref], (geometry(other),), "the same memory under a new name")
+        alias = self._same_memory(tensor)
+        if alias is not None:
+            return alias
         return self._unseen(tensor, [], "made outside the recording, or where the recorder could not look")
 
+    def _same_memory(self, tensor: Tensor) -> int | None:
+        """A ref for a tensor that lies in the memory of a value we know; None if there is none."""
+        self._bring_up_to_date()
+        number = storage_of(tensor)
+        for ref, weak in reversed(self._index.get(number, [])):
+            other = weak()
+            if other is None or storage_of(other) != number or not self._holds(other, ref) or not inside(tensor, other):
+                continue
+            if not self.changed(other, ref):
+                ref = self.recorder.ref_of(other)  # memory that was handed out may have been written meanwhile
+                return self._alias(tensor, [ref, ref], (geometry(other),), "the same memory under a new name")
+        return None
+
     def _alias(self, tensor: Tensor, refs: list[int], parts: tuple[Any, ...], note: str) -> int:
-        return self.recorder.add("alias", tensor, refs, (geometry(tensor), *parts), note)
+        ref = self.recorder.add("alias", tensor, refs, (geometry(tensor), *parts), note)
+        self.spread(tensor)
+        return ref
 
     def _unseen(self, tensor: Tensor, refs: list[int], note: str) -> int:
-        return self.recorder.add("unseen", tensor, refs, (), note)
+        ref = self.recorder.add("unseen", tensor, refs, (), note)
+        self.spread(tensor)
+        return ref
 
     # -- the index ---------------------------------------------------------------------------------------------------
 
@@ -223,6 +324,10 @@ class Memory:
             if ref not in self.copies:
                 self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))
         self._rows, self._stored = self.recorder.count, len(self.recorder.stored)
+
+
+CHANGED = "its memory was written by something the recorder could not see"
+FREED = "its memory was freed by the model (FSDP does that) before its value was needed"
 
 
 # -- geometry --------------------------------------------------------------------------------------------------------
@@ -304,11 +409,45 @@ def is_empty(tensor: Tensor) -> bool:
 def is_freed(tensor: Tensor) -> bool:
     """Whether its storage is too small to be read; reading it would crash the process."""
     try:
+        if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
+            tensor = bare(tensor)
+            parts = parts_of(tensor)
+            if parts:
+                return any(is_freed(part) for part in parts)
         if tensor.numel() == 0 or tensor.device.type == "meta":
             return False
         return _span(tensor)[1] > tensor.untyped_storage().nbytes()
     except NO_MEMORY:
         return False
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
+_SPARSE_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
+    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
+}
+
+
+def parts_of(tensor: Tensor) -> list[Tensor]:
+    """The tensors that a sparse tensor or a wrapper (DTensor, masked, jagged) is made of."""
+    if tensor.layout in _SPARSE_PARTS:
+        return [getattr(tensor, name)() for name in _SPARSE_PARTS[tensor.layout]]
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    return [getattr(tensor, name) for name in flatten()[0]] if flatten is not None else []
+
+
+def weak_storage(tensor: Tensor) -> StorageWeakRef | None:
+    """A weak reference to the memory behind a tensor; None where it has no plain memory."""
+    try:
+        return StorageWeakRef(bare(tensor).untyped_storage())
+    except NO_MEMORY:
+        return None
+
+
+def is_being_recorded_into_a_graph(tensor: Tensor) -> bool:
+    """Whether a CUDA graph is being recorded: nothing has a value yet, and asking for one would end the recording."""
+    return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def copy_of(tensor: Tensor) -> Tensor:

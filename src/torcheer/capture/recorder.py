@@ -284,6 +284,8 @@ class Recorder(TorchFunctionMode):
             return out
         if call.leaks:
             self.memory.leak(args[0])
+            if out is args[0]:
+                return out
         node = self.count  # a function that is not opened may have called back into user code
         if len(written) == 1 and out is written[0]:
             self.know(out, node << SLOT_BITS)
@@ -304,6 +306,7 @@ class Recorder(TorchFunctionMode):
         if written:
             self.wrote.add(node)
             self.memory.written(written)
+        self.memory.spread((out, written))
         if self.after is not None:
             return self.after(node, call, out)
         return out
@@ -402,7 +405,7 @@ class Recorder(TorchFunctionMode):
     def made_memory(self, node: int, tensor: Tensor) -> bool:
         """Whether a row gave its result new memory, or was the last to write to it: older rows cannot share it."""
         call, args = self.rows[node * WIDTH : node * WIDTH + 2]
-        if call.mark or call.view or call.level == "aten":
+        if call.mark or call.view or call.level == "aten" or call.name == "set_data":
             return False
         return node in self.wrote or not any(value is tensor for value in args)
 
@@ -426,7 +429,9 @@ class Recorder(TorchFunctionMode):
 
     def keeps(self, ref: int) -> bool:
         """Whether a value is kept by reference and must not change."""
-        return self.saved is None or ref in self.saved or ref < 0
+        if self.saved is None or ref in self.saved or ref < 0:
+            return True
+        return not hasattr(self.rows[(ref >> SLOT_BITS) * WIDTH + OUT], "metas")  # not decided yet
 
     def returned(self, node: int) -> int:
         """How many of a row's tensors are its value; where a call returns none, `x[0] = y`, what it wrote is."""

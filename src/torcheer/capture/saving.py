@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.memory import copy_of
+from torcheer.capture.memory import CHANGED, FREED, copy_of, is_freed
 from torcheer.capture.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
@@ -86,6 +86,7 @@ class Keeper:
         self._recent: list[int] = []
         self._weak_recorder = weakref.ref(recorder)
         self._saved: dict[int, tuple[Tensor, int]] = {}
+        self._kept: set[int] = set()
         recorder.saved = self._saved
         recorder.live = {}
 
@@ -112,17 +113,27 @@ class Keeper:
 
     def keep_value(self, ref: int, tensor: Tensor) -> None:
         """Keep one value, in the form that was asked for."""
-        recorder, save = self.recorder, self.save
-        if ref in self._saved or ref in recorder.memory.copies:
+        memory, save = self.recorder.memory, self.save
+        if ref in self._kept:
             return
+        self._kept.add(ref)
+        copied = memory.copies.pop(ref, None)  # before it was known to be wanted, its memory was written or handed out
+        if ref in memory.lost:
+            return
+        if copied is None and (is_freed(tensor) or memory.changed(tensor, ref)):
+            memory.lost[ref] = FREED if is_freed(tensor) else CHANGED
+            return
+        tensor = tensor if copied is None else copied
         if save.alters:
             value = tensor.detach() if save.detach else tensor
             value = save.transform(value) if save.transform is not None else value
             value = value.to(device=save.device, dtype=save.dtype) if isinstance(value, Tensor) else value
-            recorder.memory.copies[ref] = copy_of(value) if value is tensor else value
-            recorder.altered.add(ref)
-        elif save.guard == "clone":
-            recorder.memory.copies[ref] = copy_of(tensor).detach() if save.detach else tensor.clone()
+            memory.copies[ref] = copy_of(value) if value is tensor else value
+            self.recorder.altered.add(ref)
+        elif copied is not None:
+            memory.copies[ref] = copied.detach() if save.detach else copied
+        elif save.guard == "clone" or id(tensor) in memory.leaked:
+            memory.copies[ref] = copy_of(tensor).detach() if save.detach else tensor.clone()
         else:
             self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
 
@@ -132,6 +143,8 @@ class Keeper:
         outputs = recorder.outputs(node)
         for slot, tensor in enumerate(outputs):
             ref, key = node << SLOT_BITS | slot, id(tensor)
+            if ref not in self._kept:
+                recorder.memory.copies.pop(ref, None)
             recorder.live[ref] = weakref.ref(tensor, partial(_forget, self._weak_recorder, ref, key))
         first = outputs[0] if outputs else None
         metas, returned = tuple(meta_of(tensor) for tensor in outputs), recorder.returned(node)

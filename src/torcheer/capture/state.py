@@ -34,7 +34,7 @@ def random_state(args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     states: dict[str, Any] = {"cpu": torch.get_rng_state()}
     devices = {tensor.device for tensor in leaves((args, kwargs))} | {torch.device(kwargs.get("device") or "cpu")}
     for device in devices:
-        if device.type == "cuda":
+        if device.type == "cuda" and not torch.cuda.is_current_stream_capturing():  # a graph keeps its own
             states[str(device)] = torch.cuda.get_rng_state(device)
     return states
 

@@ -1,0 +1,162 @@
+"""Random programs that free, resize, exchange and hand out memory; run as a script, in a process that may crash."""
+
+import faulthandler
+import math
+import sys
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import torcheer as tl
+from torcheer.errors import ValueUnavailable
+
+
+def readable(tensor):
+    """Whether torch itself could read it; written apart from the package's own test of that."""
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return not tensor.numel() or (last + 1) * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
+def pick(live, i):
+    """A tensor that can be read, or a new one."""
+    with torch._C.DisableTorchFunction():
+        found = [tensor for tensor in live[i:] + live[:i] if readable(tensor)]
+    return found[0] if found else torch.ones(4)
+
+
+def refuse_shared(tensor):
+    """Torch itself crashes when memory shared with other processes is resized."""
+    with torch._C.DisableTorchFunction():
+        if tensor.is_shared():
+            raise RuntimeError("shared")
+    return tensor
+
+
+def resize_storage(tensor, share):
+    """As FSDP does it."""
+    storage = refuse_shared(tensor).untyped_storage()
+    storage.resize_(int(storage.nbytes() * share))
+
+
+def grow_storage(tensor):
+    """Give a tensor memory again; what lies there is nobody's."""
+    sizes = tensor.storage_offset() + math.prod(tensor.shape)
+    refuse_shared(tensor).untyped_storage().resize_(8 * max(sizes, tensor.untyped_storage().nbytes() // 4))
+    tensor.untyped_storage().fill_(0)
+
+
+def resize(tensor, length):
+    """A resize that fails, because the memory is numpy's, has changed the shape all the same."""
+    refuse_shared(tensor).resize_(length)
+    with torch._C.DisableTorchFunction():
+        enough = readable(tensor)
+    return tensor.zero_() if enough else tensor
+
+
+def numpy_write(tensor, value):
+    """A write that nobody announces."""
+    array = tensor.numpy()
+    array[...] = value
+
+
+def data_of(tensor, other):
+    """Exchange the memory of a tensor."""
+    tensor.data = other
+    return tensor
+
+
+# Each step takes the list of live tensors and two numbers; what it returns is a value that was made or written.
+STEPS = {
+    "rand": lambda live, i, j: torch.rand(2 + j),
+    "add": lambda live, i, j: pick(live, i) + 1,
+    "mul": lambda live, i, j: pick(live, i) * pick(live, j).reshape(-1)[:1],
+    "slice": lambda live, i, j: pick(live, i)[j // 3 :],
+    "flat": lambda live, i, j: pick(live, i).reshape(-1),
+    "detach": lambda live, i, j: pick(live, i).detach(),
+    "data": lambda live, i, j: pick(live, i).data,
+    "clone": lambda live, i, j: pick(live, i).clone(),
+    "add_": lambda live, i, j: pick(live, i).add_(1.0),
+    "fill_": lambda live, i, j: pick(live, i).fill_(float(j)),
+    "copy_": lambda live, i, j: pick(live, i).copy_(pick(live, j).reshape(-1)[:1].clone()),
+    "setitem": lambda live, i, j: pick(live, i)[:1].mul_(3.0),
+    "free": lambda live, i, j: resize_storage(live[i], 0),
+    "halve": lambda live, i, j: resize_storage(live[i], 0.5),
+    "grow": lambda live, i, j: grow_storage(live[i]),
+    "double": lambda live, i, j: resize_storage(live[i], 2),
+    "resize_": lambda live, i, j: resize(live[i], 3 + j),
+    "set_": lambda live, i, j: live[i].set_(pick(live, j)),
+    "set_storage": lambda live, i, j: live[i].set_(pick(live, j).untyped_storage()),
+    "set_data": lambda live, i, j: data_of(live[i], pick(live, j)),
+    "share": lambda live, i, j: pick(live, i).share_memory_(),
+    "numpy": lambda live, i, j: numpy_write(pick(live, i), float(j)),
+    "storage_fill": lambda live, i, j: pick(live, i).untyped_storage().fill_(0),
+    "dlpack": lambda live, i, j: torch.from_dlpack(pick(live, i).clone()),  # two storages, one memory: never resize it
+    "drop": lambda live, i, j: live.pop(i) if len(live) > 1 else None,
+}
+UNANNOUNCED = ("set_", "set_storage")  # no mode hears of `set_`: the value before it is gone, and says so
+STEP = st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9))
+
+
+def run(steps, layers):
+    """Run a program in a recording: every value that can be read is the one that was there when it was made."""
+    taken = []
+    chosen = [lambda op: op.index % 2 == 0] if layers == "every other one" else layers
+    with tl.recording(layers_to_save=chosen) as history, torch.no_grad():
+        recorder = history.trace.recorder
+        live = [torch.rand(6)]
+        for name, i, j in steps:
+            try:
+                made = STEPS[name](live, i % len(live), j)
+            except RuntimeError:
+                continue  # memory that is numpy's or shared cannot be resized, in torch as here
+            if name in ("drop", "share", *UNANNOUNCED):
+                continue  # no row is made for these
+            if not isinstance(made, torch.Tensor):
+                continue
+            with torch._C.DisableTorchFunction():
+                if readable(made):
+                    taken.append((recorder.count - 1, name, made.clone()))
+            live = [*live, made][-6:]
+    unavailable = 0
+    for node, name, expected in taken:
+        try:
+            found = history.trace.value(node, 0)
+        except ValueUnavailable:
+            unavailable += 1
+            continue
+        assert found.shape == expected.shape and torch.equal(found, expected), (node, name, found, expected)
+    str(history), history.to_pandas()
+    if layers == "all":
+        report = history.validate()
+        assert not report.failures, report
+        announced = not any(name in UNANNOUNCED for name, _, _ in steps)
+        assert not unavailable or not announced, f"{unavailable} values are gone"
+
+
+def fuzz(examples, seeded):
+    """Many programs; the last one is on the screen if the process dies."""
+
+    @given(st.lists(STEP, min_size=1, max_size=20), st.sampled_from(["all", "all", "every other one", [-1, 0]]))
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=seeded,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    def programs(steps, layers):
+        last.seek(0)
+        last.truncate()
+        last.write(f"{steps} {layers}")
+        last.flush()
+        run(steps, layers)
+
+    with open(sys.argv[1], "w") as last:
+        programs()
+
+
+if __name__ == "__main__":
+    faulthandler.enable()
+    torch.set_num_threads(1)
+    fuzz(int(sys.argv[2]), sys.argv[3] == "same")

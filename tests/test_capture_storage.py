@@ -1,0 +1,188 @@
+"""Memory that is freed, resized, exchanged or handed out while a recording runs: never read where there is none."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import torcheer as tl
+from torcheer.errors import ValueUnavailable
+
+HERE = Path(__file__).parent
+
+
+def in_a_process(*command):
+    """Run something that may crash; what it printed."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, f"ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def values(history):
+    return [op.tensor_contents for op in history]
+
+
+FREED_AND_BACK = """
+    import faulthandler, torch, torcheer as tl
+    faulthandler.enable()
+    with tl.recording() as history:
+        t = torch.rand(1000, 1000)
+        row = t[3]
+        size = t.untyped_storage().nbytes()
+        t.untyped_storage().resize_(0)
+        t.view(-1), row.view(2, -1)
+        t.untyped_storage().resize_(size)
+        t.copy_(torch.ones(1000, 1000))
+        total = row.sum()
+    assert total == 1000 and torch.equal(history["sum_1"].tensor_contents, total)
+    assert not torch.equal(history["rand_1"].tensor_contents, t) and torch.equal(history["copy_1"].tensor_contents, t)
+    report = history.validate()
+    assert not report.failures, report
+    print(history, history.to_pandas())
+"""
+
+
+def test_memory_that_is_freed_and_comes_back_is_not_read_in_between():
+    assert "copy_1" in in_a_process("-c", textwrap.dedent(FREED_AND_BACK))
+
+
+def test_programs_that_free_resize_exchange_and_hand_out_memory(tmp_path):
+    last = tmp_path / "last_program"
+    try:
+        in_a_process(HERE / "storage_programs.py", last, 150, "same")
+    except AssertionError as error:
+        raise AssertionError(f"{last.read_text()}\n{error}") from None
+
+
+@pytest.mark.slow
+def test_many_more_such_programs(tmp_path):
+    last = tmp_path / "last_program"
+    try:
+        in_a_process(HERE / "storage_programs.py", last, 6000, "fresh")
+    except AssertionError as error:
+        raise AssertionError(f"{last.read_text()}\n{error}") from None
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+def test_a_training_step_of_a_sharded_model_is_recorded_on_one_rank(tmp_path):
+    assert "rank 0 is done" in in_a_process(HERE / "sharded_step.py", "cpu", tmp_path / "store")
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+def test_a_training_step_of_a_sharded_model_is_recorded_on_two_ranks():
+    run = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
+    found = in_a_process(*run, HERE / "sharded_step.py", "cpu")
+    assert "rank 0 is done" in found and "rank 1 is done" in found
+
+
+@pytest.mark.parametrize("made", ["before", "after"])
+def test_a_view_of_memory_that_numpy_writes_to_is_noticed_too(made):
+    with tl.recording() as history:
+        x = torch.zeros(3)
+        view = x[1:] if made == "before" else None
+        array = x.numpy()
+        view = x[1:] if view is None else view
+        array[1] = 5
+        y = view + 1
+    assert torch.equal(history["getitem_1"].tensor_contents, torch.zeros(2))
+    assert torch.equal(history["add_1"].tensor_contents, y) and y[0] == 6
+    assert "unseen" in [op.name for op in history]
+    assert not history.validate().failures
+
+
+def test_memory_handed_out_stays_in_other_hands_after_a_write_of_our_own():
+    with tl.recording() as history:
+        x = torch.zeros(3)
+        array = x.numpy()
+        x.add_(1)
+        array[0] = 7
+        x * 2
+    assert torch.equal(history["add_1"].tensor_contents, torch.ones(3))
+    assert torch.equal(history["mul_1"].tensor_contents, torch.tensor([14.0, 2, 2]))
+    assert not history.validate().failures
+
+
+def test_shared_memory_may_be_written_by_others():
+    with tl.recording() as history:
+        x = torch.zeros(3)
+        x.share_memory_()
+        with torch._C.DisableTorchFunction():  # as another process would
+            torch.from_numpy(x.numpy()).fill_(2)
+        y = x + 1
+    assert torch.equal(y, torch.full((3,), 3.0))
+    assert torch.equal(history["zeros_1"].tensor_contents, torch.zeros(3))
+    assert torch.equal(history["unseen_1"].tensor_contents, torch.full((3,), 2.0))
+
+
+def test_a_write_under_a_name_given_by_data_protects_the_first_owner():
+    with tl.recording() as history:
+        x = torch.zeros(3)
+        y = torch.ones(3)
+        y.data = x
+        y.add_(5)
+        x + 1
+    found = [value.tolist() for value in values(history)]
+    assert found[:4] == [[0.0] * 3, [1.0] * 3, [0.0] * 3, [5.0] * 3] and found[-1] == [6.0] * 3
+    assert history.validate()
+
+
+def test_memory_exchanged_without_a_word_is_found_by_its_count_of_writes():
+    with tl.recording() as history:
+        x = torch.zeros(3)
+        y = x + 1
+        y.set_(x)  # no mode hears of it
+        x.add_(4)
+        y * 2
+    with pytest.raises(ValueUnavailable, match="could not see"):
+        _ = history["add_1"].tensor_contents
+    assert torch.equal(history["mul_1"].tensor_contents, torch.full((3,), 8.0))
+    assert not history.validate().failures
+
+
+def test_what_is_kept_by_its_position_from_the_end_is_what_it_was_before_a_write():
+    class Writes(nn.Module):
+        def forward(self, x):
+            y = x * 1
+            y.add_(1)
+            return y + 1
+
+    history = tl.log_forward_pass(Writes(), torch.zeros(2), layers_to_save=[-4])
+    assert torch.equal(history[-4].tensor_contents, torch.zeros(2))
+
+
+def test_values_in_freed_memory_say_so_and_are_never_read():
+    with tl.recording(layers_to_save=["mul*"]) as history:
+        x = torch.ones(1000, 1000)
+        x.untyped_storage().resize_(0)
+        y = torch.ones(2) * 3
+    assert torch.equal(history["mul_1"].tensor_contents, y)
+    x = torch.ones(1000, 1000)
+    with tl.recording() as history:
+        view = x.view(-1)
+    x.untyped_storage().resize_(0)
+    assert view.shape == (1000000,)
+    with pytest.raises(ValueUnavailable, match="freed"):
+        _ = history["view_1"].tensor_contents
+    assert "view_1" in str(history)
+    assert not history.validate().failures
+
+
+@pytest.mark.parametrize("how", ["sparse", "wrapped"])
+def test_the_parts_of_tensors_made_of_tensors_may_be_freed(how):
+    from torcheer.capture.memory import is_freed
+
+    if how == "sparse":
+        whole = torch.eye(100).to_sparse()
+        part = whole._values()
+    else:
+        whole = torch.nested.nested_tensor([torch.rand(50, 2), torch.rand(70, 2)], layout=torch.jagged)
+        part = whole.values()
+    assert not is_freed(whole)
+    part.untyped_storage().resize_(0)
+    assert is_freed(whole)
