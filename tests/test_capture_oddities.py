@@ -57,7 +57,7 @@ def gradient_inside(x):
 
 PROGRAMS = {
     "custom operators": (custom_operators, "foo wave bump_ mul"),
-    "cond": (lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,)), "cond"),
+    "cond": (lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a - 1, (x,)), "add sub"),
     "nested": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]]).to_padded_tensor(0.0) * 2, "to_padded_tensor"),
     "jagged": (lambda x: torch.nested.nested_tensor([x[0], x[1, :3]], layout=torch.jagged).sin().values(), "sin"),
     "packed sequences": (lambda x: nn.LSTM(8, 4)(rnn.pack_sequence([x, x[:2]]))[0].data, "lstm"),

@@ -26,6 +26,8 @@ from torcheer.records import TensorMeta
 class Below(TorchDispatchMode):
     """Sees every aten operation; records those that no recorded function accounts for."""
 
+    supports_higher_order_operators = True  # they arrive here as calls: without a rule registered in torch
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
         self.recorder = recorder

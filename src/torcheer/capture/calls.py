@@ -19,6 +19,7 @@ class Call:
 
     __slots__ = (
         "function",
+        "higher",
         "idle",
         "leaks",
         "level",
@@ -44,6 +45,7 @@ class Call:
         self.idle = False  # nothing happened if it returns what it was given: x.float() of floats
         self.leaks = False  # hands out memory that can then be written unseen
         self.twin: Function | None = None  # to be opened rather than called
+        self.higher = False  # takes functions and runs them: torch.cond
         self.view = False
         self.level = "function"
         self.mark = function is None  # no call at all: an input, an output, memory that changed
@@ -112,10 +114,11 @@ def _classify(function: Any) -> Call:
         call.writes = _writes(function, name)
         call.random = _random(function, name)
     call.leaks = name in _LEAKS
+    call.higher = isinstance(function, torch._ops.HigherOrderOperator)
     call.skip = call.skip and not call.leaks
     call.view = name in _VIEWS
     call.idle = name in _IDLE
-    call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin)
+    call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin or call.higher)
     call.switch = _SWITCHES.get(name, 0) if call.twin is None else 0
     return call
 

@@ -1,9 +1,9 @@
 """The module stack: which module call each operation belongs to.
 
 This is the one place where torch is changed, and only while a capture runs: `nn.Module._call_impl` is replaced by
-`_traced_call`, which does nothing in threads that capture nothing. Module hooks would be the public way; they cost four
-times as much per call. (`__call__` itself would do as well, but replacing a dunder makes Python update every subclass
-of nn.Module: 50 µs, or milliseconds once transformers is imported.)
+`_traced_call`, and `torch.compile` by `_watched_compile`; both do nothing in threads that capture nothing. Module hooks
+would be the public way; they cost four times as much per call. (`__call__` itself would do as well, but replacing a
+dunder makes Python update every subclass of nn.Module: 50 µs, or milliseconds once transformers is imported.)
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ Around = Callable[[Module, Callable[[], Any]], Any]
 
 _SCOPE_WIDTH = 4
 _original = Module._call_impl
+_original_compile = torch.compile
 _active: dict[int, list[Recorder]] = {}  # thread -> its recorders, outermost first
 _around: dict[int, list[Around]] = {}  # thread -> who wants to stand around its module calls, outermost first
 _lock = threading.Lock()
 _ident = threading.get_ident
 _frame = sys._getframe
 _tracing = torch._C._get_tracing_state
+_compiling = torch.compiler.is_compiling
 
 
 def start(recorder: Recorder) -> None:
@@ -47,6 +49,7 @@ def start(recorder: Recorder) -> None:
     with _lock:
         _active.setdefault(_ident(), []).append(recorder)
         Module._call_impl = _traced_call  # type: ignore[method-assign]
+        torch.compile = _watched_compile
 
 
 def stop(recorder: Recorder) -> None:
@@ -79,11 +82,40 @@ def unwatch(around: Around) -> None:
 
 
 def _restore() -> None:
+    if not _active:
+        torch.compile = _original_compile
     if not _active and not _around:
         Module._call_impl = _original  # type: ignore[method-assign]
+        _mend_dynamo()
+
+
+def _mend_dynamo() -> None:
+    """Dynamo remembers `_call_impl` as it finds it, and may be imported while a capture runs."""
+    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
+        known = sys.modules.get(name)
+        if getattr(known, "unpatched_nn_module_call_impl", None) is _traced_call:
+            known.unpatched_nn_module_call_impl = _original  # type: ignore[union-attr]
+
+
+def _watched_compile(model: Any = None, *args: Any, **options: Any) -> Any:
+    """`torch.compile`: compiled code runs as the Python it was made from, torch's higher-order operators opened."""
+    recorders = _active.get(_ident())
+    if not recorders:
+        return _original_compile(model, *args, **options)
+    from torcheer.capture.higher import call_wrapper, wrapper_of
+
+    for recorder in recorders:
+        if recorder.on_compile is not None:
+            begin, recorder.on_compile = recorder.on_compile, None
+            begin()
+    if model is None or not wrapper_of(model):
+        return _original_compile(model, *args, **options)
+    return partial(call_wrapper, recorders[-1], _original_compile, len(_active) == 1, model, options)
 
 
 def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
+    if _compiling():  # dynamo reads this function while it traces
+        return _original(self, *args, **kwargs)
     if _around and (waiting := _around.get(_ident())):
         return waiting[-1](self, partial(_inner_call, self, args, kwargs))
     recorders = _active.get(_ident())

@@ -112,6 +112,8 @@ class Recorder(TorchFunctionMode):
         self.resting = False  # whether a dispatch mode of ours should look away
         self.careful = False  # a dispatch mode is on and asks which call is running
         self.unsettled: set[int] = set()  # ids of aten results: autograd sets their version after we see them
+        self.inside_higher = 0  # how many higher-order operators are open now
+        self.on_compile: Callable[[], None] | None = None  # when torch.compile is first called in this capture
         self.inside = 0  # how many recorded calls are running now
         self.after: Callable[[int, Call, Any], Any] | None = None  # edits, saving, gradients, followers
         self.after_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
@@ -243,6 +245,10 @@ class Recorder(TorchFunctionMode):
         call = learn(func)
         if call.skip:
             return func(*args, **kwargs)
+        if call.higher:
+            from torcheer.capture.higher import call_operator
+
+            return call_operator(self, call, args, kwargs, frame)
         if call.twin is not None and self.opened is not func:
             return self._open(call, args, kwargs)
         if not ATOMS_AND_TENSORS.issuperset(map(type, args)):

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -118,8 +119,11 @@ class _Session:
         modules.start(self.recorder)
         try:
             with ExitStack() as stack:
+                begin = partial(stack.enter_context, _uncompiled(self.recorder))
                 if "torch._dynamo" in sys.modules:  # compiled code runs as the eager program it was made from
-                    stack.enter_context(_uncompiled(self.recorder))
+                    begin()
+                else:
+                    self.recorder.on_compile = begin
                 if self.level == "aten":
                     from torcheer.capture.aten import looking_below
 
@@ -137,6 +141,7 @@ class _Session:
             self.trace.elapsed_secs = perf_counter() - started
             self.trace.finish()
             self.trace.on_follow = _nothing
+            self.recorder.on_compile = None
             self.recorder.after = self.recorder.after_module = None  # no cycles: a dropped history frees its tensors
         if self.requests is not None:
             self.requests.finish()
