@@ -26,10 +26,11 @@ ROOMS = {
     "archive": {"numpy", "history"},
     "encoding": {"numpy"},
     "config": {"(computed)"},  # it imports what a config names, if it may
-    "extraction": {"numpy", "torch", "capture", "history", "archive", "config"},
+    "data_workers": set(),
+    "extraction": {"numpy", "torch", "capture", "history", "archive", "config", "data_workers"},
     "inspector": {"numpy", "torch", "archive", "history"},
     "host": {"numpy", "torch", "capture", "history", "inspector"},
-    "training": {"numpy", "torch", "capture", "history", "inspector", "archive", "config", "host"},
+    "training": {"numpy", "torch", "capture", "history", "inspector", "archive", "config", "host", "data_workers"},
     "studio": {"numpy", "torch", "capture", "history", "drawing", "archive", "inspector", "host"},
     "demo": {"numpy", "torch", "api", "training", "config"},
     "cli": {"api", "(computed)"},  # it looks its commands up in a table

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -219,7 +223,84 @@ def test_the_users_own_error_says_where_it_can_go_on(project: Path) -> None:
     (project / "my_net.py").write_text(broken)
     with pytest.raises(ValueError, match="bad row") as caught:
         run("train", "training.json")
-    assert caught.value.__notes__[-1] == ("Saved in pretrained/checkpoints/0; go on with: torcheer train pretrained")
+    assert caught.value.__notes__[-1] == "Go on with: torcheer train pretrained"
+
+
+FORWARD = "        return [self.last(torch.tanh(self.first(x)))]"
+
+
+HANG = """
+def hang():
+    while True:
+        time.sleep(0.01)
+        with open("beats", "a") as file:
+            file.write("x")
+"""
+
+
+def fails_at(call: int, error: str = "ValueError('bad row')") -> str:
+    """The code, with a model that fails in one of its calls while it trains."""
+    counts = "        self.calls = getattr(self, 'calls', 0) + self.training\n"
+    return CODE.replace(FORWARD, f"{counts}        if self.calls == {call}: raise {error}\n{FORWARD}")
+
+
+def test_a_failure_says_what_was_saved_when_and_what_was_not(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "my_net.py").write_text(fails_at(8, "__import__('torcheer.errors').errors.BadArgument('bad row')"))
+    assert run("train", "training.json", "checkpoint_steps=5") == 1
+    said = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(
+        r"The newest checkpoint is pretrained/checkpoints/5: step 5, saved at [0-9:]{8}, 0:[0-9]{2} ago\. "
+        r"The 2 steps after it are not saved\.",
+        said[-2],
+    )
+    assert said[-1] == "Go on with: torcheer train pretrained"
+
+
+def test_a_checkpoint_that_was_cut_is_not_said_to_be_saved(project: Path) -> None:
+    (project / "my_net.py").write_text(fails_at(8))
+    assert run("init", "training.json") == 0
+    with pytest.raises(ValueError, match="bad row"):
+        run("train", "pretrained", "checkpoint_steps=2", "keep_last=3")
+    os.truncate("pretrained/checkpoints/6/model.safetensors", 10)
+    with pytest.raises(ValueError, match="bad row") as caught:  # eight steps on
+        run("train", "pretrained", "checkpoint_steps=100")
+    saved = "The newest checkpoint is pretrained/checkpoints/4: step 4, saved at "
+    note = next(note for note in caught.value.__notes__ if note.startswith(saved))
+    assert note.endswith("The 7 steps after it are not saved.")
+
+
+def test_ending_at_once_does_not_say_that_all_is_saved(project: Path) -> None:
+    (project / "my_net.py").write_text(fails_at(3, "SystemExit(hang())") + HANG)
+    trainer, beats = started("train", "training.json"), Path("beats")
+    for _ in range(2):  # the first asks, and the step never ends
+        wait_for(lambda: beats.exists() and beats.stat().st_size > 2)
+        trainer.send_signal(signal.SIGINT)
+        os.truncate(beats, 0)  # bytes that come now come after the signal
+    assert trainer.wait(timeout=60) == 130 and trainer.stderr is not None
+    said = trainer.stderr.read()
+    assert said.startswith(
+        "Stopped: ended at once. The newest checkpoint is pretrained/checkpoints/0: step 0, saved at "
+    )
+    assert said.endswith("The 2 steps after it are not saved. Go on with: torcheer train pretrained\n")
+
+
+def test_a_terminal_that_is_closed_saves_and_ends(project: Path) -> None:
+    """Its kernel sends SIGHUP to all that run in it, workers included; nobody can be told anything."""
+    workers = "initialize.definitions.3.spec.kwargs.num_workers=2"
+    master, slave = pty.openpty()
+    command = [sys.executable, "-c", "import sys; from torcheer.cli import main; sys.exit(main())"]
+    trainer = subprocess.Popen(
+        [*command, "train", "training.json", SLOW, workers, "checkpoint_steps=1", "--plain"],
+        stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(slave)
+    wait_for(lambda: Path("pretrained/checkpoints/2").exists())
+    os.close(master)
+    assert trainer.wait(timeout=60) == 130
+    assert run("train", "pretrained", "initialize.definitions.0.spec.kwargs.wait_secs=0") == 0
+    rows = Path("pretrained/metrics/0.csv").read_text().splitlines()[1:]
+    assert [row.split(",")[0] for row in rows] == ["1", "2", "3"]
 
 
 def test_a_config_opens_captures_and_the_profiler(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -292,7 +373,7 @@ def test_a_config_that_was_edited_since_is_said_to_be_another(
     assert "training.json has changed since this session began; it goes on as it was begun." in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_saves_and_ends_with_130_and_train_goes_on(project: Path, number: int) -> None:
     trainer = started("train", "training.json", SLOW, "checkpoint_steps=1")
     wait_for(lambda: Path("pretrained/checkpoints/2").exists())

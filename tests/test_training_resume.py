@@ -259,7 +259,7 @@ def test_a_signal_to_the_whole_group_saves_and_ends_with_130(nursery: Nursery, t
     """Ctrl-C in a terminal reaches the workers, too; so does the SIGTERM of most schedulers."""
     nursery.finish("workers", tmp_path / "whole", checkpoint_steps=None)
     asked = tmp_path / "asked"
-    for number, step in ((signal.SIGTERM, 7), (signal.SIGINT, 15)):
+    for number, step in ((signal.SIGTERM, 7), (signal.SIGINT, 15), (signal.SIGHUP, 20)):
         process = nursery.start("workers", asked, checkpoint_steps=None, waits_at=step)
         until = time.monotonic() + 60
         while time.monotonic() < until and not (asked / f"at-{step}").exists():
@@ -283,6 +283,21 @@ def test_the_first_signal_asks_the_second_ctrl_c_ends_and_handlers_are_put_back(
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_sighup_asks_and_one_that_nohup_ignores_stays_ignored() -> None:
+    asked, before = Asked(), signal.getsignal(signal.SIGHUP)
+    with stopping_on_signals(asked):
+        signal.raise_signal(signal.SIGHUP)
+    assert asked.asked_to_stop == "SIGHUP was received" and signal.getsignal(signal.SIGHUP) == before
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        ignored = Asked()
+        with stopping_on_signals(ignored):
+            signal.raise_signal(signal.SIGHUP)
+        assert ignored.asked_to_stop == ""
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_another_thread_sets_no_handlers() -> None:

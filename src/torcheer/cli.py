@@ -25,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = import_module(f"torcheer.{room}").main if room else doctor
         status: int = run(chosen.command, rest)
     except TorcheerError as error:
-        print(f"torcheer {chosen.command}: {error}", file=sys.stderr)
+        notes = getattr(error, "__notes__", ())
+        print("\n".join([f"torcheer {chosen.command}: {error}", *notes]), file=sys.stderr)
         status = 1
     except BrokenPipeError:  # `torcheer … | head`: the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

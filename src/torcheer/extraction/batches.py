@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from torcheer.data_workers import WorkerStart
 from torcheer.encoding import refusal, to_bytes
 from torcheer.errors import BadArgument, TorcheerError
 
@@ -139,15 +141,15 @@ class Batches:
             given.dataset,
             batch_sampler=sampler,
             **{name: getattr(given, name) for name in (
-                "collate_fn", "num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context",
-                "prefetch_factor",
+                "collate_fn", "num_workers", "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor",
             )},
+            worker_init_fn=_worker_start(given),
         )  # fmt: skip
 
     def _parts(self) -> Iterator[Any]:
         """What makes a batch each: those of a DataLoader, and lists of samples of anything else."""
         if self.given_batches:
-            yield from self.data
+            yield from _ending_workers(self.data)
             return
         items = iter(self.data)
         while part := list(islice(items, self.batch_size)):
@@ -163,6 +165,20 @@ class Batches:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_stream": None}  # other processes begin anew
+
+
+def _worker_start(loader: DataLoader[Any]) -> WorkerStart | None:
+    return WorkerStart(loader.worker_init_fn) if loader.num_workers else None
+
+
+def _ending_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """The same loader, its workers ending with this process; the user's own is not changed."""
+    if not loader.num_workers:
+        return loader
+    found = copy(loader)
+    found.worker_init_fn = _worker_start(loader)
+    found._iterator = None  # persistent workers were started by another
+    return found
 
 
 class _Sampler:

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,8 +131,8 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
                 _say_done(session, chosen, control)
         except KeyboardInterrupt:
             return _say_stopped(session, "ended at once")
-        except Exception as error:  # the user's own code, most often
-            error.add_note(_how_to_go_on(session))
+        except Exception as error:  # the user's own code, most often; the session has said what is saved
+            error.add_note(f"Go on with: torcheer train {session.directory}")
             raise
     if stopped is not None and (control is None or not control.begins_anew):
         return _say_stopped(session, stopped.reason)
@@ -143,7 +143,8 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
     """Say where the results are; stay for the studio where that is asked for."""
     assert session.directory is not None
     kept = [name for name in RESULTS if (session.directory / name).is_dir()]
-    print(f"Results are under {session.directory}: {', '.join([*kept, f'checkpoints/{_newest(session).name}'])}")
+    kept.append(f"checkpoints/{session.place.step}")
+    print(f"Results are under {session.directory}: {', '.join(kept)}")
     if chosen.then is not None:
         chosen.then()
     if control is not None:
@@ -200,20 +201,20 @@ def _attended(session: Session, notes: Sequence[str]) -> Iterator[Event]:
     yield from session.run()
 
 
-def _newest(session: Session) -> Path:
-    assert session.keeper is not None
-    folder = session.keeper.folder
-    named = [path for path in folder.iterdir() if path.name.isdecimal()]
-    return max(named, key=lambda path: int(path.name), default=folder)
-
-
 def _say_stopped(session: Session, reason: str) -> int:
-    print(f"Stopped: {reason}. {_how_to_go_on(session)}", file=sys.stderr)
+    """Say what of it is saved; nobody need be there to read that, as after a SIGHUP."""
+    from torcheer.training.saved import newest_whole, saved_text
+
+    assert session.keeper is not None
+    newest = newest_whole(session.keeper.folder)
+    go_on = f"torcheer train {session.directory}"
+    if newest is not None and int(newest.name) == session.place.step and not session.is_torn:
+        text = f"Saved in {newest}; go on with: {go_on}"
+    else:
+        text = f"{saved_text(session)} Go on with: {go_on}"
+    with suppress(OSError):
+        print(f"Stopped: {reason}. {text}", file=sys.stderr)
     return STOPPED
-
-
-def _how_to_go_on(session: Session) -> str:
-    return f"Saved in {_newest(session)}; go on with: torcheer train {session.directory}"
 
 
 def evaluate(chosen: argparse.Namespace) -> int:
@@ -364,7 +365,8 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[st
     }),
     "train": (
         train, "train a session, from where it stands; a config begins one where there is none",
-        f"Ctrl-C or SIGTERM: it saves and ends with status {STOPPED}; run it again to go on. Twice: it ends at once.", {
+        f"Ctrl-C, SIGTERM, SIGHUP: it saves and ends with status {STOPPED}; run it again to go on. Ctrl-C twice "
+        "ends it at once.", {
             "path": _EITHER, **_CHANGES, **_BUILT,
             "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
             "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},

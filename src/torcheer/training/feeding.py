@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from torcheer.data_workers import WorkerStart
 from torcheer.training.parts import Loader
-from torcheer.training.signals import CalmWorker
 from torcheer.training.streams import Iterated, Stream
 
 
@@ -60,7 +60,7 @@ class Feed:
         order.set(epoch, start)
         batches.generator.manual_seed(self._seed)  # workers that start in mid-epoch get the same seeds
         with suppress(GeneratorExit):  # whoever takes only some; what fails is not used again
-            yield from batches
+            yield from self._begun(batches)
         self._idle.append((order, batches))
 
     def _made(self) -> tuple[_Order, DataLoader[Any]]:
@@ -80,7 +80,7 @@ class Feed:
             dataset.set_epoch(epoch)
         source = dataset if isinstance(dataset, IterableDataset) else Iterated(dataset)
         batches = partial(self._data_loader, source, seed, **shape, **options)
-        stream = Stream(dataset, lambda: iter(batches()), seed, workers=workers)
+        stream = Stream(dataset, lambda: self._begun(batches()), seed, workers=workers)
         if start:
             stream.go_to(start, self._resumed)
         self._resumed = None
@@ -90,9 +90,13 @@ class Feed:
     def _data_loader(self, dataset: Any, seed: int, **options: Any) -> DataLoader[Any]:
         # a generator of its own: torch's would be drawn from whenever an epoch is begun, also in its middle
         generator = torch.Generator().manual_seed(seed)
-        if options.get("num_workers"):
-            options["worker_init_fn"] = CalmWorker(options.get("worker_init_fn"))
         return DataLoader(dataset, collate_fn=self.loader.collate, generator=generator, **options)
+
+    def _begun(self, batches: DataLoader[Any]) -> Iterator[Any]:
+        """Go through a loader; workers that this starts end with this process."""
+        if batches.num_workers:
+            batches.worker_init_fn = WorkerStart(self.loader.options.get("worker_init_fn"), saves_first=True)
+        return iter(batches)
 
 
 class _Order:

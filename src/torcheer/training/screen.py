@@ -120,8 +120,10 @@ class Lines:
 
     def __exit__(self, *_: object) -> None:
         if self._drawn:  # what comes next begins a line of its own
-            self._out.write("\n")
             self._drawn = 0
+            with suppress(OSError):  # the terminal was closed
+                self._out.write("\n")
+                self._out.flush()
 
 
 def told(event: Event) -> str:

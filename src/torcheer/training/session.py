@@ -34,6 +34,7 @@ from torcheer.training.parts import (
     Schedule,
     Stage,
 )
+from torcheer.training.saved import noting_what_is_saved
 from torcheer.training.simple import as_loader, as_measure, completed, found, one_stage
 from torcheer.training.snapshots import restore, restore_weights, state_of
 from torcheer.training.stopping import EpochsCompleted
@@ -98,7 +99,7 @@ class Session:
         if self.directory is not None:
             kept, every = (self.options.keep_last, self.options.keep_best), self.options.steps_csv
             self.keeper = Keeper(self.directory, keep_last=kept[0], keep_best=kept[1], steps_csv=every)
-        self._has_begun = False  # whether it stands where it does because it was trained or restored
+        self.has_begun = False  # whether it stands where it does because it was trained or restored
         losses, metrics = ({name: as_measure(one) for name, one in table.items()} for table in (losses, metrics or {}))
         parts: dict[str, Any] = {"processors": processors, "graphs": graphs, "pipelines": pipelines}
         if pipelines is None:
@@ -168,8 +169,8 @@ class Session:
         """
         if self.is_torn and self.keeper is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
-        self._has_begun, self.is_torn = self._has_begun and not self.is_torn, False
-        with deterministic(self.options.deterministic):
+        self.has_begun, self.is_torn = self.has_begun and not self.is_torn, False
+        with deterministic(self.options.deterministic), noting_what_is_saved(self):
             yield from attended(self, self._run())
 
     def _run(self) -> Iterator[Event]:
@@ -180,7 +181,7 @@ class Session:
         with self.keeper.locked():
             for problem in self.resume():
                 yield Alert(problem)
-            if not self._has_begun:
+            if not self.has_begun:
                 self._begin()
                 yield from self.save()
             self.keeper.settle_tables(self.rows, self.place.step)
@@ -188,7 +189,7 @@ class Session:
 
     def resume(self) -> list[str]:
         """Go on from the newest checkpoint, unless the session has begun; what is wrong with newer ones."""
-        if self.keeper is None or self._has_begun:
+        if self.keeper is None or self.has_begun:
             return []
         state, _, problems = self.keeper.newest()
         if state is not None:
@@ -203,9 +204,9 @@ class Session:
             self.place.stage += self.is_done(self.stages[-1])
 
     def _begin(self) -> None:
-        if not self._has_begun and self.options.seed is not None:
+        if not self.has_begun and self.options.seed is not None:
             seed_everything(self.options.seed)
-        self._has_begun = True
+        self.has_begun = True
 
     def state(self) -> dict[str, Any]:
         """All that the numbers of this session depend on; its tensors are the live ones."""
@@ -214,7 +215,7 @@ class Session:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Stand where a session stood."""
         restore(self, state)
-        self._has_begun = True
+        self.has_begun = True
         for lane in self.lanes.values():
             lane.update = None  # gradients that waited are not part of a state
 
