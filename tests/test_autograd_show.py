@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -36,11 +37,111 @@ def leaf(*values: float) -> Tensor:
 # The printout
 
 
-def test_a_chain_is_an_arrow_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chain_has_its_formulas_too(capsys: pytest.CaptureFixture[str]) -> None:
     x = leaf(1.0, 2.0)
     with autograd.record():
         autograd.backward(x.exp().tanh().sum(), show=True)
-    assert shown(capsys) == "BackProp:\n↘︎ sum()\n↘︎ tanh()\n↘︎ exp()\n↘︎ Input\n"
+    assert shown(capsys) == (
+        "BackProp:\n"
+        "↘︎  sum()    () → (2)    x̄ᵢ = ȳ\n"
+        "↘︎  tanh()   (2) → (2)   x̄ = ȳ ⊙ (1 − y²)\n"
+        "↘︎  exp()    (2) → (2)   x̄ = ȳ ⊙ y   x.grad += (2)\n"
+    )
+
+
+def test_a_plain_network_shows_formulas_shapes_and_where_gradients_end(
+    capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    with autograd.record():
+        loss = F.cross_entropy(model(torch.randn(5, 8)), torch.arange(5) % 4)
+        loss.backward(show=True)
+    check_golden(shown(capsys), "show-mlp.txt", request)
+
+
+def sent(text: str, name: str) -> str:
+    """What stands behind the arrow in the last line of an operation."""
+    line = [line for line in text.splitlines() if f"{name}()" in line][-1]
+    return re.split(" {2,}", line.partition("→ ")[2])[0]
+
+
+def test_only_what_receives_a_gradient_is_a_target(capsys: pytest.CaptureFixture[str]) -> None:
+    constant, x, row = torch.randn(2, 3), torch.randn(3, 4, requires_grad=True), torch.randn(4, requires_grad=True)
+    with autograd.record():
+        (constant @ x).sum().backward(show=True)
+        assert sent(shown(capsys), "matmul") == "(3, 4)"
+        torch.where(torch.rand(3, 4) > 0.5, torch.zeros(3, 1), row).sum().backward(show=True)
+        assert sent(shown(capsys), "where") == "(4)"
+        torch.addmm(torch.zeros(2, 4), constant, x).sum().backward(show=True)
+        assert "(2, 3)" not in shown(capsys)
+        nn.RNNCell(3, 5)(torch.randn(2, 3)).sum().backward(show=True)
+        text = shown(capsys)
+        assert "(2, 3)" not in text and sorted(sent(text, "rnn_tanh_cell").split("), ")) == [
+            "(5",
+            "(5)",
+            "(5, 3",
+            "(5, 5",
+        ]
+        nn.LSTM(3, 5)(torch.randn(7, 2, 3))[0].sum().backward(show=True)
+        assert sent(shown(capsys), "lstm") == "(20, 3), (20), (20, 5), (20)"
+
+
+def test_both_targets_are_shown_where_both_receive_one(capsys: pytest.CaptureFixture[str]) -> None:
+    x, w = torch.randn(5, 3, requires_grad=True), torch.randn(3, 2, requires_grad=True)
+    with autograd.record():
+        (x @ w).sum().backward(show=True)
+    text = shown(capsys)
+    assert sent(text, "matmul") == "(5, 3), (3, 2)" and "x.grad += (5, 3), w.grad += (3, 2)" in text
+
+
+def test_an_operation_with_several_results_says_what_came_from_each(capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.randn(3, 3, requires_grad=True)
+    with autograd.record(borrow=True):
+        values, vectors = torch.linalg.eigh(x + x.T)
+        (values.sum() + vectors.square().sum()).backward(show=True)
+    text = shown(capsys)
+    assert re.search(r"\(3\), \(3, 3\) → \(3, 3\) +borrowed from torch", text) and "(0)" not in text
+
+
+def test_with_inputs_only_what_leads_to_them_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+    with autograd.record():
+        model(torch.randn(5, 8)).sum().backward(show=True, inputs=[model[2].weight])
+    text = shown(capsys)
+    assert "relu" not in text and "2.bias" not in text and sent(text, "linear") == "(4, 16)"
+
+
+def test_a_tensors_own_backward_shows_it_inside_record_and_torch_is_as_it_was_after(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before, x = Tensor.backward, leaf(1.0, 2.0)
+    with autograd.record():
+        y = (x * x).sum()
+        y.backward(None, True, show=True, expand=True)
+        y.backward()
+    assert Tensor.backward is before and torch.equal(x.grad, torch.tensor([4.0, 8.0]))
+    assert "x.grad += (2)" in shown(capsys)
+    with pytest.raises(TypeError, match="show"):
+        leaf(1.0).sum().backward(show=True)
+
+
+def test_another_threads_backward_is_torchs_own_while_a_tape_is_on() -> None:
+    found: list[object] = []
+
+    def elsewhere() -> None:
+        x = leaf(2.0)
+        x.square().sum().backward()
+        found.append(x.grad.item())
+        try:
+            x.square().sum().backward(show=True)
+        except TypeError as error:
+            found.append(str(error))
+
+    with autograd.record():
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    assert found[0] == 4.0 and "show" in str(found[1])
 
 
 def test_a_diamond_forks_and_meets(capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest) -> None:

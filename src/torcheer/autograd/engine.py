@@ -29,7 +29,7 @@ def run_backward(
     leaves: dict[int, Leaf] = {}
     waiting: list[Any] = []
     wanted = None if only is None else {id(one) for one in only}
-    useful = None if wanted is None else _leading_to(wanted, [start for start, _ in starts])
+    useful = None if wanted is None else leading_to(wanted, [start for start, _ in starts])
     arrived: dict[int, Tensor] = {}
 
     def add(target: Any, gradient: Tensor, fresh: bool) -> None:
@@ -164,7 +164,7 @@ def reached(starts: Iterable[Any]) -> list[Node]:
     return [found[order] for order in sorted(found, reverse=True)]
 
 
-def _leading_to(wanted: set[int], starts: list[Any]) -> set[int]:
+def leading_to(wanted: set[int], starts: list[Any]) -> set[int]:
     """The nodes and leaves from which one of `wanted` can be reached, those included."""
     useful = set(wanted)
     for node in reversed(reached(starts)):

@@ -1,7 +1,7 @@
 """Users' own `torch.autograd.Function`s: their forward runs unrecorded, their backward is the rule.
 
 No function mode sees `apply`, so it is replaced while a tape is on, for the tape's own thread only. So is the call of a
-scripted function, which can only be refused.
+scripted function, which can only be refused, and `Tensor.backward`, which would not take `show=True`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from functools import wraps
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torcheer.errors import MissingRule, NotTraced, RuleMistake, SavedValueChang
 
 _original = Function.__dict__["apply"]
 _script_call = torch._C.ScriptFunction.__call__
+_tensor_backward = Tensor.backward
 _tapes: dict[int, list[Any]] = {}  # thread -> its tapes, innermost last
 _lock = threading.Lock()
 
@@ -33,6 +35,7 @@ def start(tape: Any) -> None:
         _tapes.setdefault(threading.get_ident(), []).append(tape)
         Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
         torch._C.ScriptFunction.__call__ = _scripted  # type: ignore[method-assign, assignment]
+        Tensor.backward = showing_backward  # type: ignore[method-assign, assignment]
 
 
 def stop(tape: Any) -> None:
@@ -46,6 +49,7 @@ def stop(tape: Any) -> None:
         if not _tapes:
             Function.apply = _original  # type: ignore[method-assign]
             torch._C.ScriptFunction.__call__ = _script_call  # type: ignore[method-assign]
+            Tensor.backward = _tensor_backward  # type: ignore[method-assign]
 
 
 def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,6 +58,18 @@ def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     if not traced or not tapes:
         return _original.__get__(None, cls)(*args, **kwargs)
     return run_function(tapes[-1], cls, args, kwargs, sys._getframe(1))
+
+
+@wraps(_tensor_backward)
+def showing_backward(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+    """The same, and in a thread with a tape `show=True` and `expand=True` print it."""
+    if threading.get_ident() not in _tapes or not kwargs.keys() & {"show", "expand"}:
+        _tensor_backward(tensor, *args, **kwargs)
+        return
+    from torcheer.autograd.higher import backward  # it needs the tape
+
+    given = dict(zip(("gradient", "retain_graph", "create_graph", "inputs"), args, strict=False))
+    backward(tensor, **given, **kwargs)
 
 
 def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:

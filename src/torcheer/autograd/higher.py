@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd import specials
+from torcheer.autograd.engine import leading_to
+from torcheer.autograd.inplace import node_now
 from torcheer.autograd.nodes import node_of
 from torcheer.autograd.places import Names
 from torcheer.autograd.show import Show
@@ -29,7 +31,9 @@ def backward(
     watch = None
     if show:
         starts = [node for node in map(node_of, roots) if node is not None]
-        watch = Show(starts, Names.around(sys._getframe(1)), expand)
+        only = None if inputs is None else {id(node_now(one) or one) for one in specials.as_list(inputs)}
+        useful = None if only is None else leading_to(only, starts)
+        watch = Show(starts, Names.around(sys._getframe(1)), expand, useful)
     specials.backward(current(), roots, gradient, retain_graph, create_graph, inputs, watch)
     if watch is not None:
         watch.end()

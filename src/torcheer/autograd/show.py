@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.engine import reached
+from torcheer.autograd.joint import Bundle
 from torcheer.autograd.nodes import GONE, Node
 from torcheer.autograd.places import Names, unit_of
 from torcheer.capture.trees import walk
@@ -19,47 +20,79 @@ from torcheer.errors import GraphFreed
 from torcheer.history.formula import plain
 
 ARROW = "↘︎ "
+MOST = 6  # shapes in a row
 
 
 class Unit:
     """What is one thing to a reader: an operation, or a composite with all its parts."""
 
     def __init__(self, scope: Any, node: Node) -> None:
-        self.scope, self.rule, self.came = scope, node.rule, node.shape
+        self.scope, self.rule = scope, node.rule
         self.nodes: list[Node] = []  # newest first
         self.parents: list[Unit] = []  # one for each gradient it sends
         self.leaves: list[Tensor] = []  # that it sends gradients to
-        self.went: list[torch.Size] = []  # the shape of what it read, or of each piece
+        self.ends: list[Node] = []  # of its nodes those that gradients come to from elsewhere
+        self.targets: list[Node | Tensor] = []  # elsewhere, that it sends gradients to
+        self.came: list[torch.Size] = []  # of the gradients that have come, as the pass runs
+        self.sent: dict[int, list[tuple[Any, Any]]] = {}  # order of a node -> what its rule has sent elsewhere
 
-    def add(self, node: Node) -> None:
-        """Take in one more of its parts, an older one."""
-        self.nodes.append(node)
-        read = [[one for _, one in walk(arg) if isinstance(one, (Node, Tensor))] for arg in node.args]
-        self.went = [torch.Size(one.shape) for one in next(filter(None, read), [node])]
-        self.leaves += [one for one in node.parents if isinstance(one, Tensor)]
+    @property
+    def is_traced_operator(self) -> bool:
+        """True for torchtrace's own operators, which have lines of their own."""
+        return self.scope is not None and hasattr(self.scope.thing, "line")
 
     @property
     def line(self) -> str:
-        """What stands behind the arrow."""
-        if self.scope is not None and hasattr(self.scope.thing, "line"):
-            return str(self.scope.thing.line(self.came, self.went[0]))
-        return f"{self.rule.name if self.scope is None else self.scope.name}()"
+        """An operator's line as torchtrace has it: the shape of what it was given, whether that asks or not."""
+        node = self.nodes[-1]
+        read = (arg for value in node.args for _, arg in walk(value) if isinstance(arg, (Node, Tensor)))
+        return str(self.scope.thing.line(self.nodes[0].shape, torch.Size(next(read, node).shape)))
+
+    def foreseen(self) -> str:
+        """The shapes that are to be expected of a whole pass."""
+        return _shapes([torch.Size(one.shape) for one in self.ends], [torch.Size(one.shape) for one in self.targets])
+
+    def note(self, node: Node, gradient: Any, sent: list[tuple[Any, Any]]) -> None:
+        """One of its parts has run: what came, and what went elsewhere."""
+        if any(node is end for end in self.ends):
+            self.came[:0] = _shapes_in(gradient, node)
+        self.sent[node.order] = sent
 
     @property
     def shapes(self) -> str:
-        """Of the gradient, as it comes and as it goes on."""
-        went = ", ".join(_shape(one) for one in self.went[:3]) + ", …" * (len(self.went) > 3)
-        return f"{_shape(self.came)} → {went}"
+        """Of the gradients that came, and of each that went to a place elsewhere."""
+        sent = [pair for order in sorted(self.sent) for pair in self.sent[order]]
+        if len(self.nodes) > 1:  # what its parts send to one place is one to a reader
+            sent = list({id(place): (place, part) for place, part in sent}.values())
+        return _shapes(self.came, [shape for place, part in sent for shape in _shapes_in(part, place)])
 
     def __str__(self) -> str:
-        return self.line if self.scope is None or not hasattr(self.scope.thing, "line") else str(self.scope.thing)
+        if self.is_traced_operator:
+            return str(self.scope.thing)
+        return f"{self.rule.name if self.scope is None else self.scope.name}()"
 
 
-def units_of(starts: list[Any], expand: bool) -> list[Unit]:
-    """The operations of a graph, newest first, gathered into composites unless `expand`."""
+def _shapes_in(gradient: Any, place: Any) -> list[torch.Size]:
+    """The shape of a gradient when it has arrived; several of one that stands for several results."""
+    if isinstance(gradient, Bundle):
+        return [part.shape for _, part in sorted(gradient.parts.items())]
+    return [torch.Size(place.shape)]
+
+
+def _shapes(came: list[torch.Size], went: list[torch.Size]) -> str:
+    """ "(4, 2) → (4, 8), (2, 8), (2)"."""
+    left, right = (", ".join(map(_shape, some[:MOST])) + ", …" * (len(some) > MOST) for some in (came, went))
+    return f"{left} → {right}".rstrip()
+
+
+def units_of(starts: list[Any], expand: bool, useful: set[int] | None = None) -> list[Unit]:
+    """The operations of a graph, newest first, gathered into composites unless `expand`.
+
+    With `useful`, ids of nodes and leaves, only those that lead there.
+    """
     units: dict[int, Unit] = {}
     of: dict[int, Unit] = {}
-    nodes = reached(starts)
+    nodes = [node for node in reached(starts) if useful is None or id(node) in useful]
     if any(node.rule is None for node in nodes):
         raise GraphFreed(GONE)
     for node in nodes:
@@ -67,29 +100,44 @@ def units_of(starts: list[Any], expand: bool) -> list[Unit]:
         if expand and not hasattr(getattr(scope, "thing", None), "line"):
             scope = None
         unit = of[id(node)] = units.setdefault(id(node if scope is None else scope), Unit(scope, node))
-        unit.add(node)
-    for node in nodes:
+        unit.nodes.append(node)
+    ends = {id(start) for start in starts}
+    for node in reversed(nodes):
+        unit = of[id(node)]
         for parent in node.parents:
+            if useful is not None and id(parent) not in useful:
+                continue
             inner = of.get(id(parent))
-            if inner is not None and inner is not of[id(node)]:
-                of[id(node)].parents.append(inner)
+            if inner is unit:
+                continue
+            unit.targets.append(parent)
+            if inner is None:
+                unit.leaves.append(parent)  # type: ignore[arg-type]
+            else:
+                unit.parents.append(inner)
+                ends.add(id(parent))
     for unit in units.values():
+        unit.ends = [node for node in reversed(unit.nodes) if id(node) in ends]
         if len(unit.nodes) > 1:  # what its parts send to one place is one to a reader
             unit.parents = list(dict.fromkeys(unit.parents))
             unit.leaves = list({id(leaf): leaf for leaf in unit.leaves}.values())
+            unit.targets = list({id(target): target for target in unit.targets}.values())
     return sorted(units.values(), key=lambda unit: -unit.nodes[-1].order)
 
 
 class Show:
     """Watches a backward pass and prints it."""
 
-    def __init__(self, starts: list[Any], names: Names, expand: bool = False, write: Any = print) -> None:
-        self.units, self.names = units_of(starts, expand), names
+    def __init__(
+        self, starts: list[Any], names: Names, expand: bool = False, useful: set[int] | None = None, write: Any = print
+    ) -> None:
+        self.units, self.names, self.useful = units_of(starts, expand, useful), names, useful
         self.write = write if write is not print or not sys.stdout.isatty() else _print_clipped
         self.of = {id(node): unit for unit in self.units for node in unit.nodes}
         names.learn([node for unit in reversed(self.units) for node in reversed(unit.nodes)])
         met = Counter(id(place) for unit in self.units for place in (*unit.parents, *unit.leaves))
-        self.is_chain = all(len(unit.parents) <= 1 for unit in self.units) and max(met.values(), default=1) == 1
+        is_chain = all(len(unit.parents) <= 1 for unit in self.units) and max(met.values(), default=1) == 1
+        self.is_torchtrace = is_chain and all(unit.is_traced_operator for unit in self.units)
         self.lanes = Lanes(self.units)
         rehearsal = Lanes(self.units)
         self.most = max(
@@ -99,23 +147,28 @@ class Show:
             min(max((len(text) for text in texts), default=0), 40)
             for texts in (
                 [str(unit) for unit in self.units],
-                [unit.shapes for unit in self.units],
+                [unit.foreseen() for unit in self.units],
             )
         ]
         self.write("BackProp:")
 
     def __call__(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
         unit = self.of[id(node)]
+        unit.note(node, gradient, [(place, part) for place, part in passed if self._is_elsewhere(place, unit)])
         if node is not unit.nodes[-1]:
             return
-        if self.is_chain:
+        if self.is_torchtrace:
             self.write(ARROW + unit.line)
             return
         for row in self.lanes.rows(unit, self._columns(unit)):
             self.write(row)
 
+    def _is_elsewhere(self, place: Any, unit: Unit) -> bool:
+        is_wanted = self.useful is None or id(place) in self.useful
+        return is_wanted and self.of.get(id(place)) is not unit
+
     def _columns(self, unit: Unit) -> str:
-        """The line of one operation in a graph with branches: name, shapes, formula, leaves."""
+        """The line of one operation: name, shapes, formula, leaves."""
         formula = plain(unit.rule.formula) if len(unit.nodes) == 1 else f"{len(unit.nodes)} operations"
         leaves = ", ".join(f"{self.names.of(leaf) or 'leaf'}.grad += {_shape(leaf.shape)}" for leaf in unit.leaves)
         borrowed = "borrowed from torch" if unit.rule.borrowed else ""
@@ -125,7 +178,7 @@ class Show:
 
     def end(self) -> None:
         """The last line."""
-        if self.is_chain:
+        if self.is_torchtrace:
             self.write(ARROW + "Input")
 
 

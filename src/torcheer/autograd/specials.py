@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.engine import Watch, accumulate, run_backward
+from torcheer.autograd.functions import showing_backward
 from torcheer.autograd.hooks import grad_fn, register_hook, register_post_accumulate_grad_hook
 from torcheer.autograd.inplace import node_now
 from torcheer.autograd.keeping import HIDDEN
@@ -165,6 +166,7 @@ def _many_backward(tape: Tape, tensors: Any, grad_tensors: Any = None, *args: An
 SPECIALS.update(
     {
         Tensor.backward: _tensor_backward,
+        showing_backward: _tensor_backward,
         torch.autograd.backward: _many_backward,
         torch.autograd.grad: grad,
         Tensor.register_hook: register_hook,
