@@ -223,7 +223,8 @@ def test_the_users_own_error_says_where_it_can_go_on(project: Path) -> None:
     (project / "my_net.py").write_text(broken)
     with pytest.raises(ValueError, match="bad row") as caught:
         run("train", "training.json")
-    assert caught.value.__notes__[-1] == "Go on with: torcheer train pretrained"
+    (note,) = caught.value.__notes__
+    assert note.endswith("go on with: torcheer train pretrained")
 
 
 FORWARD = "        return [self.last(torch.tanh(self.first(x)))]"
@@ -249,11 +250,11 @@ def test_a_failure_says_what_was_saved_when_and_what_was_not(project: Path, caps
     assert run("train", "training.json", "checkpoint_steps=5") == 1
     said = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        r"The newest checkpoint is pretrained/checkpoints/5: step 5, saved at [0-9:]{8}, 0:[0-9]{2} ago\. "
+        r"  saved: The newest checkpoint is pretrained/checkpoints/5: step 5, saved at [0-9:]{8}, 0:[0-9]{2} ago\. "
         r"The 2 steps after it are not saved\.",
         said[-2],
     )
-    assert said[-1] == "Go on with: torcheer train pretrained"
+    assert said[-1] == "  go on with: torcheer train pretrained"
 
 
 def test_a_checkpoint_that_was_cut_is_not_said_to_be_saved(project: Path) -> None:
@@ -265,8 +266,9 @@ def test_a_checkpoint_that_was_cut_is_not_said_to_be_saved(project: Path) -> Non
     with pytest.raises(ValueError, match="bad row") as caught:  # eight steps on
         run("train", "pretrained", "checkpoint_steps=100")
     saved = "The newest checkpoint is pretrained/checkpoints/4: step 4, saved at "
-    note = next(note for note in caught.value.__notes__ if note.startswith(saved))
-    assert note.endswith("The 7 steps after it are not saved.")
+    (note,) = caught.value.__notes__
+    line = next(line for line in note.splitlines() if f"saved: {saved}" in line)
+    assert line.endswith("The 7 steps after it are not saved.")
 
 
 def test_ending_at_once_does_not_say_that_all_is_saved(project: Path) -> None:

@@ -32,7 +32,7 @@ class Told:
         return hash(self.text)
 
 
-def to_plain(info: RunInfo, ops: list[Op], below: list[Op], runs: list[ModuleRun]) -> dict[str, Any]:
+def to_plain(info: RunInfo, ops: list[Op], below: list[Op], runs: Sequence[ModuleRun] = ()) -> dict[str, Any]:
     """A history's records, as JSON can hold them."""
     shelf = Shelf()
     about = {one.name: plain(getattr(info, one.name)) for one in fields(RunInfo) if one.name not in _INFO_RECORDS}

@@ -40,9 +40,6 @@ def followed(recorder: Recorder, scope: int, generator: Generator[Any, Any, Any]
             item = step(sent)
         except StopIteration as end:
             return end.value
-        except BaseException:
-            recorder.failed_in(scope)
-            raise
         finally:
             recorder.scope = outer
         returned(recorder, scope, item)

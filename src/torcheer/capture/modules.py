@@ -135,9 +135,6 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     recorder.given.append(received(recorder, args, kwargs) if ref is None else ref)
     try:
         out = _run(recorder, self, args, kwargs)
-    except BaseException:
-        recorder.failed_in(scope)
-        raise
     finally:
         recorder.scope = outer
     if type(out) is Tensor:
@@ -246,10 +243,6 @@ def _nested_call(recorders: list[Recorder], module: Module, args: Any, kwargs: A
     mine = [recorder.scope for recorder in recorders]
     try:
         out = _run(recorders[-1], module, args, kwargs)
-    except BaseException:
-        for recorder, scope in zip(recorders, mine, strict=True):
-            recorder.failed_in(scope)
-        raise
     finally:
         for recorder, outer in zip(recorders, outers, strict=True):
             recorder.scope = outer

@@ -118,8 +118,6 @@ class Recorder(TorchFunctionMode):
         self.after: Callable[[int, Call, Any], Any] | None = None  # edits, saving, gradients, followers
         self.after_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
         self.inputs_from_call = False  # whether tensors given to a root module call are inputs (in `recording`)
-        self.failed = ""  # the operation that raised
-        self.failed_scope = -1  # the module call it raised in
         self._buffers: dict[int, tuple[str, Tensor]] | None = (
             None  # of the model, by id, as they were at the first look
         )
@@ -174,7 +172,6 @@ class Recorder(TorchFunctionMode):
             out = func(*args, **kwargs) if kwargs else func(*args)
         except BaseException:
             del refs[begin:]
-            self.failed = call.name
             raise
         nanoseconds = perf_counter_ns() - start
         node = self.count
@@ -280,9 +277,6 @@ class Recorder(TorchFunctionMode):
         self.inside += 1
         try:
             out = call.function(*args, **kwargs)
-        except BaseException:
-            self.failed = call.name
-            raise
         finally:
             self.inside -= 1
         nanoseconds = perf_counter_ns() - start
@@ -511,8 +505,3 @@ class Recorder(TorchFunctionMode):
                     self.add("input", tensor, [])
         if isinstance(module, FUSED_MODULES) and not module.training and not self.fused and FUSED not in self.remarks:
             self.remarks.append(FUSED)
-
-    def failed_in(self, scope: int) -> None:
-        """An exception is passing through a module call: remember the innermost."""
-        if self.failed_scope < 0:
-            self.failed_scope = scope

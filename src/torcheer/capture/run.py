@@ -16,6 +16,7 @@ import torch
 
 from torcheer.capture import modules
 from torcheer.capture.generators import run_to_end
+from torcheer.capture.pass_facts import held_by_module, keyword_hint, operation, operation_name
 from torcheer.capture.recorder import Recorder
 from torcheer.capture.requests import Requests
 from torcheer.capture.saving import Save, StopEarly
@@ -24,6 +25,8 @@ from torcheer.capture.trace import LiveTrace
 from torcheer.capture.trees import exchange, tensors_in
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
 from torcheer.history import ModelHistory
+from torcheer.history.failures import explain
+from torcheer.history.sizes import plural
 
 
 def log_forward_pass(
@@ -56,9 +59,11 @@ def log_forward_pass(
         try:
             with _no_collection, recorder:
                 out = run_to_end(model(*args, **kwargs), recorder)
-        except TypeError as error:
-            if recorder.count == len(given):
+        except Exception as error:
+            if isinstance(error, TypeError) and recorder.count == len(given):
                 _check_inputs(model, args, kwargs, error)
+            if hint := keyword_hint(model, args, kwargs):
+                explain(error, model, operation=operation, hint=hint)
             raise
         for tensor in tensors_in(out):
             recorder.add("output", tensor, [recorder.ref_of(tensor)])
@@ -132,9 +137,7 @@ class _Session:
         except StopEarly:
             self.trace.stopped = "stopped early, everything asked for was saved"
         except BaseException as error:
-            self.trace.stopped = self._why(error)
-            with suppress(AttributeError, TypeError):  # exceptions that take no attributes
-                error.history = self.history  # type: ignore[attr-defined]
+            self._explain(error)
             raise
         finally:
             modules.stop(self.recorder)
@@ -146,9 +149,15 @@ class _Session:
         if self.requests is not None:
             self.requests.finish()
 
-    def _why(self, error: BaseException) -> str:
-        where = f" in {self.recorder.failed}" if self.recorder.failed else ""
-        return f"{type(error).__name__}{where}: {error}"
+    def _explain(self, error: BaseException) -> None:
+        """Say in the history why it ends here, and on the exception where that was and where the history is."""
+        name = operation_name(error)
+        self.trace.stopped = f"{type(error).__name__}{f' in {name}' if name else ''}: {error}"
+        with suppress(AttributeError, TypeError):  # exceptions that take no attributes
+            error.history = self.history  # type: ignore[attr-defined]
+        kept = f"error.history is the pass until then, {plural(self.recorder.count, 'operation')}"
+        held = partial(held_by_module, self.trace)
+        explain(error, self.recorder.model, operation=operation, held=held, history=kept)
 
 
 class _Shared:
@@ -263,7 +272,10 @@ def _check_inputs(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[st
         taken = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
         count = f"{len(args)} {'was' if len(args) == 1 else 'were'} given"
         words = f" and the keywords {', '.join(kwargs)}" if kwargs else ""
-        raise WrongInputs(f"{type(model).__name__}.forward({taken}): {count}{words}: {reason}") from error
+        hint = keyword_hint(model, args, kwargs)
+        raise WrongInputs(
+            f"{type(model).__name__}.forward({taken}): {count}{words}: {reason}{f'; {hint}' if hint else ''}"
+        ) from error
 
 
 def _as_call(model: Any, inputs: Any) -> tuple[Any, ...]:

@@ -291,6 +291,12 @@ class LiveTrace:
     def _module_call(self, scope: int) -> ModuleCall | None:
         return self._calls.get(scope)
 
+    def address_of(self, scope: int) -> str:
+        """The module whose call a scope is, "" for the model itself and outside of any."""
+        self._read_scopes()
+        call = self._calls.get(scope)
+        return call.address if call is not None else ""
+
     def _modules(self, scope: int) -> tuple[ModuleCall, ...]:
         chain: list[ModuleCall] = []
         while scope >= 0:

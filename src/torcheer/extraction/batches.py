@@ -36,6 +36,12 @@ class Batch(NamedTuple):
     rows: int | None  # how many samples it has; None where only its tensors tell
     ids: list[Any] | None  # which samples of a dataset; None where the data has no numbers of its own
 
+    def __str__(self) -> str:
+        if not self.ids:
+            return f"batch {self.number}"
+        ends = f"sample {self.ids[0]}" if len(self.ids) == 1 else f"samples {self.ids[0]} … {self.ids[-1]}"
+        return f"batch {self.number} ({ends})"
+
 
 Wanted = Callable[[int], bool]  # whether a batch, by its number, is still to be done
 

@@ -36,7 +36,8 @@ from torcheer.extraction.values import (
     rows_of,
     sizes_of,
 )
-from torcheer.history.sizes import human_bytes
+from torcheer.history.failures import annotate
+from torcheer.history.sizes import human_bytes, plural
 from torcheer.records import Sample
 
 TRIAL_BATCHES = 4  # what a dry run measures, the first to warm up
@@ -160,6 +161,9 @@ def _run(job: Job, workers: int, bar: Progress) -> None:
             run_workers(job, workers, bar)
             _check_first(job)  # a fresh interpreter knows nothing of an autocast or a default type that is on here
         work(job, bar)
+    except Exception as error:
+        annotate(error, kept=f"{plural(len(plans.sealed(job.path)), 'shard')} in {job.path}; run it again to go on")
+        raise
     except KeyboardInterrupt:
         print(
             f"\nstopped: {len(plans.sealed(job.path))} shards are kept in {job.path}; run it again to go on",

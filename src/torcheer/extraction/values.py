@@ -19,6 +19,7 @@ from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_of, inputs_of
 from torcheer.extraction.hooked import Hooks
+from torcheer.history.failures import arguments, explain
 
 LEEWAY = 0.02  # of two runs that are called the same
 Reduce = Callable[..., Any]
@@ -54,6 +55,13 @@ class Taker:
 
     def take(self, batch: Batch) -> Values:
         """The values of one batch, in memory that nobody else writes to."""
+        try:
+            return self._take(batch)
+        except Exception as error:
+            explain(error, self.model, extraction=f"{batch} did not go through; it is {arguments((batch.data,), {})}")
+            raise
+
+    def _take(self, batch: Batch) -> Values:
         args, kwargs = inputs_of(batch.data, transformed=self.transformed)
         count = count_of((args, kwargs)) if batch.rows is None else batch.rows
         args, kwargs = _moved((args, kwargs), self.device)

@@ -26,7 +26,8 @@ def main() -> None:
         take_part(job, threads, talk)
         _done.set()
     except BaseException as problem:
-        print(json.dumps({"problem": f"{type(problem).__name__}: {problem}"}), file=talk, flush=True)
+        text = "\n".join([f"{type(problem).__name__}: {problem}", *getattr(problem, "__notes__", ())])
+        print(json.dumps({"problem": text}), file=talk, flush=True)
         raise
 
 

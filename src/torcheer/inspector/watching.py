@@ -19,6 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
+from torcheer.history.failures import explain
 from torcheer.inspector.link import Account, Link
 from torcheer.inspector.log import write_account
 from torcheer.inspector.probes import Probes
@@ -91,6 +92,7 @@ class Watch:
         self._alerts: list[Alert] = []
         self._link: Link | None = None
         self._probes: Probes | None = None
+        self._model = weakref.ref(model)
         if not self._has_a_part(chosen):
             return
         plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
@@ -287,6 +289,8 @@ class Watch:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._inside = False
+        folder = f", which writes to {self.to}" if self.to is not None else ""
+        explain(error, self._model(), watch=f"step {self.step} of the watch{folder}")
         self.close()
         return isinstance(error, StopAsked) and error.args == (id(self),)
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.config import Config, override, read
 from torcheer.errors import BadArgument, BadConfig
+from torcheer.history.failures import annotate
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -132,7 +133,7 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
         except KeyboardInterrupt:
             return _say_stopped(session, "ended at once")
         except Exception as error:  # the user's own code, most often; the session has said what is saved
-            error.add_note(f"Go on with: torcheer train {session.directory}")
+            annotate(error, go_on_with=f"torcheer train {session.directory}")
             raise
     if stopped is not None and (control is None or not control.begins_anew):
         return _say_stopped(session, stopped.reason)

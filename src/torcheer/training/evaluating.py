@@ -9,6 +9,7 @@ from typing import Any
 from torcheer.archive.progress import Told, tell_nobody
 from torcheer.training.lanes import Lane
 from torcheer.training.parts import DebugPipeline
+from torcheer.training.step_facts import explain_step
 
 
 def evaluate_lane(
@@ -16,12 +17,16 @@ def evaluate_lane(
 ) -> dict[str, float]:
     """A pipeline's columns over its whole data, or over some batches of it."""
     lane.reset()
-    for batch in islice(lane.batches(0), batches):
-        with precision:
-            frames, samples = lane.forward(batch)
-            if lane.losses:
-                lane.loss(frames, samples)
-        lane.measure(frames, samples)
+    for number, batch in enumerate(islice(lane.batches(0), batches), 1):
+        try:
+            with precision:
+                frames, samples = lane.forward(batch)
+                if lane.losses:
+                    lane.loss(frames, samples)
+            lane.measure(frames, samples)
+        except Exception as error:
+            explain_step(error, lane.name, batch, **{"evaluation, batch": number})
+            raise
         told(1)
     return lane.values()
 

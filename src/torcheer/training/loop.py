@@ -11,6 +11,7 @@ import torch
 from torcheer.training.events import EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.lanes import Lane
 from torcheer.training.parts import Stage
+from torcheer.training.step_facts import explain_step
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -83,7 +84,7 @@ class Loop:
             told, session.is_torn = [], True
             for one in list(running):
                 lane, batches = one
-                batch = next(batches, None)
+                batch = self._next(lane, batches)
                 if batch is None:
                     running.remove(one)
                     place.ended.append(lane.name)
@@ -111,7 +112,26 @@ class Loop:
                     yield Stopped(session.asked_to_stop)
                     return
 
+    def _next(self, lane: Lane, batches: Iterator[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+        try:
+            return next(batches, None)
+        except Exception as error:
+            explain_step(error, lane.name, None, **self._where())
+            raise
+
+    def _where(self) -> dict[str, int]:
+        place = self.place
+        return {"stage": place.stage + 1, "epoch": place.epoch + 1, "step": place.step + 1, "batch": place.round + 1}
+
     def _train(self, lane: Lane, batch: tuple[Any, ...]) -> torch.Tensor:
+        """One batch, and where it was on an exception that it raises."""
+        try:
+            return self._step(lane, batch)
+        except Exception as error:
+            explain_step(error, lane.name, batch, **self._where())
+            raise
+
+    def _step(self, lane: Lane, batch: tuple[Any, ...]) -> torch.Tensor:
         """One batch: forward, losses, update, metrics."""
         update, capture = lane.update, self.session.capture
         assert update is not None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torcheer.errors import TorcheerError
+from torcheer.history.failures import annotate
 from torcheer.history.sizes import plural
 from torcheer.training.live import clock
 from torcheer.training.manifests import MANIFEST, read_manifest
@@ -25,7 +26,7 @@ def noting_what_is_saved(session: Session) -> Iterator[None]:
         yield
     except (Exception, KeyboardInterrupt) as error:
         if session.has_begun:
-            error.add_note(saved_text(session))
+            annotate(error, saved=saved_text(session))
         raise
 
 
