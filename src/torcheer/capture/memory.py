@@ -94,12 +94,13 @@ class Memory:
         for row in range(node, recorder.count):
             for slot, other in enumerate(recorder.outputs(row)):
                 if other is tensor:
-                    self._copy(row << SLOT_BITS | slot, tensor)
+                    self._copy(row << SLOT_BITS | slot, tensor, tensor)
                 elif storage_of(other) == number:
                     self._overtake((row << SLOT_BITS | slot, weakref.ref(other)), tensor, number)
         return True
 
-    def _copy(self, ref: int, tensor: Tensor) -> None:
+    def _copy(self, ref: int, tensor: Tensor, kept: Tensor) -> None:
+        """Copy the value of a tensor, in the form in which it is kept: with its graph or without."""
         if ref in self.copies or ref in self.lost:
             return
         with self.recorder.unseen():
@@ -109,9 +110,8 @@ class Memory:
                 self.lost[ref] = CHANGED
             if ref in self.lost:
                 return
-            self.copies[ref] = copy_of(tensor)
-            if tensor.requires_grad:
-                self.grad_fns[ref] = grad_fn_name(tensor)
+            self.copies[ref] = graph_copy(kept)
+            self.grad_fns[ref] = grad_fn_name(tensor)
 
     def _overtake(self, entry: tuple[int, Any], tensor: Tensor, storage: int) -> bool:
         """Save one value from the write to `tensor`; whether it is done with (False: it lies elsewhere)."""
@@ -124,9 +124,8 @@ class Memory:
         if other is not tensor and disjoint(other, tensor):
             return False
         if self.recorder.keeps(ref):
-            self._copy(ref, other)
-            if self.recorder.saved is not None:
-                self.recorder.saved.pop(ref, None)
+            saved = self.recorder.saved.pop(ref, None) if self.recorder.saved else None
+            self._copy(ref, other, saved[0] if saved is not None else other)
         if other is not tensor and self._holds(other, ref) and not self._written_unseen(other):
             self.stale[id(other)] = Stale(weak, ref, [])
             self._stale_in.setdefault(storage, []).append(id(other))
@@ -217,7 +216,7 @@ class Memory:
         key, leaked = id(tensor), self.leaked
         before = leaked.get(key)
         if before is None or before.tensor() is not tensor or before.ref != ref:
-            value = copy_of(tensor) if not is_freed(tensor) else None
+            value = graph_copy(tensor) if not is_freed(tensor) else None
             self._keep(ref, tensor, value)
             leaked[key] = Leaked(weakref.ref(tensor, lambda _: leaked.pop(key, None)), ref, value)
         self.recorder.known.pop(key, None)  # so that every read asks `adopt`
@@ -230,8 +229,7 @@ class Memory:
             self.lost[ref] = FREED
             return
         self.copies[ref] = value
-        if tensor.requires_grad:
-            self.grad_fns[ref] = grad_fn_name(tensor)
+        self.grad_fns[ref] = grad_fn_name(tensor)
 
     # -- values that come from elsewhere -----------------------------------------------------------------------------
 
@@ -451,16 +449,58 @@ def is_being_recorded_into_a_graph(tensor: Tensor) -> bool:
 
 
 def copy_of(tensor: Tensor) -> Tensor:
-    """The value now, in memory of its own, with the strides it has."""
+    """The value now, in memory of its own, with the strides it has and without a graph."""
     value = tensor.detach() if tensor.requires_grad else tensor
-    copied = value.clone()
+    return restrided(value.clone(), value)
+
+
+def graph_copy(tensor: Tensor) -> Tensor:
+    """The value now, in memory of its own; what is computed from it sends gradients where the tensor's own would go."""
+    if not tensor.requires_grad:
+        return copy_of(tensor)
     try:
-        if copied.stride() != value.stride():
-            copied = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            copied.copy_(value)
+        if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+            copied = tensor.clone()
+        else:
+            with torch.inference_mode(False), torch.enable_grad():
+                copied = tensor.clone()
+    except RuntimeError:  # a view that autograd itself gave up
+        return cut_off(copy_of(tensor))
+    if not copied.requires_grad:  # below autograd
+        return cut_off(copied)
+    if type(copied) in PLAIN and not is_wrapped(copied) and copied.stride() != tensor.stride():
+        copied.data = restrided(copied.detach(), tensor.detach())
+    return copied
+
+
+def restrided(copied: Tensor, like: Tensor) -> Tensor:
+    """A copy with the strides of the value it was made from, where it can have them."""
+    try:
+        if copied.stride() != like.stride():
+            other = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+            other.copy_(like)
+            return other
     except NO_MEMORY:  # no strides, or several elements in one place
-        copied = value.clone()
-    return copied.requires_grad_() if tensor.requires_grad else copied
+        pass
+    return copied
+
+
+CUT_OFF = (
+    "this value of a torcheer history was written in place where its autograd graph could not be kept: no backward"
+)
+
+
+def cut_off(value: Tensor) -> Tensor:
+    """A value that required grad and whose graph is gone: backward through it says so, instead of reaching nothing."""
+    if not (value.is_floating_point() or value.is_complex()):
+        return value
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = value.detach().requires_grad_()
+            found: Tensor = torch._C._functions.DelayedError(CUT_OFF.encode(), 1)(leaf)
+            return found
+    except RuntimeError:
+        return value
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

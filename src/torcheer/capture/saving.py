@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.memory import CHANGED, FREED, copy_of, is_freed
+from torcheer.capture.memory import CHANGED, FREED, copy_of, graph_copy, is_freed, storage_of
 from torcheer.capture.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
@@ -125,17 +125,25 @@ class Keeper:
             return
         tensor = tensor if copied is None else copied
         if save.alters:
-            value = tensor.detach() if save.detach else tensor
-            value = save.transform(value) if save.transform is not None else value
-            value = value.to(device=save.device, dtype=save.dtype) if isinstance(value, Tensor) else value
-            memory.copies[ref] = copy_of(value) if value is tensor else value
+            memory.copies[ref] = self._altered(tensor)
             self.recorder.altered.add(ref)
         elif copied is not None:
             memory.copies[ref] = copied.detach() if save.detach else copied
         elif save.guard == "clone" or id(tensor) in memory.leaked:
-            memory.copies[ref] = copy_of(tensor).detach() if save.detach else tensor.clone()
+            memory.copies[ref] = copy_of(tensor) if save.detach else graph_copy(tensor)
         else:
             self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
+
+    def _altered(self, tensor: Tensor) -> Any:
+        """A value in the form that was asked for; part of the graph, even where the model runs without one."""
+        save = self.save
+        value: Any = tensor.detach() if save.detach else tensor
+        with torch.set_grad_enabled(torch.is_grad_enabled() or value.requires_grad):
+            value = save.transform(value) if save.transform is not None else value
+            value = value.to(device=save.device, dtype=save.dtype) if isinstance(value, Tensor) else value
+        if isinstance(value, Tensor) and (value is tensor or storage_of(value) == storage_of(tensor)):
+            return copy_of(value) if save.detach else graph_copy(value)  # a view would change with the memory
+        return value
 
     def _let_go(self, node: int) -> None:
         recorder = self.recorder

@@ -208,8 +208,11 @@ class LiveTrace:
     def _grad_fn(self, node: int, row: Row) -> str:
         if hasattr(row.out, "metas"):  # let go of by `saving`
             return str(row.out.grad_fn)
+        before = self.recorder.memory.grad_fns.get(node << SLOT_BITS)  # a write gives a tensor another one
+        if before is not None:
+            return before
         outputs = self.recorder.outputs(node)
-        return self.recorder.memory.grad_fns.get(node << SLOT_BITS) or (grad_fn_name(outputs[0]) if outputs else "")
+        return grad_fn_name(outputs[0]) if outputs else ""
 
     def _arguments(self, node: int, row: Row) -> tuple[tuple[Edge, ...], tuple[Stored, ...], tuple[Any, ...]]:
         parents: list[Edge] = []
