@@ -98,11 +98,15 @@ def test_verify_looks_behind_a_damaged_index(run: Run, watched: Path) -> None:
     assert "step 30: 'conv1' value: it is not what was written" in out
 
 
-def test_verify_says_that_a_step_is_unfinished(run: Run, watched: Path) -> None:
-    with open("run/000000.index", "r+b") as file:
-        file.truncate(os.stat("run/000000.index").st_size - 100)
-    status, out, _ = run("verify", "run")
+def test_verify_says_that_a_step_is_unfinished(run: Run) -> None:
+    writer = Writer("open")
+    for step in range(3):
+        writer.step([Sample(step, "conv1", "value", -1, np.arange(4))])
+    with open("open/000000.index", "r+b") as file:
+        file.truncate(os.stat("open/000000.index").st_size - 100)
+    status, out, _ = run("verify", "open")
     assert status == 0 and "open, with" in out and "bytes of an unfinished step" in out
+    assert "never sealed: it is being written, or its writer was killed" in out
 
 
 def test_progress_is_told_after_a_while(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +411,7 @@ def count_wrong(shards: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (cut, "out: shard 1 has lost its seal"),
+        (cut, "out/shards/000001: segment 0 was sealed, and its seal is gone"),
         (swap, "out: shard 1 is shard 2 under another name"),
         (count_wrong, "out: shard 1 has 4 samples, and 5 were written"),
         (lambda shards: shutil.copytree(shards / "000001", shards / "000003"), "out: shard 3 is one too many"),

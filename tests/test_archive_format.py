@@ -119,12 +119,6 @@ def test_a_flipped_byte_is_told_or_was_not_committed(tmp_path: Path) -> None:
     assert_holds(path, 3)
 
 
-def test_a_lost_tail_of_a_sealed_archive_is_noticed_as_unsealed(tmp_path: Path) -> None:
-    path = written(tmp_path / "a", 3)
-    os.truncate(path / "000000.index", (path / "000000.index").stat().st_size - 1)
-    assert not assert_holds(path, 3).sealed
-
-
 def test_a_data_file_that_is_too_short_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "a", 3)
     os.truncate(path / "000000.data", 100)

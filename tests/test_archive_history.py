@@ -272,11 +272,16 @@ def test_nothing_is_overwritten_unasked(history: tl.ModelHistory, tmp_path: Path
 
 
 def test_a_file_names_nothing_that_is_imported(history: tl.ModelHistory, tmp_path: Path) -> None:
+    from torcheer.archive import seals
     from torcheer.archive.frames import frame, head
 
     path = history.save(tmp_path / "net")
     evil = {"step": 0, "entries": [], "about": {"info": {"$": "os.system", "v": ["echo evil"]}, "ops": []}}
-    (path / "000000.index").write_bytes(head(0) + frame(evil, 0)[0])
+    body, check = frame(evil, 0)
+    seal = {"seal": {"frames": 1, "bytes": (path / "000000.data").stat().st_size, "more": False}}
+    (path / "000000.index").write_bytes(head(0) + body + frame(seal, check)[0])
+    seals.announce(path, 0, frame(seal, check)[1], sync=False)
+    seals.confirm(path, 0)
     with pytest.raises(ArchiveDamaged, match="cannot be read"):
         tl.load(path)
 

@@ -79,7 +79,10 @@ def test_a_healthy_archive_is_whole(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_step_at_the_end_is_fine(tmp_path: Path) -> None:
-    path = written(tmp_path / "a")
+    path = tmp_path / "a"
+    writer = Writer(path)
+    for step in range(5):
+        writer.step(values(step))
     start, end = frames(path)[4]
     data = (path / "000000.index").read_bytes()
     (path / "000000.index").write_bytes(data[: end - 30])

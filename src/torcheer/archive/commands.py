@@ -24,6 +24,7 @@ from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerE
 from torcheer.history.sizes import human_bytes, plural
 
 _ANY_WIDTH = 1 << 20
+_UNSEALED = " (never sealed: it is being written, or its writer was killed)"
 _REPAIR = "`torcheer archive repair {}` writes what can be trusted to a new one"
 
 
@@ -69,7 +70,10 @@ def _verify(folder: Path, prefix: str) -> bool:
     for line in found.lost:
         print(f"{prefix}{line}")
     whole = f"{counted(found)}, {state(found)}"
-    print(f"{prefix}damaged: {whole} are good; {_REPAIR.format(folder)}" if found.lost else f"{prefix}ok: {whole}")
+    if found.lost:
+        print(f"{prefix}damaged: {whole} are good; {_REPAIR.format(folder)}")
+    else:
+        print(f"{prefix}ok: {whole}{'' if found.sealed else _UNSEALED}")
     return bool(found.lost)
 
 

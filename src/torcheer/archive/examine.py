@@ -9,7 +9,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torcheer.archive.folder import _CHECK, files_of, read_about, segment_files
+from torcheer.archive import seals
+from torcheer.archive.folder import _CHECK, files_of, read_about, read_head, segment_files
 from torcheer.archive.frames import HEAD_BYTES, Entry, _begins, _entry, _marks, _whole, head, strict_json
 from torcheer.archive.names import layer_labels
 from torcheer.archive.plainly import from_plain
@@ -45,10 +46,13 @@ class Examined(Archive):
         self.lost_entries: list[Entry] = []
         self._labels: dict[str, str] = {}
         numbers = _numbers(self.path)
+        copied, self._finals = seals.copies(self.path), dict[int, int | None]()
         about = self._read_about() if numbers else read_about(self.path)
         for number in range(len(numbers) and numbers[-1] + 1):
             self._examine(number, last=number == numbers[-1])
         self.about = self._guessed() if about is None else about
+        twice = about is not None and read_head(self.path)[1]
+        self.lost += seals.faults(self.path, copied, self._finals, self.about, twice=twice)
         self.entries = [entry for body in self.frames for entry in body["entries"]]
         self._labels = layer_labels(self)
 
@@ -124,6 +128,7 @@ class Examined(Archive):
             )
             return
         self.sealed = "seal" in piece.body and not _more(piece.body["seal"])
+        self._finals[number] = piece.check if self.sealed else None
         if "seal" not in piece.body:
             self._step(number, piece.body)
 

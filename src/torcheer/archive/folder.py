@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
+from torcheer.archive import seals
 from torcheer.archive.frames import VERSION, frame, head, scan, strict_json, to_json
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAnArchive
 
@@ -26,7 +27,8 @@ def begin(path: Path, about: dict[str, Any], *, sync: bool) -> None:
         return
     if not isinstance(about, dict):
         raise BadArgument(f"about={about!r}: what an archive is about is a dictionary")
-    text = to_json({"format": FORMAT, "version": VERSION, "about": about}, "what an archive is about")[:-1]
+    said = {"format": FORMAT, "version": VERSION, "seals": "twice", "about": about}
+    text = to_json(said, "what an archive is about")[:-1]
     text += _CHECK + b"%d}" % zlib.crc32(text)
     part = path / ".archive.json.part"
     with open(part, "wb") as file:
@@ -41,6 +43,11 @@ def begin(path: Path, about: dict[str, Any], *, sync: bool) -> None:
 
 def read_about(path: Path) -> dict[str, Any]:
     """What an archive says of itself; raises where there is none that we can read."""
+    return read_head(path)[0]
+
+
+def read_head(path: Path) -> tuple[dict[str, Any], bool]:
+    """What an archive says of itself, and whether its seals stand in a file of their own, too."""
     file = path / "archive.json"
     if not file.is_file():
         if segments_of(path):
@@ -57,7 +64,7 @@ def read_about(path: Path) -> dict[str, Any]:
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
     if not isinstance(about, dict):
         raise ArchiveDamaged(f"{file} cannot be read: its about is no object")
-    return about
+    return about, found.get("seals") == "twice"
 
 
 def segments_of(path: Path) -> list[int]:
@@ -134,10 +141,13 @@ class Segment:
     """The two files of a segment, and how far they count; a new one where there is none."""
 
     def __init__(self, path: Path, number: int, *, sync: bool) -> None:
-        self.number = number
+        self._path, self.number = path, number
         index, data = segment_files(path, number)
+        copied = {at: check for at, check in seals.copies(path).items() if at >= number}
         new = not index.exists()
         found = scan(b"" if new else index.read_bytes(), number, str(index))
+        for fault in seals.faults(path, copied, {number: found.final}, {}, twice=read_head(path)[1]):
+            raise ArchiveDamaged(fault)
         self._index, self._data = _opened(index), _opened(data)
         found.check_data(os.fstat(self._data.fileno()).st_size, str(data))
         sealed = found.seal is not None
@@ -172,9 +182,16 @@ class Segment:
         self.dirty = False
 
     def seal(self, *, more: bool, sync: bool) -> None:
-        """Say that this segment ends here, and whether another follows."""
+        """Say that this segment ends here, and whether another follows; where none does, in two places."""
         was = self.committed
-        self.commit({"seal": {"frames": was.frames, "bytes": was.data_end, "more": more}}, was.data_end, sync=sync)
+        body = {"seal": {"frames": was.frames, "bytes": was.data_end, "more": more}}
+        if not more:
+            seals.announce(self._path, self.number, frame(body, was.last)[1], sync=sync)
+        self.commit(body, was.data_end, sync=sync)
+        if not more:
+            seals.confirm(self._path, self.number)
+            if sync:
+                sync_folder(self._path)
 
     def forget(self) -> None:
         """Take away whatever does not count."""

@@ -61,6 +61,11 @@ class Scan(NamedTuple):
         """Whether another segment was to follow."""
         return self.seal is not None and bool(self.seal.get("more"))
 
+    @property
+    def final(self) -> int | None:
+        """The CRC-32 of the seal that says that no other segment follows; None where there is none."""
+        return None if self.seal is None or self.more else self.last
+
     def check_data(self, size: int, where: str) -> None:
         """Compare with what the data file has."""
         if size < self.data_end:

@@ -10,8 +10,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from torcheer.archive import seals
 from torcheer.archive.codecs import unpack
-from torcheer.archive.folder import read_about, segment_files, segments_of
+from torcheer.archive.folder import read_head, segment_files, segments_of
 from torcheer.archive.frames import Entry, scan
 from torcheer.encoding import crc32, decode, from_bytes
 from torcheer.errors import ArchiveDamaged, UnknownLayer
@@ -25,7 +26,8 @@ class Archive:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.about = read_about(self.path)
+        self.about, twice = read_head(self.path)
+        copied = seals.copies(self.path)  # before the indexes, which may be sealed meanwhile
         self.frames: list[dict[str, Any]] = []  # of each step its "step", "entries" and "about"
         self.entries: list[Entry] = []
         self.torn_bytes = 0  # of a frame that was being written when its writer died; its step was never committed
@@ -33,10 +35,12 @@ class Archive:
         self._maps: dict[int, memoryview] = {}
         self._checked: set[tuple[int, ...]] = set()
         numbers = segments_of(self.path)
-        for number in numbers:
-            self._read_index(number, last=number == len(numbers) - 1)
+        ends = {number: self._read_index(number, last=number == len(numbers) - 1) for number in numbers}
+        for fault in seals.faults(self.path, copied, ends, self.about, twice=twice):
+            raise ArchiveDamaged(fault)
 
-    def _read_index(self, number: int, last: bool) -> None:
+    def _read_index(self, number: int, last: bool) -> int | None:
+        """Take in a segment; the CRC-32 of the seal that says that it is the last, where it has one."""
         index, data = segment_files(self.path, number)
         found = scan(index.read_bytes(), number, str(index))
         found.check_data(data.stat().st_size if data.exists() else 0, str(data))
@@ -47,6 +51,7 @@ class Archive:
         self.frames += found.frames
         for body in found.frames:
             self.entries += body["entries"]
+        return found.final
 
     @property
     def steps(self) -> list[int | None]:

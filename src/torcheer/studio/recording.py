@@ -156,7 +156,7 @@ class RecordingSource(Resting):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._archive = Archive(self.path)
+        self._archive, lost = _opened(self.path)
         about = self._archive.about
         if about.get("kind") != KIND:
             raise NotAnArchive(f"{self.path} is an archive, but not a recording of the studio")
@@ -167,6 +167,7 @@ class RecordingSource(Resting):
             self._read(_restored(self._archive.frames[0]["about"]))
         except (BadArgument, LookupError, TypeError, ValueError, AttributeError) as error:
             raise ArchiveDamaged(f"{self.path} is not a whole recording: {str(error)[:200] or error!r}") from None
+        self._changes.problems += lost
         if about.get("states") != len(self._moments):
             text = f"{self.path.name} has {len(self._moments)} of {about.get('states')} states; the rest is not there"
             self._changes.problems.append(text)
@@ -200,6 +201,17 @@ class RecordingSource(Resting):
     def names(self, moment: int) -> Names:
         """Layers, or projections, and variables that a moment has."""
         return list(self._places.get(moment, {}))
+
+
+def _opened(path: Path) -> tuple[Archive, list[str]]:
+    """An archive; of one that was cut what can be trusted, and what was lost."""
+    try:
+        return Archive(path), []
+    except ArchiveDamaged:
+        from torcheer.archive.examine import Examined
+
+        found = Examined(path)
+        return found, found.lost[:20]
 
 
 def _rowed(head: Any, columns: Any, count: Any) -> Rowed:
