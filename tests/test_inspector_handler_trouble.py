@@ -19,6 +19,7 @@ from torch import nn
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.inspector import DataRecorder, ParallelHandler
 from torcheer.inspector.handler import _Single
+from torcheer.inspector.worker import ProcessInfoData
 
 
 @pytest.fixture(autouse=True)
@@ -445,6 +446,37 @@ def test_a_compiled_model_is_compiled_whole_and_sends_what_it_returns():
     with pytest.warns(RuntimeWarning, match=r"nothing came from part: it never ran, or inside torch\.compile, where"):
         handler.stop(True)
     assert handler.accounts[0].handled == 3
+
+
+def test_a_value_that_was_put_by_hand_did_come():
+    import torch._dynamo  # as any torch.compile does
+
+    handler, layer = ParallelHandler(None), Identity()
+    _, queue_to, _, _ = handler.track_model(-1, {"layer": layer})
+    queue_to.put(ProcessInfoData("layer", "", "0", torch.ones(2)))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        handler.stop(True)
+    assert handler.accounts[0].handled == 1 and [str(one.message) for one in said] == []
+
+
+@pytest.mark.parametrize(
+    ("track", "use", "why"),
+    [
+        ("track_layer", lambda model: model(torch.ones(1)), "it ran, and no gradient came back to it"),
+        ("track_layer", lambda model: None, "it never ran, or inside torch"),
+        ("track_model", lambda model: model(None), "it ran, and returned nothing that can be sent"),
+        ("track_model", lambda model: None, "it never ran, or inside torch"),
+    ],
+)
+def test_of_a_name_from_which_nothing_came_it_is_said_why(track, use, why):
+    import torch._dynamo  # noqa: F401, as any torch.compile does
+
+    handler, layer = ParallelHandler(None), Identity()
+    getattr(handler, track)(-1, {"layer": layer})
+    use(layer)
+    with pytest.warns(RuntimeWarning, match=f"nothing came from layer: {why}"):
+        handler.stop(True)
 
 
 def test_what_has_no_values_is_passed_over_and_the_next_is_sent():

@@ -205,6 +205,16 @@ class Segment:
         os.fsync(self._data.fileno())
         os.fsync(self._index.fileno())
 
+    def is_at(self, path: Path) -> bool:
+        """Whether its files are those that stand under their names in a folder."""
+        try:
+            return all(
+                os.path.samestat(os.fstat(file.fileno()), name.stat())
+                for file, name in zip((self._index, self._data), segment_files(path, self.number))
+            )
+        except OSError:
+            return False
+
     def close(self) -> None:
         """Let go of the files, as they are."""
         self._index.close()

@@ -123,6 +123,11 @@ class Writer:
                 segment.close()
         return self._segment
 
+    @property
+    def in_place(self) -> bool:
+        """Whether the files that are written are still those under the archive's name; False where it was removed."""
+        return self._segment.is_at(self.path)
+
     def close(self, *, seal: bool = True) -> None:
         """End the archive. Sealed, it says where it ends, and a lost tail would be noticed."""
         if self._lock.process != os.getpid():

@@ -63,6 +63,11 @@ class Analysis:
         if self._log is not None:
             self._log.close()
 
+    @property
+    def log_facts(self) -> dict[str, Any] | None:
+        """How many values are in the log, and why there are no more; None without a log."""
+        return None if self._log is None else {"written": self._log.written, "why": self._log.why}
+
     def _tell(self, alerts: Iterable[Alert]) -> None:
         for alert in alerts:
             if self._log is not None:

@@ -126,7 +126,9 @@ class Watcher:
         for reader in self._readers:
             self._guarded(reader, reader.close, "close")
         self._ring.finish()
-        self._voice.say({"kind": "done", "why": why, "handled": self._ring.handled, "damaged": self._ring.damaged})
+        log = next(filter(None, (getattr(reader, "log_facts", None) for reader in self._readers)), None)
+        done = {"kind": "done", "why": why, "handled": self._ring.handled, "damaged": self._ring.damaged}
+        self._voice.say(done | ({"log": log} if log else {}))
         self._voice.last_words()
 
     def _follow(self, timeout_secs: float) -> str:

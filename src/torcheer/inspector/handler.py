@@ -260,11 +260,9 @@ class ParallelHandler(StaysHere, metaclass=_Single):
             probes, self._probes = self._probes, []
         for probe in probes:
             probe.remove()
-        silent = [probe.name for probe in probes if not probe.count]
-        if silent and "torch._dynamo" in sys.modules:
-            tell(
-                f"nothing came from {', '.join(silent)}: it never ran, or inside torch.compile, where no hook is called"
-            )
+        if "torch._dynamo" in sys.modules:
+            for why in dict.fromkeys(filter(None, (probe.silence for probe in probes))):
+                tell(f"nothing came from {', '.join(one.name for one in probes if one.silence == why)}: {why}")
         patience_secs = _limit(self._settings.timeout) or _PATIENCE_SECS
         _stop_all(list(self._workers.values()), patience_secs, wait=check_is_alive)
         atexit.unregister(_finish)

@@ -36,11 +36,14 @@ class Account:
     lost: int = 0  # sent, but the child died or was ended before it was done with them
     damaged: int = 0  # came to the child with a wrong checksum
     restarts: int = 0
+    written: int | None = None  # of those handled, how many are in the log; None before its end, or without one
 
     @property
     def missing(self) -> str:
         """In words, what never came through; "" where all did."""
         parts = [f"{self.lost + self.damaged:,} lost"] if self.lost or self.damaged else []
+        if self.written is not None and self.written < self.handled:
+            parts.append(f"{self.handled - self.written:,} not written")
         if self.dropped:
             worst = sorted(self.dropped.items(), key=lambda item: -item[1])
             some = ", ".join(f"{layer} ({variable}) {count:,}" for (layer, variable), count in worst[:_NAMED])
@@ -96,6 +99,10 @@ class Link:
         except Exception as error:  # a value that cannot be copied is no reason to stop a training run
             self._complain(f"a value could not be sent to the watching process and is left out: {error!r}")
             return False
+
+    def refuse(self, about: Mapping[str, Any]) -> bool:
+        """Count a value that is not even tried as dropped."""
+        return self._open and self.ring.refuse(about)
 
     def heard(self) -> list[dict[str, Any]]:
         """What the child has said since; starts it again where it has died."""

@@ -76,6 +76,7 @@ class Log:
         self._bytes, self._written = 0, time.monotonic()
         self._opened = time.time()
         self._first = True
+        self.written, self.why = 0, ""  # values that are in the log; why there are no more
         self._writer: Writer | None = None
         self._alerts: BinaryIO | None = None
         try:
@@ -115,14 +116,24 @@ class Log:
         self._rows, self._arrays, self._bytes, self._written = [], {}, 0, time.monotonic()
         if self._writer is None or not rows:
             return
+        if not self._in_place():
+            return
         about: dict[str, Any] = {"rows": [row.name for row in rows]}
         if self._first:
             about["opened"] = self._opened
         try:
             self._writer.step([*_packed(rows), *arrays.values()], **about)
             self._first = False
+            self.written += len(rows)
         except (OSError, TorcheerError) as error:
             self._give_up(error)
+
+    def _in_place(self) -> bool:
+        """Whether what is written can be read: its folder may have been removed, or moved."""
+        if self._writer is not None and not self._writer.in_place:
+            self.written = 0
+            self._give_up(FileNotFoundError(errno.ENOENT, "the folder that was written is gone"))
+        return self._writer is not None
 
     def alert(self, alert: Alert) -> None:
         """Write an alert; it is in the file when this returns."""
@@ -142,7 +153,7 @@ class Log:
         """Commit what waits, and seal the archive."""
         self.commit()
         try:
-            if self._writer is not None:
+            if self._writer is not None and self._in_place():
                 self._writer.close()
         except (OSError, TorcheerError) as error:
             self._tell_of(error)
@@ -176,6 +187,7 @@ class Log:
         self._let_go()
 
     def _tell_of(self, error: Exception) -> None:
+        self.why = _short(error)
         full = disk_full(error, self.folder, "log", self._step)
         if full is not None and self._raise_alarm is not None:
             if self._alerts is not None:
@@ -183,8 +195,7 @@ class Log:
                     self._write_alert(full)
             self._raise_alarm(full)
             return
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        self._tell(f"there is no log in {self.folder} from here on: {text.rstrip('.')}. Statistics and rules go on.")
+        self._tell(f"there is no log in {self.folder} from here on: {self.why}. Statistics and rules go on.")
 
     def _let_go(self) -> None:
         if self._alerts is not None:
@@ -202,6 +213,14 @@ def write_account(folder: Path, account: Account) -> None:
     part = folder / ".account.part"
     part.write_text(json.dumps({"time_secs": time.time(), **found}))
     os.replace(part, folder / ACCOUNT)
+
+
+def _short(error: Exception) -> str:
+    """What the system says; what else there is to it (`CannotWrite` adds advice) is left out."""
+    if isinstance(error, OSError) and isinstance(error, TorcheerError) and error.errno is not None:
+        return os.strerror(error.errno)
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.rstrip(".")
 
 
 def _check_kind(path: Path) -> None:

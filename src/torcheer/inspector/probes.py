@@ -53,7 +53,8 @@ class Probes:
         self._until = -math.inf  # which of those is next to be looked at
         self.watched_step = -1
         self._model, self._sender, self._schedule, self._on_boundary = model, sender, schedule, on_boundary
-        self._weights = Weights(chosen.parameters, what, sender, model.parameters())
+        graded = chosen.behind if "grad" in what else ()
+        self._weights = Weights(chosen.parameters, what, sender, model.parameters(), graded)
         self._places, self._replaced = places_of(model), set[int]()  # of parameters; which were not there at this look
         self._outputs = {name: Output(self, name) for name in chosen.modules}
         self._modules, self._what, self._optimizer = dict(chosen.modules), frozenset(what), optimizer

@@ -45,19 +45,9 @@ class Watched:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _folder(Path(path))
         self.problems: list[str] = []
-        self._archive = self._opened()
+        self._archive = archive_in(self.path, self.problems)
         self.sealed = self._archive.sealed  # whether the child has ended well
         self._rows = Rows(self._archive, self.problems)
-
-    def _opened(self) -> Archive:
-        try:
-            return Archive(self.path / "samples")
-        except ArchiveDamaged:
-            from torcheer.archive.examine import examine
-
-            found = examine(self.path / "samples")
-            self.problems += found.lost
-            return found
 
     @property
     def steps(self) -> Array:
@@ -250,6 +240,18 @@ class _Values(Mapping[int, Array]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+
+def archive_in(path: Path, problems: list[str]) -> Archive:
+    """The archive of a log; of a damaged one all that can be trusted, with what was lost among the problems."""
+    try:
+        return Archive(path / "samples")
+    except ArchiveDamaged:
+        from torcheer.archive.examine import examine
+
+        found = examine(path / "samples")
+        problems += found.lost
+        return found
 
 
 def logs_in(path: Path) -> list[Path]:

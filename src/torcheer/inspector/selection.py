@@ -25,6 +25,7 @@ class Chosen:
     modules: dict[str, nn.Module] = field(default_factory=dict)  # by name, in the model's order
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()  # chosen modules inside compiled code, where no hook is called
+    behind: tuple[str, ...] = ()  # parameters of modules in there
 
 
 def choose(model: nn.Module, layers: Any = None) -> Chosen:
@@ -49,7 +50,8 @@ def choose(model: nn.Module, layers: Any = None) -> Chosen:
     seen = {name: module for name, module in modules.items() if id(module) not in compiled}
     if layers is None and id(unwrapped(model)) in compiled and id(model) not in compiled:
         seen = {next(iter(named)): model, **seen}  # what the whole returns can be had
-    return Chosen(seen, parameters, hidden)
+    inside = {id(p) for module in model.modules() if id(module) in compiled for p in module.parameters(recurse=False)}
+    return Chosen(seen, parameters, hidden, tuple(name for name, p in parameters.items() if id(p) in inside))
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from torcheer.inspector.cuda import Fetcher, looked_at_bytes
-from torcheer.inspector.tensors import Report, Takes, is_wrapped, local, offer, part, refusal
+from torcheer.inspector.tensors import Report, is_wrapped, local, offer, part, refusal
+from torcheer.inspector.turns import Takes, Turns
 
 _LEAST_BYTES = 4 << 10  # of each tensor, however many there are
 _ROOM = 5  # shares of the ring, which has eight, that a look may fill: the child may not have read all of the last one
@@ -33,7 +34,8 @@ class Sender:
     ) -> None:
         self.limit_bytes, self.message = limit_bytes, ""
         self._link, self._share_bytes, self._whole, self.report = link, share_bytes, tuple(whole), report
-        self._fetcher, self._lock, self._process = Fetcher(link), threading.RLock(), os.getpid()
+        self._turns, self._overflows = Turns(link, self._say_it_overflows), 0
+        self._fetcher, self._lock, self._process = Fetcher(self._turns), threading.RLock(), os.getpid()
         self._off: set[tuple[str, str]] = set()
         self._wholes: dict[tuple[str, str], bool] = {}
         self._told = False  # that a value is too large for the ring
@@ -60,7 +62,7 @@ class Sender:
                     self._send_from_device(plain, minus, about)
                 else:
                     limit = self._limit_of(plain, key, minus)
-                    offer(self._link, plain, minus=minus, limit_bytes=limit, report=self._refused(key, plain), **about)
+                    offer(self._turns, plain, minus=minus, limit_bytes=limit, report=self._refused(key, plain), **about)
                     if key not in self._off:
                         self._sizes.append(plain.nbytes)
         except Exception as error:  # whatever it is, the model has nothing to do with it
@@ -121,12 +123,14 @@ class Sender:
     def begin(self) -> None:
         """Another look begins: where the last one overfilled the ring, less of each tensor is sent.
 
-        A layer that is called 200 times in a pass has 200 values, which nobody foresaw.
+        A layer that is called 200 times in a pass has 200 values, which nobody foresaw. What still has no room, for it
+        is wanted whole or the child is slow, comes at another look.
         """
         sizes, self._sizes = self._sizes, []
         if sizes:
             fair = max(fair_share(sizes, _ROOM * self._share_bytes), _LEAST_BYTES)
             self.limit_bytes = min(self._planned_bytes, fair)
+        self._turns.begin(lambda key, size: size if self._is_whole(*key) else min(size, self.limit_bytes))
 
     def limit_of(self, tensor: Tensor, layer: str, variable: str) -> int:
         """How many bytes of a key are looked at, or travel."""
@@ -147,6 +151,17 @@ class Sender:
             self.report(
                 f"{layer} ({variable}) has {tensor.nbytes:,} bytes, more than an eighth of the ring: only every n-th "
                 f"is sent, and so of others. Transport(bytes={_ring_for(tensor.nbytes)}) has room for all of them"
+            )
+
+    def _say_it_overflows(self, look_bytes: int) -> None:
+        """Say once that a look is larger than the ring; where the child is only slow, closing says what was dropped."""
+        ring_bytes = 8 * self._share_bytes
+        if look_bytes > ring_bytes and not self._overflows:
+            self._overflows = look_bytes
+            self.report(
+                f"one look has {look_bytes:,} bytes, and the ring {ring_bytes:,}: not all of its values find room. "
+                "They take turns, so that each comes at some looks; `w.drops` says how many of each did not. "
+                f"Transport(bytes={_ring_for(look_bytes // 6)}) has room for all of them"
             )
 
     def _is_whole(self, layer: str, variable: str) -> bool:

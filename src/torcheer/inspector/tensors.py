@@ -25,7 +25,7 @@ _untouched, is_wrapped = torch._C.DisableTorchFunction, torch._C._functorch.is_f
 
 
 class Takes(Protocol):
-    """What a tensor is offered to: a `Link` or a `Ring`."""
+    """What a tensor is offered to: a `Link`, a `Ring`, or who takes turns before them."""
 
     def offer(self, about: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
         """Let `fill` write the bytes; False where there is no room."""

@@ -48,6 +48,14 @@ class Probe(ABC):
     @abstractmethod
     def _attach(self, item: Any) -> None: ...
 
+    @property
+    def silence(self) -> str:
+        """Why nothing has come by this name; "" where something has, be it by hand."""
+        return "" if self.count or self.name in self._worker.put_by_hand else self._why_silent()
+
+    def _why_silent(self) -> str:
+        return "no gradient came to it"
+
     def _pass_on(self, tensor: Tensor) -> None:
         """Count a value; send it if it is its turn."""
         with self._lock:
@@ -90,6 +98,13 @@ class Probe(ABC):
 class _ModuleProbe(Probe):
     """A forward hook. A copy of the module, also one in a file or another process, comes without it."""
 
+    _ran = False
+
+    def _why_silent(self) -> str:
+        if self._ran:
+            return "it ran, and returned nothing that can be sent"
+        return "it never ran, or inside torch.compile, where no hook is called"
+
     @staticmethod
     def check(name: Any, item: Any) -> None:
         _check_name(name)
@@ -107,6 +122,7 @@ class _ModuleProbe(Probe):
             return
         if self._off or (module is not self._item() and not getattr(module, "_is_replica", False)):
             return
+        self._ran = True
         try:
             self._look(output)
         except Exception as error:
@@ -148,6 +164,9 @@ class LayerProbe(_ModuleProbe):
     """
 
     variable = "grad"
+
+    def _why_silent(self) -> str:
+        return "it ran, and no gradient came back to it" if self._ran else super()._why_silent()
 
     def _look(self, output: Any) -> None:
         if not torch.is_grad_enabled():

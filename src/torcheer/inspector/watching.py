@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
 from torcheer.history.failures import explain
+from torcheer.inspector.ending import Ending, ending_of
 from torcheer.inspector.link import Account, Link
 from torcheer.inspector.log import write_account
 from torcheer.inspector.probes import Probes
@@ -90,6 +91,9 @@ class Watch:
         self._settings, self._inside, self._process = settings, False, os.getpid()
         self._rules, self._stop_on = settings.rules, settings.stop_on
         self._alerts: list[Alert] = []
+        self._opened = time.time()
+        self._logged: dict[str, Any] = {}  # what the child said of its log at its end
+        self._ending: Ending | None = None
         self._link: Link | None = None
         self._probes: Probes | None = None
         self._model = weakref.ref(model)
@@ -135,12 +139,19 @@ class Watch:
             )
 
     def _say_what_is_hidden(self, chosen: Chosen) -> None:
-        if chosen.hidden and {"output", "grad"} & set(self._settings.what):
-            some = ", ".join(chosen.hidden[:3]) + (", …" if len(chosen.hidden) > 3 else "")
-            self._problem(
-                f"{len(chosen.hidden)} layers ({some}) run inside compiled code, where no hook is called: their "
-                "outputs and gradients are not watched; weights, their gradients and updates are"
-            )
+        what = set(self._settings.what)
+        if not chosen.hidden or not {"output", "grad"} & what:
+            return
+        if "grad" in what and any(chosen.parameters[name].requires_grad for name in chosen.behind):
+            what.add("weight_grad")  # stands for the gradients that cannot be had
+        kinds = {"weight": "values", "weight_grad": "gradients", "update": "updates"}
+        seen = [word for kind, word in kinds.items() if kind in what and chosen.behind]
+        some = ", ".join(chosen.hidden[:3]) + (", …" if len(chosen.hidden) > 3 else "")
+        lost = " and ".join(word for kind, word in (("output", "outputs"), ("grad", "gradients")) if kind in what)
+        self._problem(
+            f"{len(chosen.hidden)} layers ({some}) run inside compiled code, where no hook is called: their {lost} are "
+            f"not watched; {f'of their weights {_listed(seen)} are' if seen else 'nothing of them is'}"
+        )
 
     # -- for users ---------------------------------------------------------------------------------------------------
 
@@ -214,7 +225,9 @@ class Watch:
 
     @property
     def account(self) -> Account:
-        """What became of the values: offered, handled, dropped, lost."""
+        """What became of the values: offered, handled, dropped, lost; after `close` also how many were written."""
+        if self._ending is not None:
+            return self._ending.account
         return self._link.account if self._link is not None else Account()
 
     @property
@@ -247,8 +260,11 @@ class Watch:
             self._link.stop(_LAST_SECS)
             raise
         self._hear()
+        self._ending = ending_of(self._link.account, self.to, self._logged, self._opened)
+        if self._ending.problem:
+            self._problem(self._ending.problem)
         self._write_account()
-        self._told(self._ending())
+        self._told(self._ending.line(self._probes.count))
         atexit.unregister(self._at_exit)
 
     def _say_what_never_came(self, sender: Sender) -> None:
@@ -309,6 +325,8 @@ class Watch:
                     self._alert(said)
                 case "problem":
                     self._problem(f"the watching process: {said.get('text')}")
+                case "done":
+                    self._logged = said.get("log") or {}
                 case "quarantined":
                     self._problem(
                         f"{said.get('layer')} ({said.get('variable')}) is left out by {said.get('reader')}: "
@@ -353,12 +371,6 @@ class Watch:
         except Exception as error:  # it may be called from anywhere in the model
             _say(f"{text} (and tell failed: {type(error).__name__}: {error})")
 
-    def _ending(self) -> str:
-        account, steps = self.account, self._probes.count if self._probes is not None else 0
-        where = f", in {self.to}" if self.to is not None else ""
-        text = f"torcheer: {account.handled:,} values of {steps:,} steps{where}"
-        return f"{text}; {account.missing}" if account.missing else text
-
 
 def _told_to(watch: weakref.ref[Watch], text: str) -> None:
     """What the link has to say; it lives until the program ends, and must not keep the watch and its model."""
@@ -370,6 +382,10 @@ def _close(watch: weakref.ref[Watch]) -> None:
     """The program ends, and nobody has closed it."""
     if (found := watch()) is not None:
         found.close()
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _say(text: str) -> None:

@@ -38,9 +38,14 @@ class Weights:
         what: Collection[str],
         sender: Sender,
         others: Iterable[nn.Parameter] = (),
+        graded: Collection[str] = (),
     ) -> None:
-        """`others` are not looked at; an optimizer that moves them is the model's all the same."""
+        """`others` are not looked at; an optimizer that moves them is the model's all the same.
+
+        Of the parameters `graded` the gradients are sent, though `what` may not ask for them.
+        """
         self._parameters, self._what, self._sender = dict(parameters), what, sender
+        self._graded = set(parameters if "weight_grad" in what else graded)
         self._before: dict[int, _Before] = {}  # by the parameter's id
         self._step, self._gradients = 0, set[int]()  # of which parameters a gradient is still wanted, by their ids
         self._by_torch = False  # whether an optimizer of torch's was seen to move the weights
@@ -55,8 +60,9 @@ class Weights:
         self._step, self._waited = step, 0
         if self._unclaimed:
             self._unclaimed -= self._claimed()
-        if "weight_grad" in self._what:
-            self._gradients = {id(parameter) for parameter in self._parameters.values() if self._is_trained(parameter)}
+        if self._graded:
+            named = self._parameters.items()
+            self._gradients = {id(one) for name, one in named if name in self._graded and self._is_trained(one)}
         for name, parameter in self._parameters.items():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 continue

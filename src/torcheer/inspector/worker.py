@@ -61,6 +61,7 @@ class Worker(StaysHere):
         self.most_records = most_records
         self._lock, self._process = threading.RLock(), os.getpid()
         self._told: set[str] = set()
+        self.put_by_hand: set[str] = set()  # names that came by `queue_to`
         self.said: deque[dict[str, Any]] = deque(maxlen=_MOST_WORDS)
         self.stopped, self._over = False, False  # by us; by itself, for want of data
         self.link = Link(plan, callbacks=callbacks, ring_bytes=ring_bytes, most_records=most_records, tell=self.tell)
@@ -179,6 +180,7 @@ class QueueTo(StaysHere):
         tensor = getattr(item, "shared_data", None)
         if not isinstance(tensor, Tensor):
             raise BadArgument(f"queue_to takes a ProcessInfoData with a tensor as its shared_data, not {item!r}")
+        self._worker.put_by_hand.add(item.name)
         count = int(item.message) if str(item.message).isdigit() else 0
         self._worker.send(item.name, "put", tensor, count=count, message=_text(item, count))
 
