@@ -149,8 +149,9 @@ def test_numbers_that_begin_anew_wake_it() -> None:
     assert steps.count(500) == 4 and steps[0] == 0
 
 
-def test_a_number_that_fails_in_a_nap_is_counted_on() -> None:
-    model, numbers, number = Net(), range(100, 3000), 0  # asked twice of a step, it says the same
+@pytest.mark.parametrize("fails_at", [1, 2, 50, 501, 1502, 2505, 2900])  # in a nap, and between two
+def test_a_number_that_fails_in_a_nap_is_counted_on(fails_at: int) -> None:
+    model, numbers, number = Net(), range(100, 100 + fails_at), 0  # asked twice of a step, it says the same
     with Probed(model, what="output", every=Every(start=10**9), step_of=lambda: numbers[number]) as probed:
         for number in range(3000):  # noqa: B007
             model(FEW)

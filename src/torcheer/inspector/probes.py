@@ -162,6 +162,7 @@ class Probes:
         if self._step_of is not None:
             before = self._number
             self._ask(self._step_of)
+            self._shift -= self._step_of is None  # it has failed, and this pass is yet to be counted
             foreseen = before <= self._number < self._until
         if foreseen or asleep:  # else the probes do
             self._begun = self._by_optimizer
