@@ -22,6 +22,9 @@ setup: .venv/$(stamp) $(page) ## make .venv and the studio's page; a second time
 demo: setup ## train a small conv net on handwritten digits, with the studio, a watch, captures and a video
 	@$(python) examples/demo.py demo-output
 
+# Sets are gone through in the same order every time; `make fuzz` lets them be.
+test test-slow test-faults: export PYTHONHASHSEED = 0
+
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
 
@@ -37,6 +40,16 @@ test-slow: setup ## the tests that take minutes
 
 test-faults: setup ## kills, full disks and damage by the hundred
 	@$(python) -m pytest -q -m faults
+
+# A round takes as long as the property tests of `make test`; SEED=… ROUNDS=1 draws again what a round drew.
+ROUNDS ?= 5
+
+fuzz: setup ## the property tests on fresh random examples, ROUNDS times; says the seed of each round
+	@for round in $$(seq $(ROUNDS)); do \
+	    seed=$${SEED:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	    echo "round $$round of $(ROUNDS): make fuzz ROUNDS=1 SEED=$$seed"; \
+	    $(python) -m pytest -q -n $(WORKERS) -m hypothesis --hypothesis-profile=fuzz --hypothesis-seed=$$seed || exit 1; \
+	done
 
 check: setup $(node_modules) ## formatting, lint, types, import map, the bundled pages
 	@$(python) -m ruff format --check .
@@ -103,4 +116,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-slow test-faults check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd clean
+.PHONY: help setup demo test test-slow test-faults fuzz check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd clean

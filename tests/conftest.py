@@ -1,13 +1,18 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
+import random
 import signal
 import sys
 
+import numpy
 import pytest
 from browser import browser, browser_page  # noqa: F401
 from hypothesis import settings
 
-settings.register_profile("torcheer", deadline=None)  # a loaded machine is no failure
+# The same examples every time, whoever runs them; what fuzzing finds is kept as an `@example`. No deadline: a loaded
+# machine is no failure. `make fuzz` draws fresh ones, and says how to draw them again.
+settings.register_profile("torcheer", deadline=None, derandomize=True, database=None)
+settings.register_profile("fuzz", deadline=None, derandomize=False, database=None, print_blob=True)
 settings.load_profile("torcheer")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a script: programs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -22,6 +27,16 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Begin each test with the same random numbers, whichever tests ran before it in its process."""
+    import torch  # which begins with another seed in every process
+
+    seed = int(item.config.getoption("--hypothesis-seed", None) or 0) % 2**32
+    for sow in (random.seed, numpy.random.seed, torch.manual_seed):
+        sow(seed)
 
 
 @pytest.fixture(autouse=True)

@@ -224,6 +224,9 @@ def test_what_json_loads_refuses_is_refused(write, text) -> None:
 
 @once_per_test
 @given(documents)
+@example({"": "0E0"})
+@example({"a": ["1e-3", "1:30", "0o7", "2024-01-31", "=", "on", "~", "1_0"], "b": 90.5})
+@pytest.mark.filterwarnings("ignore:.*is a text")
 def test_yaml_that_pyyaml_writes_is_read_back(write, document) -> None:
     try:
         text = yaml.safe_dump(document, allow_unicode=True)
@@ -284,30 +287,102 @@ def test_toml_texts_of_all_quotes_end_where_they_end(write, text) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("1e-3", 0.001),
-        ("1e5", 100000.0),
-        ("-1E+5", -100000.0),
-        ("1.5e3", 1500.0),
+        ("1e-3", "1e-3"),
+        ("0E0", "0E0"),
+        ("1.5e3", "1.5e3"),
+        ("1.0e-3", 0.001),
+        ("1.5e+3", 1500.0),
         (".5", 0.5),
         ("1.", 1.0),
         ("-.inf", -math.inf),
         ("3", 3),
-        ("0x10", 16),
+        ("+3", 3),
+        ("1_000", 1000),
+        ("0x1F", 31),
+        ("017", 15),
+        ("0o17", "0o17"),
+        ("09", "09"),
+        ("0b11", 3),
+        ("1:30", 90),
+        ("1:30.5", 90.5),
         ("yes", True),
+        ("OFF", False),
+        ("n", "n"),
         ("~", None),
-        ("1:30", "1:30"),
         ("2024-01-31", "2024-01-31"),
+        ("2024-01-31 10:00:00", "2024-01-31 10:00:00"),
         ("1.2.3", "1.2.3"),
         ("e5", "e5"),
         ("._", "._"),
         ("=", "="),
         ("'1e5'", "1e5"),
         ("!!str 1e5", "1e5"),
+        ("!!float 1e5", 100000.0),
     ],
 )
-def test_an_unquoted_word_of_yaml_is_read_as_people_mean_it(write, text, value) -> None:
+@pytest.mark.filterwarnings("ignore:.*is a text")
+def test_an_unquoted_word_of_yaml_is_read_as_pyyaml_reads_it(write, text, value) -> None:
     found = write("config.yaml", f"a: {text}").data["a"]
     assert (type(found), found) == (type(value), value)
+    if text != "=" and not text.startswith("2024"):  # which PyYAML cannot load, or makes an object of
+        assert repr(yaml.safe_load(f"a: {text}")["a"]) == repr(value)
+
+
+SIGNS = ("", "+", "-")
+BASES = "0 00 0x 0X 0o 0b . 0. 1 12 1_0 _1 1. .1 1.2_3".split()
+ENDS = ("", *"_ e e3 E3 e+3 E-3 e3.0 :30 :3:20 :60 :30.5 f F_f 7 8 .5".split(), "0" * 30)
+WORDS = """yes Yes YES no on On off y N true True tRUE false null Null NULL ~ .inf .Inf -.INF +.inf .nan .NaN .NAN nan
+    inf Infinity - + . _""".split()
+
+
+@pytest.mark.filterwarnings("ignore:.*is a text")
+def test_a_thousand_bare_words_are_read_as_pyyaml_reads_them(write) -> None:
+    """All in one file each way: what both loaders make of every word."""
+    words = [sign + base + end for sign in SIGNS for base in BASES for end in ENDS] + WORDS
+    known = {}
+    for word in words:
+        try:
+            known[word] = yaml.safe_load(f"a: [{word}]")["a"]
+        except (ValueError, yaml.YAMLError):  # 0x, 0b_: numbers by their looks, and none
+            assert "this is not a value of type" in complaint(write, "config.yaml", f"a: [{word}]"), word
+    assert len(known) > 700 and {type(value) for (value,) in known.values()} == {int, float, str, bool, type(None)}
+    found = write("config.yaml", "a:\n" + "".join(f"- [{word}]\n" for word in known)).data["a"]
+    assert [repr(value) for value in found] == [repr(value) for value in known.values()]
+
+
+@once_per_test
+@given(st.text(alphabet="0123456789eE+-._:xobXaFyn~<=", min_size=1, max_size=8))
+@example("0E0")
+@example("1e-3")
+@example("1:30")
+@pytest.mark.filterwarnings("ignore:.*is a text")
+def test_any_bare_word_is_read_as_pyyaml_reads_it(write, word) -> None:
+    try:
+        expected = yaml.safe_load(f"a: {word}")
+    except (ValueError, yaml.YAMLError):
+        return
+    if isinstance(expected, dict) and isinstance(expected.get("a"), str | int | float | None):
+        try:
+            assert repr(write("config.yaml", f"a: {word}").data) == repr(expected)
+        except BadConfig as error:
+            assert "<<" in word, error
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("1e-3", "1.0e-3"), ("0E0", "0.0E+0"), ("1.5e3", "1.5e+3"), (".5e3", ".5e+3"), ("-2e4", "-2.0e+4")],
+)
+def test_a_text_that_looks_like_a_number_is_remarked_on(write, text, number) -> None:
+    with pytest.warns(UserWarning, match=f"config.yaml:2:5: {text} is a text.*Write {number} for".replace("+", r"\+")):
+        assert write("config.yaml", f"a:\n  - {text}\n").data == {"a": [text]}
+    assert isinstance(yaml.safe_load(number), float)
+
+
+@pytest.mark.parametrize("text", ["'1e-3'", '"0E0"', "!!str 1e3", "1.0e-3", "e5", "1e", "1e5x", "v1e5"])
+def test_what_is_clear_is_not_remarked_on(write, text, recwarn) -> None:
+    write("config.yaml", f"a: {text}")
+    write("config.json", '{"a": "1e-3"}')
+    assert not recwarn
 
 
 def test_a_yaml_alias_is_a_copy(write) -> None:

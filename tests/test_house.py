@@ -318,3 +318,28 @@ def test_every_link_in_the_readme_and_the_docs_leads_somewhere() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
         assert [link for link in links if not (page.parent / link).exists()] == [], page
+
+
+def test_property_tests_draw_the_same_examples_every_time() -> None:
+    """`make fuzz` alone draws fresh ones."""
+    from hypothesis import settings
+
+    ours = settings.get_profile("torcheer")
+    assert ours.derandomize and ours.database is None and ours.deadline is None
+    assert not settings.get_profile("fuzz").derandomize
+    tests = [file.read_text() for file in (ROOT / "tests").glob("test_*.py") if file.name != Path(__file__).name]
+    assert not [text for text in tests if "derandomize" in text or "load_profile" in text]
+
+
+@pytest.mark.parametrize("attempt", range(2))
+def test_each_test_begins_with_the_same_random_numbers(attempt: int) -> None:
+    import random
+
+    import numpy as np
+    import torch
+
+    drawn = (random.random(), float(np.random.rand()), float(torch.rand(())))
+    assert _DRAWN.setdefault("first", drawn) == drawn
+
+
+_DRAWN: dict[str, tuple[float, ...]] = {}

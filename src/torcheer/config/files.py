@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,14 +41,16 @@ def read(path: str | os.PathLike[str]) -> Config:
         raise BadConfig(f"{path}: the end of its name says how a config is written, and is one of {known}")
     text = text_of(path)
     try:
-        data, lines = parser(text)
+        data, places = parser(text)
     except Fault as fault:
         raise BadConfig(located(path, text, fault)) from None
     except RecursionError:
         raise BadConfig(f"{path}: nested more than {DEPTH} levels deep") from None
     if not isinstance(data, dict):
         raise BadConfig(f"{path}: at the top there is {kind_of(data)}; a config is a mapping of keys to values")
-    return Config(data, path, lines)
+    for remark in places.remarks:
+        warnings.warn(located(path, text, remark), stacklevel=2)
+    return Config(data, path, places.lines)
 
 
 def text_of(path: Path) -> str:

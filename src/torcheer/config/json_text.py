@@ -11,7 +11,7 @@ from torcheer.config.places import Fault, KeyPath, Places
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s{}\[\]:,"]+')
 
 
-def parse(text: str) -> tuple[Any, dict[KeyPath, int]]:
+def parse(text: str) -> tuple[Any, Places]:
     """What a JSON text says, and the line of each value."""
     try:
         data = json.loads(text)
@@ -21,7 +21,7 @@ def parse(text: str) -> tuple[Any, dict[KeyPath, int]]:
         raise Fault(str(error)) from None
     walk = Walk(text)
     walk.value(())
-    return data, walk.places.lines
+    return data, walk.places
 
 
 class Walk:

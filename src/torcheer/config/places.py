@@ -23,6 +23,7 @@ class Places:
 
     def __init__(self, text: str) -> None:
         self.lines: dict[KeyPath, int] = {}
+        self.remarks: list[Fault] = []  # what is right, and seldom meant
         self.ends = [match.start() for match in re.finditer("\n", text)]
 
     def put(self, path: KeyPath, index: int) -> None:
@@ -39,6 +40,10 @@ class Places:
         line = self.line(index)
         start = self.ends[line - 2] + 1 if line > 1 else 0
         return Fault(message, line, index - start + 1)
+
+    def remark(self, message: str, index: int) -> None:
+        """Keep something to be said of the character `index`."""
+        self.remarks.append(self.fault(message, index))
 
     def twice(self, key: str, index: int, first: int) -> Fault:
         """The error of a key that stands on the line `first` already."""

@@ -24,7 +24,7 @@ LONG_KEY = re.compile(
 AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-def parse(text: str) -> tuple[Any, dict[KeyPath, int]]:
+def parse(text: str) -> tuple[Any, Places]:
     """What a TOML text says, and the line of each value."""
     if long := LONG_KEY.search(text):
         raise Places(text).fault(f"nested more than {DEPTH} levels deep", long.start(1))
@@ -37,7 +37,7 @@ def parse(text: str) -> tuple[Any, dict[KeyPath, int]]:
         raise wrong from None
     walk = Walk(text)
     walk.document()
-    return plain(data), walk.places.lines
+    return plain(data), walk.places
 
 
 def fault(message: str, text: str) -> Fault:

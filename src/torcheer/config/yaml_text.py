@@ -1,8 +1,8 @@
 """YAML: plain values only, and the line of each.
 
-Numbers are read as people write them: YAML 1.1 takes `1e-3` for a text and `1:30` for the number 90, and here it is
-the other way round. Dates stay texts, as they would in JSON. A tag that would build an object is refused, and so are
-aliases that unfold into far more than the file holds.
+An unquoted word is read as PyYAML's safe loader reads it, or what PyYAML writes would come back as something else. So
+`1e-3` is a text, which is seldom meant, and a remark says so. Dates stay texts, as they would in JSON. A tag that
+would build an object is refused, and so are aliases that unfold into far more than the file holds.
 """
 
 from __future__ import annotations
@@ -14,20 +14,12 @@ from torcheer.config.places import Fault, KeyPath, Places
 
 TAG = "tag:yaml.org,2002:"
 PLAIN = {TAG + name for name in ("str", "int", "float", "bool", "null")}
-KEPT = {TAG + name for name in ("bool", "null", "merge")}  # of YAML 1.1's readings of an unquoted word
-INTEGER = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)$")
-FLOAT = re.compile(
-    r"""[-+]?(?: [0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?   # 1.  1.5  1.5e3
-               | \.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?          # .5
-               | [0-9][0-9_]*[eE][-+]?[0-9]+                 # 1e5
-               | \.(?:inf|Inf|INF) ) $
-        | \.(?:nan|NaN|NAN) $""",
-    re.VERBOSE,
-)
+KEPT = {TAG + name for name in ("bool", "null", "merge", "int", "float")}  # of YAML 1.1's readings of an unquoted word
+LIKE_A_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+")
 SPARE = 10_000  # values that aliases may add to those a file holds
 
 
-def parse(text: str) -> tuple[Any, dict[KeyPath, int]]:
+def parse(text: str) -> tuple[Any, Places]:
     """What a YAML text says, and the line of each value."""
     try:
         import yaml
@@ -44,20 +36,17 @@ def parse(text: str) -> tuple[Any, dict[KeyPath, int]]:
         mark, said = error.problem_mark or error.context_mark, f"{error.problem or error.context}"
         raise (places.fault(said, mark.index) if mark else Fault(said)) from None
     if node is None:
-        return None, {}
+        return None, places
     walk = Walk(loader, places, len(text) + SPARE)
-    return walk.value(node, ()), places.lines
+    return walk.value(node, ()), places
 
 
 def readings(yaml: Any) -> dict[str, list[tuple[str, Any]]]:
-    """How an unquoted word is read, by its first character: as YAML 1.1 does, but for numbers and dates."""
-    kept = {
+    """How an unquoted word is read, by its first character: as YAML 1.1 does, but for dates."""
+    return {
         first: [(tag, pattern) for tag, pattern in readers if tag in KEPT]
         for first, readers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
-    for first in "-+.0123456789":
-        kept.setdefault(first, []).extend([(TAG + "float", FLOAT), (TAG + "int", INTEGER)])
-    return kept
 
 
 class Walk:
@@ -82,10 +71,22 @@ class Walk:
     def scalar(self, node: Any) -> Any:
         if node.tag not in PLAIN:
             raise self.fault(f"the tag {short(node.tag)} is not read here: only plain values are", node)
+        if node.tag == TAG + "str" and LIKE_A_NUMBER.fullmatch(node.value):
+            self.remark_on(node)
         try:
             return self.loader.construct_object(node)
         except (ValueError, KeyError, IndexError):  # `!!int many`, `0x_`, a number of thousands of digits
             raise self.fault(f"this is not a value of type {short(node.tag)}", node) from None
+
+    def remark_on(self, node: Any) -> None:
+        """Say that an unquoted word is no number, though it looks like one."""
+        text = node.value
+        if node.end_mark.index - node.start_mark.index != len(text):  # in quotes, or under a tag
+            return
+        number = re.sub(r"(?<=[eE])(?=[0-9])", "+", text if "." in text else re.sub("(?=[eE])", ".0", text))
+        said = "is a text: in YAML the digits of a number with an exponent have a point, and the exponent has a sign"
+        remark = f"{text} {said}. Write {number} for the number, '{text}' for the text"
+        self.places.remark(remark, node.start_mark.index)
 
     def pairs(self, node: Any) -> dict[str, tuple[Any, Any]]:
         """The keys of a mapping, its own before those that `<<` brings, with their nodes."""
