@@ -8,6 +8,7 @@ import sys
 import torch
 import torch.distributed as distributed
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import torcheer as tl
@@ -15,12 +16,13 @@ import torcheer as tl
 WIDTHS = (16, 32, 32, 4)
 
 
-def sharded(model):
+def sharded(model, device):
     """Each layer its own group, as one does with the blocks of a transformer."""
+    mesh = init_device_mesh(device, (distributed.get_world_size(),))  # else a GPU that is there is taken
     for layer in model:
         if isinstance(layer, nn.Linear):
-            fully_shard(layer)
-    return fully_shard(model)
+            fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def step(model, optimizer, x):
@@ -45,7 +47,7 @@ def main(device):
     torch.manual_seed(0)
     layers = [part for a, b in itertools.pairwise(WIDTHS) for part in (nn.Linear(a, b), nn.ReLU())]
     dense = nn.Sequential(*layers[:-1]).to(device)
-    plain, model = sharded(copy.deepcopy(dense)), sharded(copy.deepcopy(dense))
+    plain, model = (sharded(copy.deepcopy(dense), device) for _ in range(2))
     torch.manual_seed(1)
     x = torch.rand(8, WIDTHS[0]).to(device)  # the same on each rank: then the mean of the gradients is the gradient
     optimizers = [torch.optim.AdamW(m.parameters(), 0.01) for m in (plain, model)]
