@@ -456,3 +456,19 @@ def test_a_buffer_assigned_in_a_loop_of_one_call_is_named_at_its_first_read():
 def test_assigned_buffers_are_named_whatever_is_saved(layers):
     history = tl.log_forward_pass(Loops(), torch.ones(2, 3), layers_to_save=layers)
     assert sum(any(s.name == "norm.mean" for s in op.stored) for op in history) == 6
+
+
+def test_a_buffer_that_a_module_wrote_can_be_what_another_received(tmp_path):
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.other = nn.BatchNorm1d(3), nn.Identity()
+
+        def forward(self, x):
+            y = self.norm(x)
+            return y + self.other(self.norm.running_mean)
+
+    history = tl.log_forward_pass(Reads(), torch.ones(2, 3))
+    for read in (history, tl.load(history.save(tmp_path / "saved"))):
+        (given,) = read.modules["other"].inputs
+        assert given.shape == (3,) and torch.allclose(given.tensor_contents, torch.full((3,), 0.1))

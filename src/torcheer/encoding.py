@@ -124,11 +124,19 @@ def refusal(array: Any) -> str:
     """Why an array cannot be kept; "" where it can."""
     if not hasattr(array, "detach"):
         kind = np.asarray(array).dtype
+    elif _is_wrapper(array):
+        return f"a {type(array).__name__} cannot be kept: only its own code can read it"
     elif array.layout is not sys.modules["torch"].strided or array.is_meta or array.is_nested or array.dim() > 64:
         return f"a tensor of layout {array.layout} on {array.device} cannot be kept; to_dense() may help"
     else:
         kind = array.dtype
     return "" if type_name(kind) in TYPES else f"an array of type {kind} cannot be kept; known are {', '.join(TYPES)}"
+
+
+def _is_wrapper(tensor: Any) -> bool:
+    """Whether a tensor is a subclass without memory of its own."""
+    ours = sys.modules["torch"]._C._disabled_torch_dispatch_impl
+    return getattr(type(tensor), "__torch_dispatch__", ours) is not ours and not tensor.is_nested
 
 
 @cache

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torcheer.archive.codecs import Codec
+from torcheer.archive.composites import put_together, taken_apart, whole
 from torcheer.archive.folder import WritingLock, sync_folder
 from torcheer.archive.frames import no_collecting
 from torcheer.archive.plainly import from_plain, to_plain
@@ -19,6 +22,7 @@ from torcheer.archive.writer import Writer
 from torcheer.encoding import refusal
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory
+from torcheer.history.sizes import plural
 from torcheer.records import ModuleRun, Op, RunInfo, Sample
 
 
@@ -32,8 +36,8 @@ def save_history(
 ) -> Path:
     """Write a history, with every value and gradient it holds, to a folder that `torcheer.load` reads.
 
-    `parameters=True` keeps the values of parameters and buffers too. A value that cannot be kept, a sparse one for
-    example, is left out, and says so when it is asked for.
+    `parameters=True` keeps the values of parameters and buffers too. A value that cannot be kept, a shard of a
+    distributed tensor for example, is left out: a warning names it, and so does the loaded history.
     """
     target = Path(os.path.realpath(path))  # a link leads to the folder that is replaced
     if target.exists() and not overwrite:
@@ -45,25 +49,28 @@ def save_history(
         WritingLock(part).release()  # raises while somebody is saving there
         shutil.rmtree(part)
     try:
-        _write(history, part, parameters, codec)
+        left_out = _write(history, part, parameters, codec)
         _put_in_place(part, target)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
+    if text := left_out_text(history.trace.ops(), left_out):
+        warnings.warn(f"history.save: {text}", RuntimeWarning, stacklevel=3)  # past the door of the history
     return Path(path)
 
 
 @no_collecting()
-def _write(history: ModelHistory, part: Path, parameters: bool, codec: Codec) -> None:
-    trace, left_out = history.trace, dict[str, str]()
+def _write(history: ModelHistory, part: Path, parameters: bool, codec: Codec) -> dict[str, str]:
+    """Write everything; what was left out, and why."""
+    trace, left_out, composites = history.trace, dict[str, str](), dict[str, list[Any]]()
     ops, info, runs = trace.ops(), trace.info(), trace.runs()
     below = [inner for op in ops for inner in trace.below(op.index)]
     about = {"kind": "history", "model": info.model, "parameters": parameters}
     with Writer(part, about=about, fsync="step", codec=codec) as writer:
-        samples = _samples(history, ops, left_out, parameters)
-        writer.step(
-            samples, **to_plain(info, ops, below, runs), left_out=left_out
-        )  # filled while the samples are written
+        samples = _samples(history, ops, left_out, composites, parameters)
+        records = to_plain(info, ops, below, runs)
+        writer.step(samples, **records, left_out=left_out, composites=composites)  # filled while samples are written
+    return left_out
 
 
 def _put_in_place(part: Path, target: Path) -> None:
@@ -77,13 +84,54 @@ def _put_in_place(part: Path, target: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _samples(history: ModelHistory, ops: list[Op], left_out: dict[str, str], parameters: bool) -> Iterator[Sample]:
-    for layer, variable, array in _values(history, ops, parameters):
-        reason = "" if array is None else refusal(array)
-        if array is None or reason:
-            left_out[f"{layer} {variable}"] = reason
+def _samples(
+    history: ModelHistory,
+    ops: list[Op],
+    left_out: dict[str, str],
+    composites: dict[str, list[Any]],
+    parameters: bool,
+) -> Iterator[Sample]:
+    for layer, variable, value in _values(history, ops, parameters):
+        key = f"{layer} {variable}"
+        if value is None or isinstance(value, Missing):
+            left_out[key] = "" if value is None else value.reason
+            continue
+        try:
+            found = whole(value)
+            composite = taken_apart(found)
+            reason = "" if composite is not None else refusal(found)
+        except Exception as error:  # a subclass of somebody's, which nobody here knows
+            reason = f"a {type(value).__name__} cannot be kept: {error}"
+        if reason:
+            left_out[key] = reason
+        elif composite is None:
+            yield Sample(0, layer, variable, -1, found)
         else:
-            yield Sample(0, layer, variable, -1, array)
+            composites[key] = [composite.kind, list(composite.parts), composite.settings]
+            for name, part in composite.parts.items():
+                yield Sample(0, layer, f"{variable} {name}", -1, part)
+
+
+class Missing(NamedTuple):
+    """A value that an archive had to leave out when it was saved before."""
+
+    reason: str
+
+
+def left_out_text(ops: list[Op], left_out: Mapping[str, str]) -> str:
+    """Which values were left out, in words; those on the meta device never were there."""
+    found: dict[str, list[str]] = {}
+    for key, reason in left_out.items():
+        if reason and " on meta " not in reason:
+            layer, _, variable = key.partition(" ")
+            name = f"{ops[int(layer)].name} ({layer})" if layer.isdecimal() and int(layer) < len(ops) else layer
+            found.setdefault(reason, []).append(f"{variable} of {name}")
+    said = []
+    for reason, values in found.items():
+        more = f" and {len(values) - 3} more" if len(values) > 3 else ""
+        said.append(f"{', '.join(values[:3])}{more}: {reason}")
+    count = sum(map(len, found.values()))
+    return f"{plural(count, 'value')} left out when it was saved. {'; '.join(said)}" if said else ""
 
 
 def _values(history: ModelHistory, ops: list[Op], parameters: bool) -> Iterator[tuple[str, str, Any]]:
@@ -94,8 +142,9 @@ def _values(history: ModelHistory, ops: list[Op], parameters: bool) -> Iterator[
         for output in range(len(op.tensors)):
             try:
                 yield layer, f"value {output}", trace.value(op.index, output)
-            except ValueUnavailable:
-                pass  # it was not saved
+            except ValueUnavailable:  # it was not saved
+                if reason := getattr(trace, "left_out", {}).get(f"{layer} value {output}"):
+                    yield layer, f"value {output}", Missing(reason)
             for call, gradient in enumerate(trace.gradients(op.index, output)):
                 yield layer, f"gradient {output} {call}", gradient
     for name in trace.info().stored:
@@ -124,9 +173,15 @@ class SavedTrace:
         self._below: dict[int, list[Op]] = {}
         for op in below:
             self._below.setdefault(op.under, []).append(op)
-        self._left_out = about.get("left_out")
-        if not isinstance(self._left_out, dict):
+        self.left_out = about.get("left_out")
+        if not isinstance(self.left_out, dict):
             raise ArchiveDamaged(f"{archive.path} does not say which values were left out")
+        self._composites = about.get("composites", {})  # files of 0.1 have none
+        if not isinstance(self._composites, dict) or not all(map(_is_composite, self._composites.values())):
+            raise ArchiveDamaged(f"{archive.path} does not say what its composite values are made of")
+        if text := left_out_text(self._ops, self.left_out):
+            notes = [note for note in self._info.notes if " left out when it was saved. " not in note]
+            self._info = replace(self._info, notes=(*notes, text))
         self._places: dict[tuple[str, str], Entry] = {(one.layer, one.variable): one for one in archive.entries}
         self._tensors: dict[Entry, Any] = {}
         for number in {entry.segment for entry in archive.entries if entry.stored}:
@@ -139,7 +194,7 @@ class SavedTrace:
         return self._info
 
     def is_saved(self, index: int, output: int) -> bool:
-        return (str(index), f"value {output}") in self._places
+        return (str(index), f"value {output}") in self._places or f"{index} value {output}" in self._composites
 
     def value(self, index: int, output: int) -> Any:
         return self._one(str(index), f"value {output}", "it was not among the values that were saved")
@@ -165,17 +220,23 @@ class SavedTrace:
 
     def _one(self, layer: str, variable: str, otherwise: str) -> Any:
         entry = self._places.get((layer, variable))
-        if entry is None:
-            raise ValueUnavailable(self._left_out.get(f"{layer} {variable}") or otherwise)
-        return self._array(entry)
+        if entry is not None:
+            return self._array(entry)
+        composite = self._composites.get(f"{layer} {variable}")
+        if composite is None:
+            raise ValueUnavailable(self.left_out.get(f"{layer} {variable}") or otherwise)
+        kind, names, settings = composite
+        parts = {name: self._one(layer, f"{variable} {name}", f"its part {name!r} is not there") for name in names}
+        return put_together(kind, parts, settings)
 
     def _all(self, layer: str, variable: str) -> list[Any]:
         found: list[Any] = []
         for call in count():
             name = f"{variable} {call}"
-            if self._left_out.get(f"{layer} {name}") == "":
+            key = f"{layer} {name}"
+            if self.left_out.get(key) == "":
                 found.append(None)  # that backward call did not reach it
-            elif (layer, name) in self._places or f"{layer} {name}" in self._left_out:
+            elif (layer, name) in self._places or key in self.left_out or key in self._composites:
                 found.append(self._one(layer, name, ""))
             else:
                 return found
@@ -200,3 +261,12 @@ class SavedTrace:
         if not entry.stored:
             return torch.empty(entry.shape, dtype=kind)
         return torch.frombuffer(self.archive.memory(entry, again=again), dtype=kind).reshape(entry.shape)
+
+
+def _is_composite(found: Any) -> bool:
+    """Whether a file's word on a composite value is one: its kind, the names of its parts, its settings."""
+    if type(found) is not list or len(found) != 3:
+        return False
+    kind, names, settings = found
+    texts = type(kind) is str and type(names) is list and all(type(name) is str for name in names)
+    return texts and type(settings) is dict

@@ -214,7 +214,7 @@ def _argument(parts: list[Any], ops: list[Op]) -> Argument:
         return Argument(place, stored=what)
     if parent < 0 or what < 0:
         raise ValueError(f"a module cannot have received output {what} of operation {parent}")
-    ops[parent].outputs[what]  # an IndexError where there is none
+    ops[parent].tensors[what]  # an IndexError where there is none
     return Argument(place, parent, what)
 
 

@@ -51,7 +51,7 @@ class ArgumentView:
 
     def _fact(self, name: str, otherwise: Any) -> Any:
         if self.record.parent >= 0:
-            return getattr(self.history.facts.ops[self.record.parent].outputs[self.record.output], name)
+            return getattr(self.history.facts.ops[self.record.parent].tensors[self.record.output], name)
         stored = self.history.facts.stored.get(self.record.stored)
         return getattr(stored, name) if stored is not None else otherwise
 

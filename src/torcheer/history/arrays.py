@@ -26,11 +26,21 @@ def to_numpy(value: Any) -> NDArray[Any]:
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
     with unseen():
-        return _from_torch(value)
+        try:
+            return _from_torch(_plain(value.detach()))
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
+            reason = str(error).partition("\n")[0][:200]
+            raise ValueUnavailable(f"a {type(value).__name__} cannot be read as an array: {reason}") from None
+
+
+def _plain(value: Any) -> Any:
+    """A nested tensor padded with zeros, a masked one with zeros where the mask is; others as they are."""
+    if getattr(value, "is_nested", False):
+        return sys.modules["torch"].nested.to_padded_tensor(value, 0)
+    return value.to_tensor(0) if hasattr(value, "get_mask") else value
 
 
 def _from_torch(value: Any) -> NDArray[Any]:
-    value = value.detach()
     if getattr(value, "is_meta", False):
         raise ValueUnavailable("a tensor on the meta device has a shape but no values")
     if getattr(value, "is_quantized", False):
