@@ -472,3 +472,83 @@ def test_a_buffer_that_a_module_wrote_can_be_what_another_received(tmp_path):
     for read in (history, tl.load(history.save(tmp_path / "saved"))):
         (given,) = read.modules["other"].inputs
         assert given.shape == (3,) and torch.allclose(given.tensor_contents, torch.full((3,), 0.1))
+
+
+# -- autograd's engine -----------------------------------------------------------------------------------------------
+
+
+class Forces(nn.Module):
+    """An energy and its gradient, as potentials of molecules compute them."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 1)
+
+    def forward(self, x):
+        x = x.requires_grad_()
+        energy = self.linear(x).pow(2).sum()
+        (gradient,) = torch.autograd.grad(energy, x, create_graph=True)
+        return energy, -gradient
+
+
+def test_a_gradient_taken_inside_forward_is_connected_to_what_it_was_taken_of():
+    history = tl.log_forward_pass(Forces(), torch.ones(2, 3))
+    gradient = history["grad_1"]
+    assert gradient.kind == "unseen" and "autograd.grad" in gradient.note
+    assert set(gradient.parent_layers) >= {"sum_1_3", "input_1_0"}
+    assert gradient.child_layers == ["neg_1_6"] and gradient.shape == (2, 3)
+    assert "test_capture_results.py" in gradient.source.file
+    assert not history.find(lambda op: op.name == "unseen")
+    assert history.validate()
+    assert "grad_1" in str(history) and tl.draw(history).svg()
+    expected = Forces()
+    expected.load_state_dict({name: view.tensor_contents for name, view in history.parameters.items()})
+    assert torch.equal(history["output_2"].tensor_contents, expected(torch.ones(2, 3))[1])
+
+
+def test_several_gradients_are_outputs_of_one_operation_and_unused_ones_are_left_out():
+    class Several(nn.Module):
+        def forward(self, x, y):
+            a, b = x.clone().requires_grad_(), y.clone().requires_grad_()
+            found = torch.autograd.grad([(a * b).sum(), a.sin().sum()], [a, b, y.requires_grad_()], allow_unused=True)
+            return found[0] + found[1]
+
+    history = tl.log_forward_pass(Several(), (torch.ones(2), torch.ones(2)))
+    assert [meta.shape for meta in history["grad_1"].outputs] == [(2,), (2,)]
+    assert len(history["add_1"].edges) == 2 and {edge.parent for edge in history["add_1"].edges} == {
+        history["grad_1"].index
+    }
+
+
+def test_what_backward_leaves_in_grad_is_connected_to_its_loss():
+    model = nn.Linear(3, 1)
+    with tl.recording(model) as history:
+        loss = model(torch.ones(2, 3)).pow(2).sum()
+        loss.backward()
+        with torch.no_grad():
+            model.weight.sub_(model.weight.grad, alpha=0.1)
+    gradient = history.find("grad_*")[0]
+    assert "sum_1" in gradient.parent_layers[0] and "backward" in gradient.note
+    assert [stored.name for stored in gradient.stored] == ["weight"]
+    assert gradient.child_layers and gradient.child_layers[0].startswith("sub")
+    assert history.validate()
+
+
+def test_gradients_that_python_computed_keep_their_own_operations():
+    class Doubles(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    class Takes(nn.Module):
+        def forward(self, x):
+            x = x.requires_grad_()
+            return torch.autograd.grad(Doubles.apply(x).sum(), x)[0] + 1
+
+    history = tl.log_forward_pass(Takes(), torch.ones(2))
+    assert history["add_1"].parents[0].name == "mul"
+    assert not history.find(lambda op: op.name == "grad")

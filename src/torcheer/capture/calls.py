@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.trees import leaves
-from torcheer.capture.twins import twin_of
+from torcheer.capture.twins import ENGINE, twin_of
 
 Function = Callable[..., Any]
 
@@ -18,6 +18,7 @@ class Call:
     """A torch function as the recorder treats it; one per function, made once."""
 
     __slots__ = (
+        "engine",
         "function",
         "higher",
         "idle",
@@ -45,6 +46,7 @@ class Call:
         self.idle = False  # nothing happened if it returns what it was given: x.float() of floats
         self.leaks = False  # hands out memory that can then be written unseen
         self.twin: Function | None = None  # to be opened rather than called
+        self.engine = False  # runs autograd's engine
         self.higher = False  # takes functions and runs them: torch.cond
         self.view = False
         self.level = "function"
@@ -111,6 +113,7 @@ def _classify(function: Any) -> Call:
         call.skip = True
     else:
         call.twin = twin_of(function)
+        call.engine = function in ENGINE
         call.writes = _writes(function, name)
         call.random = _random(function, name)
     call.leaks = name in _LEAKS

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from torcheer.capture import engine
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
 from torcheer.capture.tensor_facts import grad_fn_name
@@ -288,6 +289,8 @@ class Memory:
     def _from_shared_memory(self, tensor: Tensor) -> int:
         """A new tensor: memory of a value we know, or made where we could not look."""
         alias = self._same_memory(tensor)
+        if alias is None:
+            alias = engine.gradient(self.recorder, tensor)
         if alias is not None:
             return alias
         return self._unseen(tensor, [], "made outside the recording, or where the recorder could not look")

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
+from torcheer.capture import engine
 from torcheer.capture.calls import CALLS, Call, learn, written_tensors
 from torcheer.capture.memory import Memory, bare, is_empty, is_freed, is_wrapped
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
@@ -59,6 +60,7 @@ FUSED = (
 )
 # Rows that are no calls.
 MARKS = {name: Call(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
+MARKS["grad"] = Call(None, "grad", "torch.autograd.grad")
 
 _frame = sys._getframe
 _autocast_enabled = torch._C._is_any_autocast_enabled
@@ -85,6 +87,8 @@ class Recorder(TorchFunctionMode):
         # id of a buffer or parameter -> who held it when it was first read: models assign new ones, FSDP exchanges them
         self.homes: dict[int, tuple[torch.nn.Module, str]] = {}
         self.assigned: dict[int, tuple[int, torch.nn.Module, str]] = {}  # ref -> from which row on it is whose buffer
+        self.losses: list[int] = []  # refs of what the last backward pass began from
+        self.gradients: dict[int, int] | None = {}  # id of a gradient it left -> ref of whose; None: not looked yet
         self.memory = Memory(self)
         self.scopes: list[
             Any
@@ -247,22 +251,26 @@ class Recorder(TorchFunctionMode):
 
             return call_operator(self, call, args, kwargs, frame)
         if call.twin is not None and self.opened is not func:
-            return self._open(call, args, kwargs)
+            return self._open(call, args, kwargs, frame)
         if not ATOMS_AND_TENSORS.issuperset(map(type, args)):
             args = snapshot(args)
         if kwargs and not ATOMS_AND_TENSORS.issuperset(map(type, kwargs.values())):
             kwargs = {name: snapshot(value) for name, value in kwargs.items()}
         return self.record(call, args, kwargs, frame)
 
-    def _open(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _open(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run a composite's twin with the recorder on, so that what is inside arrives op by op."""
+        refs = engine.entering(self, call.function, args, kwargs) if call.engine else []
         outer, self.opened = self.opened, call.function
         _push(self)
         try:
-            return call.twin(*args, **kwargs)  # type: ignore[misc]
+            out = call.twin(*args, **kwargs)  # type: ignore[misc]
         finally:
             _pop()
             self.opened = outer
+        if call.engine:
+            engine.left(self, call.function, out, refs, frame)
+        return out
 
     def record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run one operation of any kind and keep its row."""
@@ -424,6 +432,14 @@ class Recorder(TorchFunctionMode):
         row = Row(*self.rows[start : start + WIDTH])
         end = self.rows[start + WIDTH + REFS] if node + 1 < self.count else len(self.refs)
         return row._replace(refs=self.refs[row.refs : end])
+
+    def inputs(self) -> Iterator[tuple[int, Tensor]]:
+        """The tensors that came in as inputs and are still here, with their refs."""
+        for node in range(self.count):
+            if self.rows[node * WIDTH] is MARKS["input"]:
+                for tensor in self.outputs(node):
+                    if isinstance(tensor, Tensor):
+                        yield node << SLOT_BITS, tensor
 
     # -- values ------------------------------------------------------------------------------------------------------
 

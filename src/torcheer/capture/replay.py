@@ -78,6 +78,8 @@ def replay(recorder: Recorder, node: int) -> str:
     """Run one row again; what came of it."""
     row = recorder.row(node)
     call = row.call
+    if call.mark and call.name == "grad":
+        return "skipped: gradients come from autograd's engine"
     if call.mark and call.name in ("input", "unseen"):
         return f"skipped: {call.name}s come from outside"
     if call.name in UNINITIALISED:

@@ -17,6 +17,8 @@ from torcheer.capture.trees import Path, argument_leaves
 from torcheer.errors import ValueUnavailable
 from torcheer.records import Argument, Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored
 
+_KINDS = {"grad": "unseen"}  # it is connected, and nobody saw it run
+
 
 class LiveTrace:
     """A capture as a history reads it: ops are built when asked for, and once."""
@@ -183,7 +185,7 @@ class LiveTrace:
         return Op(
             index=node,
             name=call.name,
-            kind=call.name if call.mark else "op",
+            kind=_KINDS.get(call.name, call.name) if call.mark else "op",
             parents=parents,
             outputs=tuple(meta_of(tensor) for tensor in tensors[:returned]),
             stored=stored,

@@ -107,7 +107,8 @@ def _engine_twin(function: Any) -> Function:
     return _copy(function, {**function.__globals__, **_ANSWERS})
 
 
-for _function in (Tensor.backward, torch.autograd.backward, torch.autograd.grad):
+ENGINE: frozenset[Function] = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
+for _function in ENGINE:
     _twins[_function] = _engine_twin(_function)
 
 
