@@ -52,7 +52,7 @@ def test_a_model_is_shown_with_values_gradients_and_weights(folder: Path, capsys
     x = torch.randn(2, 1, 8, 8)
     with show(net, x, browser=False, block=False) as viewer:
         assert capsys.readouterr().out.splitlines() == [viewer.url] and "token=" in viewer.url
-        (place,) = folder.glob("torcheer-show-*/*")
+        (place,) = folder.glob("torcheer-show-*/[!.]*")
         source = HistorySource(place)
         names = [one.layer.name for one in source.net.layers]
         assert {"Act", "Grad", "r.Wt"} <= {one.name for one in source.net.variables}
@@ -107,7 +107,7 @@ def test_a_history_is_shown(folder: Path) -> None:
     history = tl.log_forward_pass(model(), torch.randn(1, 1, 8, 8))
     with show(history, browser=False, block=False, title="My <net>") as viewer:
         assert viewer.alive
-        (place,) = folder.glob("torcheer-show-*/*")
+        (place,) = folder.glob("torcheer-show-*/[!.]*")
         assert place.name == "My-net"
 
 
@@ -199,7 +199,7 @@ def test_a_script_on_a_terminal_waits_for_ctrl_c() -> None:
 
 def test_what_show_saved_opens_as_any_saved_history(folder: Path) -> None:
     with show(model(), torch.randn(1, 1, 8, 8), browser=False, block=False) as viewer:
-        (place,) = folder.glob("torcheer-show-*/*")
+        (place,) = folder.glob("torcheer-show-*/[!.]*")
         source = open_source(place)
         assert len(source.moments) == 1 and viewer.alive
         source.close()

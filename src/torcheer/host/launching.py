@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from torcheer.errors import CannotWrite
+from torcheer.host.temporary import TemporaryFolder
 
 _BEGIN: Final = """\
 # torcheer.studio.server: serves a page that shows a network
@@ -28,10 +29,16 @@ _END_SECS: Final = 3.0
 class Launched:
     """A viewer that answers at `url`, with its token; it ends with this process, or by `end`."""
 
-    def __init__(self, path: str | os.PathLike[str], *options: str) -> None:
-        """`path` is a run, a folder of runs, a recording or a host's socket; `options` are the server's."""
-        self._printed: IO[bytes] = tempfile.TemporaryFile()
-        self.process = _started(Path(path), options, self._printed)
+    def __init__(self, path: str | os.PathLike[str], *options: str, folder: TemporaryFolder | None = None) -> None:
+        """`path` is a run, a folder of runs, a recording or a host's socket; `options` are the server's.
+
+        `folder` becomes the viewer's, which removes it when it ends.
+        """
+        self._printed: IO[bytes] | None = tempfile.TemporaryFile()
+        self._last_said, self._folder = "", folder
+        self.process = _started(Path(path), options, self._printed, folder)
+        if folder is not None:
+            folder.close()  # the viewer holds it
         try:
             self.url = self._first_line()
         except BaseException:
@@ -41,6 +48,8 @@ class Launched:
     @property
     def said(self) -> str:
         """What it has printed about its troubles."""
+        if self._printed is None:
+            return self._last_said
         size = os.fstat(self._printed.fileno()).st_size
         return os.pread(self._printed.fileno(), 8192, max(0, size - 8192)).decode("utf-8", "replace").strip()
 
@@ -54,6 +63,12 @@ class Launched:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        if self._printed is not None:
+            self._last_said = self.said
+            self._printed.close()
+            self._printed = None
+        if self._folder is not None:
+            self._folder.remove()  # where it was killed
 
     def _first_line(self) -> str:
         """The address that the server prints; an error with what it said instead."""
@@ -72,14 +87,18 @@ class Launched:
         return found.decode().splitlines()[0]
 
 
-def _started(path: Path, options: tuple[str, ...], printed: IO[bytes]) -> subprocess.Popen[bytes]:
+def _started(
+    path: Path, options: tuple[str, ...], printed: IO[bytes], folder: TemporaryFolder | None
+) -> subprocess.Popen[bytes]:
     """A fresh interpreter in a session of its own: a Ctrl-C meant for the loop does not end it."""
     if not sys.executable:
         raise CannotWrite("there is no Python to start the studio with: sys.executable is empty")
     paths = "\n".join(entry for entry in sys.path if entry and "\n" not in entry)
-    server = [str(path), "--parent", str(os.getpid()), *options]
+    given = () if folder is None else (folder.fd,)
+    owned = [] if folder is None else ["--folder", str(folder.path), "--folder-descriptor", str(folder.fd)]
+    server = [str(path), "--parent", str(os.getpid()), *owned, *options]
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _BEGIN, str(Path(__file__).parents[2]), paths, *server],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed, start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed, start_new_session=True, pass_fds=given,
         env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},  # the cores are for the training
     )  # fmt: skip

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import socket
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from torcheer.errors import CannotWrite, TorcheerError
+from torcheer.host.temporary import TemporaryFolder
 from torcheer.host.wire import Address
 
 NAME: Final = "control.sock"
@@ -25,7 +24,7 @@ class Doorway:
     """A socket that listens at `path` until it is closed; without a directory in a private temporary folder."""
 
     def __init__(self, directory: Path | None) -> None:
-        self._temporary: Path | None = None
+        self._temporary: TemporaryFolder | None = None
         self._process = os.getpid()
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -40,8 +39,8 @@ class Doorway:
             raise CannotWrite(f"no socket can be made in {directory}: {error}; try another directory") from error
 
     def _private(self) -> Path:
-        self._temporary = Path(tempfile.mkdtemp(prefix="torcheer-"))  # only its owner may enter
-        return self._bound(self._temporary / NAME)
+        self._temporary = TemporaryFolder("socket")
+        return self._bound(self._temporary.path / NAME)
 
     def _in(self, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
@@ -85,6 +84,8 @@ class Doorway:
     def let_go(self) -> None:
         """In a forked process: close what was inherited, remove nothing."""
         self.socket.close()
+        if self._temporary is not None:
+            self._temporary.close()
 
     def close(self) -> None:
         """Stop listening and remove the socket, unless another has taken its place."""
@@ -97,7 +98,7 @@ class Doorway:
     def _give_up(self) -> None:
         self.socket.close()
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.remove()
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import socket
 import stat
 import sys
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.host.temporary import TemporaryFolder
 from torcheer.studio.app import make_app
 from torcheer.studio.auth import Keys
+from torcheer.studio.connections import protocol_of
 from torcheer.studio.desk import Desk
 from torcheer.studio.parsing import MOST_BYTES
 from torcheer.studio.shows import Place
@@ -22,6 +25,7 @@ from torcheer.studio.starting import browse
 
 Ready = Callable[[str], None] | None
 
+_BACKLOG = 128  # connections that are accepted at once
 _UNREAD_MS = 60_000  # bytes that nobody takes for so long end their connection
 
 
@@ -34,8 +38,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--parent", type=int, default=0, help="end when this process does, or standard input")
     parser.add_argument("--browser", action="store_true", help="open one")
     parser.add_argument("--title", default="", help="what the page is called")
+    parser.add_argument("--folder", type=Path, help="remove this temporary folder at the end")
+    parser.add_argument("--folder-descriptor", type=int, default=-1, help="that holds it")
     chosen = parser.parse_args(arguments)
     ready = browse if chosen.browser else None
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)  # what is to be done at the end is done
+    folder = TemporaryFolder.inherited(chosen.folder, chosen.folder_descriptor) if chosen.folder else None
     try:
         about: Any = {"parent": chosen.parent, "title": chosen.title, "ready": ready}
         serve_path(chosen.path, port=chosen.port, address=chosen.host, **about)
@@ -44,7 +53,14 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    finally:
+        if folder is not None:
+            folder.remove()
     return 0
+
+
+def _end(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 def serve_path(
@@ -66,7 +82,7 @@ def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Ke
         raise BadArgument(f"there is no port {port}; ports go from 0, which means any free one, to 65535")
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((address, port), family=family, backlog=128)
+        listener = socket.create_server((address, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise BadArgument(
             f"{address}:{port} cannot be listened on: {error.strerror}; --port 0 takes a free port"
@@ -103,8 +119,10 @@ def server_of(place: Place, keys: Keys) -> Any:
     """A uvicorn server that has not begun; `should_exit = True` ends it."""
     import uvicorn
 
+    guarded = make_app(Desk(place), keys)
     config = uvicorn.Config(
-        make_app(Desk(place), keys), http="h11", ws="auto", lifespan="on", log_level="critical", access_log=False,
+        guarded, http=protocol_of(guarded), backlog=_BACKLOG, ws="auto", lifespan="on", log_level="critical",
+        access_log=False,
         ws_max_size=MOST_BYTES, ws_ping_interval=20, ws_ping_timeout=60, ws_per_message_deflate=False,
         timeout_graceful_shutdown=1, limit_concurrency=1000, server_header=False, date_header=False,
         proxy_headers=False,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
-import tempfile
 import weakref
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import torch
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
 from torcheer.host import Host
+from torcheer.host.temporary import TemporaryFolder
 from torcheer.studio.netview import NetView
 from torcheer.studio.network import Network
 from torcheer.studio.starting import Viewer, in_notebook, start
@@ -98,18 +97,20 @@ def _tensors(inputs: Any) -> list[torch.Tensor]:
 
 
 def _show_history(history: ModelHistory, port: int, browser: bool | None, title: str | None) -> Viewer:
-    folder = Path(tempfile.mkdtemp(prefix="torcheer-show-"))
+    folder = TemporaryFolder("show")
     try:
-        place = folder / (re.sub(r"[^\w.-]+", "-", title or history.model_name or "history").strip("-.") or "history")
+        place = folder.path / (
+            re.sub(r"[^\w.-]+", "-", title or history.model_name or "history").strip("-.") or "history"
+        )
         try:
             history.save(place, parameters=True)
         except TorcheerError:
             history.save(place)  # the model is gone, and with it its weights
-        viewer = start(place, port=port, browser=browser, title=title or "")
+        viewer = start(place, port=port, browser=browser, title=title or "", folder=folder)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
         raise
-    weakref.finalize(viewer, shutil.rmtree, folder, ignore_errors=True)  # also at the end of this process
+    weakref.finalize(viewer, folder.remove)  # also at the end of this process, where the viewer was killed
     return viewer
 
 
@@ -119,8 +120,8 @@ def _show_network(net: Network, port: int, browser: bool | None, title: str | No
     view.update(now=True)
     assert view.viewer is not None
     viewer: Viewer = view.viewer
-    weakref.finalize(viewer, view.close)
-    view.viewer = None  # or it would hold what it waits for
+    viewer.closes.append(view.close)
+    view.viewer = None  # it is not the view that ends the viewer
     return viewer
 
 
@@ -130,8 +131,12 @@ def _show_table(table: Table, port: int, browser: bool | None, title: str | None
     for row in table:
         host.row(table.name, row)
     assert host.path is not None
-    viewer = start(host.path, port=port, browser=browser)
-    weakref.finalize(viewer, host.close)
+    try:
+        viewer = start(host.path, port=port, browser=browser)
+    except BaseException:
+        host.close()
+        raise
+    viewer.closes.append(host.close)
     return viewer
 
 

@@ -6,15 +6,14 @@ import atexit
 import html
 import json
 import os
-import shutil
 import sys
-import tempfile
 import webbrowser
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from torcheer.host.launching import Launched
+from torcheer.host.temporary import TemporaryFolder
 
 _STARTED: set[Viewer] = set()  # `tl.show(model, x)` keeps no reference, and its page stays
 _INLINE: Final = """\
@@ -39,6 +38,7 @@ class Viewer:
     def __init__(self, launched: Launched) -> None:
         self.url, self.pid = launched.url, launched.process.pid
         self._launched = launched
+        self.closes: list[Callable[[], None]] = []  # what ends with it, in this process
         _STARTED.add(self)
 
     @property
@@ -55,6 +55,8 @@ class Viewer:
         """End it; training and whatever else is looked at go on."""
         _STARTED.discard(self)
         self._launched.end()
+        while self.closes:
+            self.closes.pop()()
 
     def wait(self) -> None:
         """Until it ends, or Ctrl-C."""
@@ -71,14 +73,17 @@ class Viewer:
 
 
 def start(
-    path: str | os.PathLike[str], *, port: int = 0, browser: bool | None = None, quiet: bool = False, title: str = ""
-) -> Viewer:
+    path: str | os.PathLike[str], *, port: int = 0, browser: bool | None = None, quiet: bool = False, title: str = "",
+    folder: TemporaryFolder | None = None,
+) -> Viewer:  # fmt: skip
     """Show a run, a folder of runs, a recording or a host's socket; the URL with its token is the first line printed.
 
     `browser=None` opens one where that makes sense: on a terminal with a display. In a notebook the page stands below
-    the cell.
+    the cell. `folder` becomes the viewer's, which removes it when it ends.
     """
-    launched = Launched(path, f"--port={port}", f"--title={title}")
+    for viewer in [viewer for viewer in _STARTED if not viewer.alive]:
+        viewer.close()  # it was killed, and nobody has noticed
+    launched = Launched(path, f"--port={port}", f"--title={title}", folder=folder)
     if not quiet:
         print(launched.url, flush=True)
     if browser or (browser is None and not quiet and can_browse()):
@@ -100,8 +105,9 @@ def can_browse() -> bool:
 
 def browse(url: str) -> None:
     """Open the browser, by a file that only this user may read: arguments of processes are there for all to see."""
-    file = Path(tempfile.mkdtemp(prefix="torcheer-studio-")) / "open.html"
-    atexit.register(shutil.rmtree, file.parent, ignore_errors=True)
+    folder = TemporaryFolder("studio")
+    atexit.register(folder.remove)
+    file = folder.path / "open.html"
     link = html.escape(url, quote=True)
     file.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={link}"><a href="{link}">studio</a>')
     webbrowser.open(file.as_uri())
