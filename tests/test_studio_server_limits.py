@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -11,19 +13,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from studio_socket import Page, cookie_of
+from studio_socket import WAIT_SECS, Page, cookie_of
 from studio_stage import Stage, stage
 from websockets.exceptions import ConnectionClosed
 
 from torcheer.host.records import Layer, Network, Variable
-from torcheer.studio import app
+from torcheer.studio import app, connections
 from torcheer.studio.frames import MOST_CELLS
 from torcheer.studio.pages import MOST_ANSWERS
 from torcheer.studio.placing import net_of
@@ -236,3 +238,112 @@ def test_five_million_units_come_as_a_megabyte() -> None:
         assert payload.size == head.count <= MOST_CELLS
         assert max(page.bytes) < MOST_CELLS + 1000
         assert page.ask("ask_value", 1, layer="Huge", unit=4_999_999, variable="Act", moment=0)["value"] == 1.0
+
+
+# -- connections -------------------------------------------------------------------------------------------------------
+
+HALF = "GET / HTTP/1.1\r\nHost: {netloc}\r\nX-More: "
+
+
+def raw(url: str, text: str) -> socket.socket:
+    """A connection that has said so much."""
+    parts = urlsplit(url)
+    connection = socket.create_connection((parts.hostname or "", parts.port or 0), timeout=WAIT_SECS)
+    connection.sendall(text.format(netloc=parts.netloc).encode())
+    return connection
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Whether the server has ended it, within a minute; what it said before is passed over."""
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def test_eleven_hundred_half_sent_requests_do_not_lock_the_owner_out() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 1500:
+        pytest.skip(f"a process may have no more than {hard} descriptors here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1500), hard))
+    try:
+        with stage_process("--paused", "--states", "2") as (url, pid), ExitStack() as open_ones:
+            with Page(url) as early:
+                for number in range(1100):
+                    open_ones.callback(raw(url, "" if number % 2 else HALF).close)
+                assert early.ask("ask_value", 1, layer="Conv", unit=1, variable="Act", moment=1)["value"] is not None
+            for _ in range(3):
+                with Page(url) as late:
+                    assert late.state(look=1, variable="Act")[0]
+            assert len(os.listdir(f"/proc/{pid}/fd")) < 400
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        HALF,
+        "GET / HTTP/1.1\r\nHost: {netloc}\r\n\r\n" + HALF,  # after a whole one
+        "GET / HTTP/1.1\r\nHost: {netloc}\r\nContent-Length: 100\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: {netloc}\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "GET /ws HTTP/1.1\r\nHost: {netloc}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+    ],
+    ids=["nothing", "half a head", "a second half", "no body", "no chunks", "a socket without a key"],
+)
+@pytest.mark.parametrize("dribbles", [False, True], ids=["and stops", "and dribbles"])
+def test_a_request_that_does_not_come_to_its_end_is_ended(monkeypatch: Any, text: str, dribbles: bool) -> None:
+    monkeypatch.setattr(connections, "REQUEST_SECS", 1.0)
+    with stage(paused=True, states=1) as (url, _), Page(url) as page, raw(url, text) as half:
+        done = threading.Event()
+
+        def dribble() -> None:
+            with suppress(OSError):
+                while not done.wait(0.05):
+                    half.sendall(b"1")
+
+        thread = threading.Thread(target=dribble)
+        if dribbles:
+            thread.start()
+        try:
+            assert is_ended(half)
+        finally:
+            done.set()
+            if dribbles:
+                thread.join()
+        assert page.state(look=1, variable="Act")[0]  # it was there before, and longer than that
+
+
+def test_a_whole_request_is_answered_however_slowly_it_came(monkeypatch: Any) -> None:
+    with stage(paused=True) as (url, _), raw(url, "") as slow:
+        for letter in f"GET / HTTP/1.1\r\nHost: {urlsplit(url).netloc}\r\nConnection: close\r\n\r\n":
+            slow.sendall(letter.encode())
+        assert b"401" in slow.recv(100)
+
+
+def test_the_owners_connection_outlives_those_of_strangers(monkeypatch: Any) -> None:
+    monkeypatch.setattr(connections, "MOST_UNKNOWN", 3)
+    with stage(paused=True) as (url, _), ExitStack() as open_ones:
+        mine = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECS)
+        open_ones.callback(mine.close)
+        cookie = cookie_of(url)
+
+        def asked() -> int:
+            mine.request("GET", "/icon.svg", headers={"Cookie": cookie})
+            answer = mine.getresponse()
+            answer.read()
+            return answer.status
+
+        assert asked() == 200
+        kept = mine.sock
+        strangers = list[socket.socket]()
+        for _ in range(10):
+            strangers.append(open_ones.enter_context(raw(url, HALF)))
+            assert asked() == 200 and mine.sock is kept
+        assert all(is_ended(stranger) for stranger in strangers[:7])

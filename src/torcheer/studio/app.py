@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
-from torcheer.studio.auth import App, Guard, Keys, small_page
+from torcheer.studio.auth import Guard, Keys, small_page
 from torcheer.studio.desk import MOST_PAGES, Desk
 from torcheer.studio.graph import graph_endpoint
 from torcheer.studio.pages import Page
@@ -44,7 +44,7 @@ ROUTES: Final = (
 )
 
 
-def make_app(desk: Desk, keys: Keys) -> App:
+def make_app(desk: Desk, keys: Keys) -> Guard:
     """The whole server as one ASGI app: the guard around the routes."""
     from starlette.applications import Starlette
     from starlette.routing import Route, WebSocketRoute

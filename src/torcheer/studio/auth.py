@@ -101,6 +101,11 @@ class Guard:
         else:
             await _answer(send, "websocket.http.response", *refused)
 
+    def knows(self, scope: Any) -> bool:
+        """Whether a request carries a key, be it good for what it asks or not."""
+        tokens = _tokens(scope["query_string"])
+        return self.keys.has_cookie(scope["headers"]) or any(self.keys.is_token(token) for token in tokens)
+
     def _refused(self, scope: Any) -> tuple[int, str, Headers] | None:
         """The status, text and headers to answer with, or None for a request that may pass."""
         headers, path = scope["headers"], scope["path"]
