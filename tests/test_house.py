@@ -47,7 +47,7 @@ LATE = {
     "extraction": {"cloudpickle", "rich", "safetensors"},
     "inspector": {"PIL", "av", "cloudpickle"},
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
-    "studio": {"IPython", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
+    "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
 # The map's only exception: one-line late imports of other rooms.
 DOORS = PACKAGE / "history" / "doors.py"
