@@ -92,6 +92,15 @@ def served(
     source: Stage, keys: Keys | None = None, port: int = 0, place: StagePlace | None = None
 ) -> Iterator[tuple[str, Keys]]:
     """The server, with keys that outlive it."""
+    with running(source, keys, port, place) as (url, keys, _):
+        yield url, keys
+
+
+@contextmanager
+def running(
+    source: Stage, keys: Keys | None = None, port: int = 0, place: StagePlace | None = None
+) -> Iterator[tuple[str, Keys, Any]]:
+    """The same, and uvicorn's server itself."""
     listener, made = listen(port=port)
     keys = keys or made
     server = server_of(place or StagePlace(source), keys)
@@ -99,7 +108,7 @@ def served(
     thread.start()
     until(lambda: server.started, "the server")
     try:
-        yield url_of(listener, keys), keys
+        yield url_of(listener, keys), keys, server
     finally:
         server.should_exit = True
         thread.join(20)

@@ -130,7 +130,7 @@ def test_a_lost_connection_is_tried_at_once_where_somebody_asks(open_page: Pages
         )
     page.wait_for_selector(".banner")
     page.get_by_role("button", name="Try now").click()  # nobody is there
-    page.wait_for_selector("text=Connection lost")
+    page.wait_for_selector("text=The viewer was closed")
     with served(source, keys, keys.port):
         assert page.locator(".banner").is_visible()
         page.get_by_role("button", name="Try now").click()

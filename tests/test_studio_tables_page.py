@@ -240,8 +240,8 @@ def test_a_page_comes_back_by_itself_with_everything_right(open_page: Pages) -> 
         page.get_by_role("button", name="Alerts: 3").wait_for()
         rate = page.get_by_label("lr", exact=True)
         rate.fill("0.5")  # and not sent yet
-    page.wait_for_selector("text=Connection lost.")
-    assert "Training goes on" in page.inner_text(".banner")
+    page.wait_for_selector("text=The viewer was closed.")
+    assert "The run is paused, and its process still runs." in page.inner_text(".banner")
     assert page.get_by_role("button", name="Train", exact=True).is_disabled()
     expect(page.locator(".readout b").first).to_have_text("4")  # what was known is still shown
     for _ in range(50):
@@ -282,7 +282,7 @@ def test_a_page_with_an_old_key_is_told_what_to_do(open_page: Pages) -> None:
     source = Stage(paused=True)
     with served(source) as (url, keys):
         page = open_page(url)
-    page.wait_for_selector("text=Connection lost.")
+    page.wait_for_selector("text=The viewer was closed.")
     with served(source, port=keys.port):
         page.wait_for_selector("text=This page is not let in any more.")
         assert "Open the address that torcheer printed last" in page.inner_text(".banner")
@@ -294,5 +294,5 @@ def test_a_page_with_an_old_key_is_told_what_to_do(open_page: Pages) -> None:
         with page.expect_response(lambda answer: answer.status == 401):  # it tries again, in vain
             page.evaluate("window.dispatchEvent(new Event('online'))")
         settled(page)
-        assert not any("Connection lost" in one for one in page.evaluate("window.said")), "it flickers"
+        assert not any("The viewer was closed" in one for one in page.evaluate("window.said")), "it flickers"
         page.context.close()

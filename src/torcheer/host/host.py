@@ -38,7 +38,7 @@ class Host:
         self._service: Service | None = Service(self._doorway, self._board, self._problem)
         self.path: Path | None = self._doorway.path
         _HOSTS.add(self)
-        atexit.register(self.close)
+        atexit.register(self._at_exit)
 
     @property
     def title(self) -> str:
@@ -206,15 +206,18 @@ class Host:
     def _gone(self) -> bool:
         return self._service is None
 
-    def close(self) -> None:
-        """Say goodbye to the viewer, remove the socket; again does nothing."""
+    def close(self, why: str = "") -> None:
+        """Say goodbye to the viewer, and why it ends where that is not as planned; again does nothing."""
         if self._gone or self._service is None or self._doorway is None:
             return
         service, self._service = self._service, None
-        service.stop()
+        service.stop(why)
         self._doorway.close()
         self._board.wants = Wants()
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        self.close(_uncaught())
 
     def __enter__(self) -> Host:
         return self
@@ -244,6 +247,19 @@ class Host:
             print(f"torcheer: {text}", file=sys.stderr)
 
 
+def reason_of(error: BaseException) -> str:
+    """An exception in a line."""
+    return f"{type(error).__name__}: {error}".rstrip(": ")[:500]
+
+
+def _uncaught() -> str:
+    """The exception that ends this program, if nobody caught it; at a prompt and in notebooks none ends anything."""
+    error = getattr(sys, "last_value", None)
+    if error is None or hasattr(sys, "ps1") or "IPython" in sys.modules:
+        return ""
+    return reason_of(error)
+
+
 def nowhere(title: str) -> Host:
     """A host that is closed from the beginning."""
     host = object.__new__(Host)
@@ -263,7 +279,7 @@ def _forget() -> None:
             host._service.let_go()
             host._doorway.let_go()
             host._service = None
-            atexit.unregister(host.close)
+            atexit.unregister(host._at_exit)
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -22,6 +23,7 @@ sys.path[:] = [first, *sys.path, *(entry for entry in rest if entry not in sys.p
 from torcheer.studio.server import main
 sys.exit(main(sys.argv[3:]))
 """
+CLOSE: Final = b"close\n"
 _START_SECS: Final = 60.0
 _END_SECS: Final = 3.0
 
@@ -55,6 +57,9 @@ class Launched:
 
     def end(self) -> None:
         """Let it end by closing its standard input; kill it where it does not."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            with suppress(OSError):  # it is gone already
+                os.write(self.process.stdin.fileno(), CLOSE)  # so that it is not taken for this process's death
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()

@@ -65,6 +65,7 @@ class Service:
         self._ear, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
         self._changed = self._urgent = self._stopping = False  # there is something to tell; it cannot wait
         self._next = self._next_all = 0.0  # when there may be told again: what is urgent, and all
+        self._why = ""  # it ended, where it did not end as planned
         self._thread = threading.Thread(target=self._run, name="torcheer-host", daemon=True)
         self._thread.start()
 
@@ -87,8 +88,9 @@ class Service:
         except OSError:  # full: it will be heard; closed: there is nobody
             return
 
-    def stop(self) -> None:
+    def stop(self, why: str = "") -> None:
         """Say goodbye, end the thread."""
+        self._why = why
         self._stopping = True
         self._ring_bell()
         if self._thread is not threading.current_thread():
@@ -214,7 +216,7 @@ class Service:
                 self.values.harvest()
                 self._changed, self._next_all = True, 0.0
                 self._tell(self._viewer)
-                self._viewer.wire.send({"kind": "bye"})
+                self._viewer.wire.send({"kind": "bye", "why": self._why})
                 self._viewer.wire.flush()
             for wire, _ in self._guests.values():
                 wire.close()

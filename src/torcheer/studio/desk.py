@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -14,6 +15,7 @@ from torcheer.host.records import Order
 from torcheer.studio import messages
 from torcheer.studio.analyses import analysed
 from torcheer.studio.frames import is_gap
+from torcheer.studio.last_words import is_alive, last_words
 from torcheer.studio.looks import Looking
 from torcheer.studio.messages import Answer, PlacedLayer, Problem
 from torcheer.studio.pages import Page
@@ -25,6 +27,8 @@ from torcheer.studio.source import Source
 TICK_SECS: Final = 0.1
 RUNS_SECS: Final = 2.0  # between two looks at which runs there are
 MOST_PAGES: Final = 256
+_DEATH_SECS: Final = 2.0  # between the end of the parent's pipe and that of its socket
+_PARTING_SECS: Final = 1.0  # for pages to be told
 _MOST_TASKS: Final = 4  # recordings that are being written, or wait for it
 _MOST_CALLS: Final = 200  # of a descriptor between two ticks
 FIRST = ("first", -1)
@@ -141,6 +145,23 @@ class Desk:
             del self._readers[number]
             with suppress(OSError, ValueError):  # closed already
                 asyncio.get_running_loop().remove_reader(number)
+
+    async def part(self, *, expects_death: bool) -> None:
+        """Tell all pages that the server ends, and what became of the run; `expects_death` waits to see that."""
+        deadline = time.monotonic() + _DEATH_SECS
+        shows = list(self.shows.values())
+        for show in shows:
+            self._poll(show)
+        while expects_death and any(map(is_alive, shows)) and time.monotonic() < deadline:
+            await asyncio.sleep(0.02)
+            for show in shows:
+                self._poll(show)
+        for show in shows:
+            for page in show.pages:
+                page.tell(last_words(show.source))
+        partings = [asyncio.create_task(page.parted.wait()) for page in self.pages]
+        if partings:
+            await asyncio.wait(partings, timeout=_PARTING_SECS)
 
     def close(self) -> None:
         """Close everything that was opened."""

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.host.following import Following
-from torcheer.host.host import Host, nowhere
+from torcheer.host.host import Host, nowhere, reason_of
 from torcheer.host.probing import Probing
 from torcheer.host.records import Order, State, TableHead
 from torcheer.inspector.tensors import rank_of
@@ -171,7 +171,7 @@ class Live:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None and not self._following.closed:
-            self._message = f"{type(error).__name__}: {error}"[:500]
+            self._message = reason_of(error)
         self.finish()
 
     # -- between two steps -------------------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ class LiveSource(Answers):
         self._wants = Wants()
         self._waiting: dict[int, Values] = {}
         self.busy = ""  # the address of the viewer that the host has, where that is another
-        self._welcomed, self._said_bye = False, False
+        self._welcomed, self._said_bye, self._why = False, False, ""
         self._next_try, self._greeted = 0.0, 0.0
         self._last = max((one.id for one in before.moments), default=-1) if before else -1
         self._base = self._last + 1  # what is added to a host's ids, so that those of the next host are larger
@@ -147,6 +147,7 @@ class LiveSource(Answers):
         except (OSError, ValueError):
             return
         self._welcomed, self._said_bye, self._greeted = False, False, time.monotonic()
+        self._why = ""
         self._waiting.clear()
         self._wire.send({"kind": "hello", "version": VERSION, "url": self.url})
 
@@ -159,7 +160,7 @@ class LiveSource(Answers):
         if self.busy:
             text = f"another viewer has it: {self.busy}"
         elif self._said_bye:
-            text = self.state.message or "it has ended"
+            text = self._why or (self.state.message if self.state.status == "done" else "")
         else:
             text = f"the process is gone ({why}); what was seen stays here"
         status = "done" if self._said_bye else "idle" if self.busy or not self._welcomed else "lost"
@@ -249,7 +250,7 @@ class LiveSource(Answers):
         self._problem(str(message["text"])[:2000])
 
     def _on_bye(self, message: dict[str, Any]) -> None:
-        self._said_bye = True
+        self._said_bye, self._why = True, str(message.get("why", ""))[:500]
 
     # -- values ------------------------------------------------------------------------------------------------------
 

@@ -196,6 +196,15 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """The last message, from a server that ends: why there is nothing more to come, and what became of the run."""
+
+    heading: str
+    text: str  # may be empty
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
 class FrameHead:
     """The header of a binary message: one layer of a state, or a layer over time."""
 
@@ -322,7 +331,7 @@ class OpenRun:
 
 TO_PAGE = (
     Hello, NetCame, Moments, StateCame, ParametersCame, TableCame, Rows, AlertsCame, RecordingsCame, RunsCame, Shown,
-    Answer, Problem,
+    Answer, Problem, Ended,
 )  # fmt: skip
 FROM_PAGE = (
     Look, Seen, Act, Change, Control, AskValue, AskTrace, AskAnalysis, SaveRecording, OpenRecording, OpenRun,

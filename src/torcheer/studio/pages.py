@@ -39,6 +39,7 @@ class Page:
         self._tables: dict[str, tuple[TableHead, int, int]] = {}  # head, `anew`, rows told
         self._saved = ""
         self._wake, self._room = asyncio.Event(), asyncio.Event()
+        self.parted = asyncio.Event()  # it has been told that the server ends
         self._room.set()
 
     # -- what it is owed -----------------------------------------------------------------------------------------------
@@ -89,6 +90,8 @@ class Page:
             message = self._answers.popleft()
             self._room.set()
             await self._send(written(message))
+            if isinstance(message, messages.Ended):
+                self.parted.set()
         for message in self._texts():
             await self._send(written(message))
         if self._answers or self.show is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.host.launching import CLOSE
 from torcheer.host.temporary import TemporaryFolder
 from torcheer.studio.app import make_app
 from torcheer.studio.auth import Keys
@@ -116,10 +117,19 @@ def serve(place: Place, listener: socket.socket, keys: Keys, *, parent: int = 0,
 
 
 def server_of(place: Place, keys: Keys) -> Any:
-    """A uvicorn server that has not begun; `should_exit = True` ends it."""
+    """A uvicorn server that has not begun; `should_exit = True` ends it, `is_orphan` says that its parent is gone."""
     import uvicorn
 
-    guarded = make_app(Desk(place), keys)
+    desk = Desk(place)
+
+    class Server(uvicorn.Server):
+        is_orphan = False
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await desk.part(expects_death=self.is_orphan)
+            await super().shutdown(sockets)
+
+    guarded = make_app(desk, keys)
     config = uvicorn.Config(
         guarded, http=protocol_of(guarded), backlog=_BACKLOG, ws="auto", lifespan="on", log_level="critical",
         access_log=False,
@@ -127,7 +137,7 @@ def server_of(place: Place, keys: Keys) -> Any:
         timeout_graceful_shutdown=1, limit_concurrency=1000, server_header=False, date_header=False,
         proxy_headers=False,
     )  # fmt: skip
-    return uvicorn.Server(config)
+    return Server(config)
 
 
 async def _serve(server: Any, listener: socket.socket, url: str, parent: int, ready: Ready) -> None:
@@ -157,13 +167,19 @@ def _follow(parent: int, server: Any) -> None:
     """
     loop, number = asyncio.get_running_loop(), 0
 
+    def end(is_orphan: bool) -> None:
+        loop.remove_reader(number)
+        server.is_orphan = is_orphan
+        server.should_exit = True
+
     def readable() -> None:
-        if not os.read(number, 4096):
-            loop.remove_reader(number)
-            server.should_exit = True
+        said = os.read(number, 4096)
+        if not said or CLOSE in said:
+            end(is_orphan=not said)
 
     def look() -> None:
-        server.should_exit = server.should_exit or os.getppid() != parent
+        if os.getppid() != parent and not server.should_exit:
+            end(is_orphan=True)
         loop.call_later(0.5, look)
 
     if stat.S_ISFIFO(os.fstat(number).st_mode):  # who gives no pipe is known by the number alone

@@ -237,6 +237,14 @@ export interface Problem {
   question: number;
 }
 
+/** The last message, from a server that ends: why there is nothing more to come, and what became of the run. */
+export interface Ended {
+  kind: "ended";
+  heading: string;
+  text: string; // may be empty
+  state: State;
+}
+
 /** The header of a binary message: one layer of a state, or a layer over time. */
 export interface FrameHead {
   look: number;
@@ -366,7 +374,8 @@ export type ToPage =
   | RunsCame
   | Shown
   | Answer
-  | Problem;
+  | Problem
+  | Ended;
 
 /** All that a page says; `kind` tells which. */
 export type FromPage =

@@ -1,6 +1,6 @@
 // All that the page knows, as signals, and all that it says; every tab reads and writes it here.
 import type {
-  AlertSeen, AskAnalysis, AskTrace, AskValue, Every, FrameHead, FromPage, Hello, Json, Look, Moment, Net, Parameter, Recording, Run,
+  AlertSeen, AskAnalysis, AskTrace, AskValue, Ended, Every, FrameHead, FromPage, Hello, Json, Look, Moment, Net, Parameter, Recording, Run,
   Shown, State, TableHead, ToPage,
 } from "./messages";
 import { VERSION } from "./messages";
@@ -67,6 +67,7 @@ export class Store {
   readonly viewers = new Signal(0);
   readonly connection = new Signal<Connection>("connecting");
   readonly refused = new Signal(false); // the server is there and does not let this page in
+  readonly ended = new Signal<Ended | null>(null); // the server's last words, where it had any
   readonly reason = new Signal(""); // why the server ended the connection, where it said so
   readonly selection = new Signal<Selection | null>(null);
   readonly look = new Signal<LookSettings>(FIRST_LOOK);
@@ -196,11 +197,18 @@ export class Store {
       case "shown": return this.shownReaders.forEach((read) => read(message));
       case "answer": return this.answered(message.question)?.resolve(message.value);
       case "problem": return this.takeProblem(message.text, message.question);
+      case "ended": return this.takeEnd(message);
     }
+  }
+
+  private takeEnd(ended: Ended): void {
+    this.ended.set(ended);
+    this.state.set(ended.state);
   }
 
   private greet(hello: Hello): void {
     this.socket.settled();
+    this.ended.set(null);
     if (hello.version !== VERSION) {
       this.notice(`This page speaks version ${VERSION}, the server ${hello.version}: reload the page.`);
     }

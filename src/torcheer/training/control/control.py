@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host import Host
+from torcheer.host.host import reason_of
 from torcheer.host.records import Order, State, full_name
 from torcheer.training.control import trials
 from torcheer.training.control.form import Changed, Journal, change, parameters
@@ -368,17 +369,17 @@ class Control:
                     pass
             self._is_paused = self.anew is not None  # a run that is begun from here waits for Train
 
-    def close(self) -> None:
-        """Nobody looks on any more."""
+    def close(self, why: str = "") -> None:
+        """Nobody looks on any more; `why` is what ended the run, where that was not planned."""
         if hasattr(self, "looking"):
             self.looking.close()
-        self.host.close()
+        self.host.close(why)
 
     def __enter__(self) -> Control:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        self.close(reason_of(error) if error is not None else "")
 
 
 def _shown(value: Any) -> str:

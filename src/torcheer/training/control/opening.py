@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.host.host import reason_of
 from torcheer.host.launching import Launched
 from torcheer.training.control.runs import put_away
 
@@ -62,6 +63,9 @@ def viewer_of(chosen: argparse.Namespace, control: Control | None, home: Path) -
     try:
         print(launched.url, flush=True)
         yield launched.url
+    except BaseException as error:
+        control.close(reason_of(error))
+        raise
     finally:
         control.close()  # says goodbye, so that the viewer does not wait for another
         launched.end()

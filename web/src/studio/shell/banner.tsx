@@ -1,28 +1,59 @@
-// What stands across the page when there is no connection.
+// What stands across the page when there is no connection: what is true, as far as it is known here.
+import type { Ended, State } from "../messages";
 import { useValue, type Store } from "../store";
 
 /** Nothing while connected. */
 export function Banner({ store }: { store: Store }) {
   const connection = useValue(store.connection);
   const refused = useValue(store.refused);
-  const reason = useValue(store.reason);
   if (connection !== "lost") return null;
   if (refused) {
     return (
       <div class="banner bad" role="alert">
         <p>
-          <strong>This page is not let in any more.</strong> The studio was started again, with a new key. Training goes on.
-          Open the address that torcheer printed last: it has the new key in it.
+          <strong>This page is not let in any more.</strong> The studio was started again, with a new key. Open the address that
+          torcheer printed last: it has the new key in it.
         </p>
       </div>
     );
   }
+  return <Lost store={store} />;
+}
+
+function Lost({ store }: { store: Store }) {
+  const ended = useValue(store.ended);
+  const over = ended && (ended.state.status === "done" || ended.state.status === "lost");
   return (
     <div class="banner" role="alert">
       <p>
-        <strong>Connection lost{reason && `: ${reason}`}.</strong> Training goes on; what you see is as it was. Trying again…
+        <Words store={store} ended={ended} /> What you see is as it was. {!ended && "Trying again…"}
       </p>
-      <button onClick={() => store.retry()}>Try now</button>
+      {!over && <button onClick={() => store.retry()}>Try now</button>}
     </div>
   );
+}
+
+function Words({ store, ended }: { store: Store; ended: Ended | null }) {
+  const reason = useValue(store.reason);
+  const state = useValue(store.state);
+  const source = useValue(store.hello)?.source;
+  if (ended) {
+    return (
+      <>
+        <strong>{ended.heading}.</strong> {ended.text}
+      </>
+    );
+  }
+  return (
+    <>
+      <strong>Connection to the viewer lost{reason && `: ${reason}`}.</strong> {source === "live" ? becameOf(state) : ""}
+    </>
+  );
+}
+
+// A viewer that was killed has no last words, and nobody else can be asked.
+function becameOf({ status }: State): string {
+  if (status === "done") return "Training had ended before that.";
+  if (status === "lost") return "The process that trained was gone before that.";
+  return "Whether training goes on cannot be seen from here.";
 }

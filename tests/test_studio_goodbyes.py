@@ -1,0 +1,164 @@
+"""What the page says when its connection ends: what is true, and where that cannot be known, so."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from studio_pages import Pages, opened, running, until  # noqa: F401
+from studio_programs import GONE, Panel, project, started
+from studio_stage import Stage
+
+pytestmark = pytest.mark.browser
+LOOP = """
+import os, sys, time
+import torch
+import torcheer as tl
+from torch import nn
+
+model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+
+def train():
+    while not os.path.exists("enough"):
+        model(torch.rand(3, 6)).sum().backward()
+        time.sleep(0.01)
+    if os.path.exists("crash"):
+        raise ValueError("the loss is a banana")
+
+if "bare" in sys.argv:
+    view = tl.live(model, browser=False)
+    print(view.viewer.pid, flush=True)
+    train()
+else:
+    with tl.live(model, browser=False) as view:
+        print(view.viewer.pid, flush=True)
+        train()
+    if "stays" in sys.argv:
+        print("ended", flush=True)
+        time.sleep(600)
+"""
+UNKNOWN = "Connection to the viewer lost. Whether training goes on cannot be seen from here."
+Ending = Callable[[subprocess.Popen[str], int, Path], None]
+
+
+def _enough(process: subprocess.Popen[str], viewer: int, folder: Path) -> None:
+    (folder / "enough").touch()
+    process.wait(60)
+
+
+def _crash(process: subprocess.Popen[str], viewer: int, folder: Path) -> None:
+    (folder / "crash").touch()
+    _enough(process, viewer, folder)
+
+
+def _signal(number: int, to_viewer: bool = False) -> Ending:
+    def send(process: subprocess.Popen[str], viewer: int, folder: Path) -> None:
+        os.kill(viewer if to_viewer else process.pid, number)
+
+    return send
+
+
+@pytest.mark.parametrize(
+    ("way", "end", "says", "status"),
+    [
+        ("block", _enough, r"^Training has ended\. What you see", "Done"),
+        ("bare", _enough, r"^Training has ended\. What you see", "Done"),
+        ("block", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done"),
+        ("bare", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done"),
+        ("block", _signal(signal.SIGKILL), r"^The process that trained is gone\. .*killed", "Lost"),
+        ("block", _signal(signal.SIGTERM, to_viewer=True), r"^The viewer was closed\. Training goes on\.", "last seen"),
+        ("block", _signal(signal.SIGKILL, to_viewer=True), f"^{re.escape(UNKNOWN)}", "last seen"),
+    ],
+    ids=["ended", "ended alone", "raised", "raised alone", "killed", "viewer closed", "viewer killed"],
+)
+def test_the_page_says_what_became_of_training(
+    open_page: Pages, tmp_path: Path, way: str, end: Ending, says: str, status: str
+) -> None:
+    open_page.forgiven += GONE
+    (tmp_path / "loop.py").write_text(LOOP)
+    with started("loop.py", way, cwd=tmp_path) as (url, process):
+        assert process.stdout is not None
+        viewer = int(process.stdout.readline())
+        page = open_page(url)
+        Panel(page).until_moment()
+        end(process, viewer, tmp_path)
+        page.wait_for_selector(".banner")
+        text = said(page)
+        assert re.search(says, text), text
+        assert ("Training goes on" in text) == ("Training goes on" in says)
+        assert status in page.inner_text("footer.status")
+        _enough(process, viewer, tmp_path)
+
+
+def said(page: Any) -> str:
+    """The banner's words."""
+    return " ".join(page.inner_text(".banner p").split())
+
+
+def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tmp_path: Path) -> None:
+    open_page.forgiven += GONE
+    (tmp_path / "loop.py").write_text(LOOP)
+    with started("loop.py", "stays", cwd=tmp_path) as (url, process):
+        assert process.stdout is not None
+        viewer = int(process.stdout.readline())
+        page = open_page(url)
+        panel = Panel(page)
+        panel.until_moment()
+        (tmp_path / "enough").touch()
+        panel.until_status("Done")
+        assert not page.locator(".banner").count()
+        os.kill(viewer, signal.SIGKILL)
+        page.wait_for_selector(".banner")
+        assert said(page).startswith("Connection to the viewer lost. Training had ended before that.")
+        process.kill()
+
+
+def test_a_session_that_is_killed_is_gone(open_page: Pages, tmp_path: Path) -> None:
+    open_page.forgiven += GONE
+    project(tmp_path)
+    command = ("-m", "torcheer", "train", "training.yaml", "session_dir=run", "train.epochs=1000")
+    with started(*command, "--studio", "--no-browser", cwd=tmp_path) as (url, process):
+        page = open_page(url)
+        Panel(page).until_status("Running")
+        process.kill()
+        page.wait_for_selector(".banner")
+        assert said(page).startswith("The process that trained is gone.")
+
+
+def test_a_session_that_is_stopped_says_that_it_has_ended(open_page: Pages, tmp_path: Path) -> None:
+    open_page.forgiven += GONE
+    project(tmp_path)
+    command = ("-m", "torcheer", "train", "training.yaml", "session_dir=run", "train.epochs=1000")
+    with started(*command, "--studio", "--no-browser", cwd=tmp_path) as (url, process):
+        page = open_page(url)
+        Panel(page).until_status("Running")
+        process.send_signal(signal.SIGTERM)
+        page.wait_for_selector(".banner")
+        assert said(page).startswith("Training has ended")
+
+
+def test_a_hiccup_of_the_network_is_told_as_what_it_is(open_page: Pages) -> None:
+    open_page.forgiven += GONE
+    with running(Stage()) as (url, _, server):
+        page = open_page(url)
+        page.evaluate("""() => {
+            window.said = [];
+            const note = () => window.said.push(document.body.innerText);
+            new MutationObserver(note).observe(document.body, {childList: true, subtree: true, characterData: true});
+        }""")
+        for connection in list(server.server_state.connections):  # the server knows nothing of it
+            connection.loop.call_soon_threadsafe(connection.transport.abort)
+        until(lambda: any("Connection to the viewer lost" in one for one in page.evaluate("window.said")), page=page)
+        page.wait_for_selector(".connection.open")
+        lost = [one for one in page.evaluate("window.said") if "Connection to the viewer lost" in one]
+        assert all(UNKNOWN in one and "Running when last seen" in one for one in lost)
+        expect(page.locator(".banner")).to_have_count(0)
+        assert "last seen" not in page.inner_text("footer.status")
+        page.context.close()
