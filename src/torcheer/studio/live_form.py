@@ -12,8 +12,13 @@ from torch.optim import Optimizer
 
 from torcheer.host.host import Host
 from torcheer.host.records import Parameter
+from torcheer.host.schedules import change_setting, schedulers_of
 
-_EDITABLE: Final = {"lr": "learning rate", "momentum": "momentum", "weight_decay": "weight decay"}
+_EDITABLE: Final = {
+    "lr": "learning rate; a schedule goes on from it",
+    "momentum": "momentum",
+    "weight_decay": "weight decay",
+}
 _TELL_SECS: Final = 0.5  # a schedule may change them at every step
 
 
@@ -22,6 +27,7 @@ class Form:
 
     def __init__(self, host: Host, model: nn.Module, optimizer: Optimizer | None) -> None:
         self._host, self._optimizer, self._told_at = host, optimizer, 0.0
+        self._fixed: dict[str, float] = {}  # what was set here, and no scheduler moves
         count = sum(p.numel() for p in model.parameters() if not isinstance(p, nn.parameter.UninitializedParameter))
         self._facts = [
             Parameter("model", type(model).__name__, "text", group="Model"),
@@ -34,6 +40,7 @@ class Form:
         now = time.monotonic()
         if now - self._told_at >= _TELL_SECS and not self._host.closed:
             self._told_at = now
+            self._say_what_was_undone()
             self._host.parameters = [*self._settings(), *self._facts]
 
     def _settings(self) -> list[Parameter]:
@@ -65,13 +72,26 @@ class Form:
         elif number is None or number < 0:
             self._host.alert(f"{name}: {value!r} is no number from 0 on", "info", rule="studio")
         else:
-            group, key = places[0]
-            if isinstance(group[key], torch.Tensor):
-                group[key].fill_(number)
-            else:
-                group[key] = number
+            self._set(name, *places[0], number)
         self._told_at = 0.0
         self.tell()
+
+    def _set(self, name: str, group: dict[str, Any], key: str, number: float) -> None:
+        assert self._optimizer is not None
+        schedulers = schedulers_of(self._optimizer)
+        change_setting(group, key, number, schedulers)
+        self._fixed.pop(name, None)
+        if not schedulers:
+            self._fixed[name] = number
+
+    def _say_what_was_undone(self) -> None:
+        """Nothing that is known moves these: where they are others now, the loop itself has set them."""
+        for name, group, key in self._places():
+            now = _number(group[key])
+            if name in self._fixed and now is not None and not math.isclose(now, self._fixed[name], rel_tol=1e-6):
+                was = self._fixed.pop(name)
+                text = f"{name} was set to {was:g} on the page, and the loop has set it to {now:g} since"
+                self._host.alert(text, "warning", rule="studio")
 
 
 def _number(value: Any) -> float | None:

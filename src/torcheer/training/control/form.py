@@ -19,6 +19,7 @@ from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.host.forms import form_of
 from torcheer.host.records import Parameter
+from torcheer.host.schedules import change_setting, parts_of
 from torcheer.inspector.rules import RULES, described, settle
 from torcheer.inspector.settings import stops
 from torcheer.training.run_directory import replace_file
@@ -112,12 +113,8 @@ def change(session: Session, name: str, value: Any) -> Changed | None:
     before = float(group[key])
     if number == before:
         return None
-    if key == "lr":
-        _scale_schedules(session, group, number, before)
-    if hasattr(group[key], "fill_"):
-        group[key].fill_(number)
-    else:
-        group[key] = number
+    schedules = [schedule.scheduler for schedule in session.schedules.values()]
+    change_setting(group, key, number, [part for one in schedules for part in parts_of(one)])
     return Changed(name, before, number)
 
 
@@ -176,30 +173,6 @@ def _given(session: Session) -> Any:
 
 def _texts(given: Any) -> list[str]:
     return [given] if isinstance(given, str) else [str(one) for one in given]
-
-
-def _scale_schedules(session: Session, group: dict[str, Any], rate: float, before: float) -> None:
-    """Have schedules go on as if they had always brought it to this rate: what they compute it from is scaled, too."""
-    factor = rate / before if before else 1.0
-    for key in ("initial_lr", "max_lr", "min_lr"):
-        if isinstance(group.get(key), float | int):
-            group[key] = group[key] * factor if before else rate
-    for schedule in session.schedules.values():
-        for scheduler in _schedulers(schedule.scheduler):
-            groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())
-            number = next((at for at, one in enumerate(groups) if one is group), None)
-            for key in ("base_lrs", "max_lrs", "_last_lr"):
-                rates = getattr(scheduler, key, None)
-                if number is not None and isinstance(rates, list) and number < len(rates):
-                    is_rate = key == "_last_lr" or not before
-                    rates[number] = rate if is_rate else rates[number] * factor
-
-
-def _schedulers(scheduler: Any) -> Iterator[Any]:
-    """A scheduler, and those that it is made of."""
-    yield scheduler
-    for part in getattr(scheduler, "_schedulers", ()):
-        yield from _schedulers(part)
 
 
 # -- what was changed --------------------------------------------------------------------------------------------------
