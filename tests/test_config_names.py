@@ -455,6 +455,21 @@ def test_not_trusted_is_an_import_error_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["torch.optm.Adam", "torch.cuda.nothing.Net", "torchassistant.utils.pad", "torcheer.training.nothing.f"]
+    + ["json.nothing.JSONDecoder", "json.JSONDecoder.decode", "numpy.linalgg.norm", "yaml.nothing.deep.load"],
+)
+def test_nobody_is_told_to_trust_a_module_that_does_not_exist(name: str) -> None:
+    said = refused(name)
+    assert "--trust" not in said and "has no module" in said and said == describe(name)
+
+
+def test_an_installed_module_can_still_be_trusted() -> None:
+    for name in ("os.path.join", "xml.etree.ElementTree.parse", "yaml.load", "torch.cuda.amp.GradScaler", "sys.exit"):
+        assert "--trust" in refused(name)
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [
         (
@@ -469,8 +484,7 @@ def test_not_trusted_is_an_import_error_of_ours() -> None:
         ),
         (
             "torch.optm.Adam",
-            "torch.optm.Adam: torch.optm is not among the parts of torch that are open to configs. "
-            "Did you mean 'optim'? If you trust it, run with --trust torch.optm",
+            "torch.optm.Adam: torch has no module 'optm'. Did you mean 'optim'? It was looked for in ",
         ),
         ("torch.nn.Lienar", "torch.nn.Lienar: torch.nn has no 'Lienar'. Did you mean 'Linear'?"),
         ("torch.nn.modules.liner.Linear", "torch.nn.modules has no module 'liner'. Did you mean 'linear'?"),

@@ -316,16 +316,18 @@ def test_epochs_are_counted() -> None:
     ("kwargs", "values", "epoch"),
     [
         ({}, [3, 2, 1], None),
-        ({}, [3, 2, 2], 3),
-        ({"patience": 2}, [3, 1, 2, 1.5], 4),  # better than its neighbour is not better than the best
-        ({"patience": 2}, [3, 1, 2, 0.5, 2, 2], 6),
-        ({"min_delta": 0.5}, [3, 2.6], 2),
-        ({"min_delta": 0.5, "patience": 2}, [3, 2.75, 2.5, 2.25], 3),  # small steps are measured from the best
-        ({"patience": 2}, [3, math.nan, 2, math.nan, math.nan], 5),
-        ({"patience": 2}, [math.nan, 3, 2], None),
-        ({}, [math.nan], 1),
-        ({}, [math.inf], 1),
-        ({"mode": "max"}, [1, 2, 3, 3], 4),
+        ({"patience": 0}, [3, 2, 2], 3),
+        ({"patience": 1}, [3, 2, 2.1, 2.2, 2.3], 4),  # as TorchAssistant's own
+        ({}, [3, 2, 2, 2], 4),
+        ({"patience": 1}, [3, 1, 2, 1.5], 4),  # better than its neighbour is not better than the best
+        ({"patience": 1}, [3, 1, 2, 0.5, 2, 2], 6),
+        ({"min_delta": 0.5, "patience": 0}, [3, 2.6], 2),
+        ({"min_delta": 0.5, "patience": 1}, [3, 2.75, 2.5, 2.25], 3),  # small steps are measured from the best
+        ({"patience": 1}, [3, math.nan, 2, math.nan, math.nan], 5),
+        ({"patience": 1}, [math.nan, 3, 2], None),
+        ({"patience": 0}, [math.nan], 1),
+        ({}, [math.inf, math.inf], 2),
+        ({"mode": "max"}, [1, 2, 3, 3, 3], 5),
         ({"patience": 5, "max_epochs": 2}, [3, 2, 1], 2),
     ],
 )
@@ -333,12 +335,12 @@ def test_early_stopping_compares_with_the_best(kwargs: dict[str, Any], values: l
     assert stops_after(EarlyStopping("val loss", **kwargs), values) == epoch
 
 
-@given(st.lists(st.integers(0, 5), max_size=12), st.integers(1, 4), st.sampled_from(["min", "max"]))
+@given(st.lists(st.integers(0, 5), max_size=12), st.integers(0, 4), st.sampled_from(["min", "max"]))
 def test_early_stopping_means_that_no_recent_epoch_was_the_first_best(
     values: list[int], patience: int, mode: str
 ) -> None:
     best = {"min": min, "max": max}[mode]
-    expected = bool(values) and len(values) - 1 - values.index(best(values)) >= patience
+    expected = bool(values) and len(values) - 1 - values.index(best(values)) > patience
     rows = [{"loss": value} for value in values]
     assert EarlyStopping("loss", patience=patience, mode=mode).is_met(rows) == expected
 
@@ -363,7 +365,7 @@ def test_a_column_that_is_not_there_to_be_watched_is_named_with_the_nearest() ->
     ("make", "said"),
     [
         (lambda: EarlyStopping("loss", mode="less"), "mode='less': 'min' where less is better"),
-        (lambda: EarlyStopping("loss", patience=0), "patience=0: a whole number of epochs, 1 or more"),
+        (lambda: EarlyStopping("loss", patience=-1), "patience=-1: a whole number of epochs, 0 or more"),
         (lambda: EarlyStopping("loss", min_delta=-1), "min_delta=-1: by how much a value must be better"),
         (lambda: EarlyStopping("loss", min_delta=math.nan), "min_delta=nan"),
         (lambda: EpochsCompleted("3"), "num_epochs='3': a whole number of epochs, 0 or more"),

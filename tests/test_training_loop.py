@@ -345,7 +345,7 @@ def test_a_stage_ends_when_its_best_is_too_long_ago() -> None:
         return now[0]
 
     one = session({"m": network()}, others={"metrics": {"told": Measure(told, ("y_hat", "y"))}})
-    one.stages[0] = Stage(one.stages[0].training, (), EarlyStopping("p data told", patience=3))
+    one.stages[0] = Stage(one.stages[0].training, (), EarlyStopping("p data told", patience=2))
     now[0], rows = next(values), 0
     for event in one.run():
         if isinstance(event, EpochDone):

@@ -344,7 +344,7 @@ def test_the_options_are_those_of_a_session() -> None:
         (put("sgd", lr_scheduler={"class": "ReduceLROnPlateau"}), "needs to know which column it looks at"),
         (put("net", class_="torch.nn.Lienar"), "torch.nn has no 'Lienar'. Did you mean 'Linear'?"),
         (put("net", class_="torch.nn.Linear"), "Linear also needs 'in_features' and 'out_features'"),
-        (put("net", class_="torch.os.system"), "torch.os is not among the parts of torch that are open to configs"),
+        (put("net", class_="torch.os.system"), "torch has no module 'os'. A name is a module"),
         (put("net", class_="subprocess.run"), "not subprocess"),
         (put("net", class_="toyss.Net"), "there is no module toyss in"),
         (put("net", class_="Net"), "a name starts with its module"),

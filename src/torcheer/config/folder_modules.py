@@ -56,6 +56,25 @@ def outermost(module: str) -> ModuleSpec | None:
     return spec
 
 
+def exists(module: str) -> bool:
+    """Whether a module outside of the folder is there to be imported; nothing is imported to find out."""
+    if module in sys.modules:
+        return True
+    parent = module.rpartition(".")[0]
+    if not parent:
+        return outermost(module) is not None
+    return exists(parent) and PathFinder.find_spec(module, search_path(parent)) is not None
+
+
+def search_path(package: str) -> list[str]:
+    """The folders in which the modules of a package lie; none where it is no package."""
+    if package in sys.modules:
+        return [str(entry) for entry in getattr(sys.modules[package], "__path__", ())]
+    parent, _, _ = package.rpartition(".")
+    spec = PathFinder.find_spec(package, search_path(parent)) if parent else outermost(package)
+    return list((spec and spec.submodule_search_locations) or ())
+
+
 def load(module: str, folder: Path | None, *, own: bool) -> ModuleType:
     """Import a module: one of the folder's own, or one that must not come from there."""
     if own and folder:

@@ -20,13 +20,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torcheer.config.allowed import CLOSED, PACKAGES, is_open, leads_to_open, open_inside, prefixes, reason
-from torcheer.config.folder_modules import home, installed, lies_in, load
+from torcheer.config.allowed import CLOSED, PACKAGES, deciding, is_open, leads_to_open, open_inside, prefixes, reason
+from torcheer.config.folder_modules import exists, home, installed, lies_in, load, search_path
 from torcheer.config.problems import brief, nearest
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
 
 OLD_NAMES = {"torchassistant": "torcheer.training"}
 LONGEST = 200  # characters of a name
+MADE = ("torch.ops", "torch.classes")  # they make modules of any name when they are asked
 
 
 def find(
@@ -98,6 +99,7 @@ class Request:
         if self.package in PACKAGES:
             self.admit_kin()
         elif installed(self.module, self.folder):
+            self.must_exist()
             raise self.refusal(self.unnamed(), self.package)
         elif self.folder:
             self.admit_own(self.folder)
@@ -106,8 +108,15 @@ class Request:
         if self.full in CLOSED:
             raise self.refusal(reason(self.full), self.full)
         if not leads_to_open(self.module):
-            parent, _, last = self.module.rpartition(".")
-            raise self.refusal(reason(self.module), self.module, nearest(last, open_inside(parent)))
+            if deciding(self.module) not in MADE:
+                self.must_exist()
+            raise self.refusal(reason(self.module), self.module)
+
+    def must_exist(self) -> None:
+        """Raise where there is no such module: trusting it would not help."""
+        missing = next((part for part in reversed(prefixes(self.module)) if not exists(part)), None)
+        if missing is not None:
+            raise self.missing(missing)
 
     def admit_own(self, folder: Path) -> None:
         file = home(self.module, folder)
@@ -166,12 +175,13 @@ class Request:
         if not parent:
             meant = "" if module in PACKAGES else nearest(module, PACKAGES)
             return BadConfig(f"{self.name}: {module} is not installed.{meant}")
-        around = sys.modules.get(parent)
-        known = [found.name for found in pkgutil.iter_modules(getattr(around, "__path__", []))]
-        hint = nearest(last, known)
-        if hasattr(around, last):
+        places = search_path(parent)
+        known = {*open_inside(parent), *(found.name for found in pkgutil.iter_modules(places))}
+        hint = nearest(last, sorted(known))
+        if hasattr(sys.modules.get(parent), last):
             hint = " A name is a module, a dot, and one class or function of that module."
-        return BadConfig(f"{self.name}: {parent} has no module {last!r}.{hint}")
+        where = f" It was looked for in {', '.join(places)}" if places else ""
+        return BadConfig(f"{self.name}: {parent} has no module {last!r}.{hint}{where}")
 
     def broken(self, error: BaseException) -> BadConfig:
         said = f"{type(error).__name__}: {error}".rstrip(": ")

@@ -30,7 +30,10 @@ class EpochsCompleted:
 
 
 class EarlyStopping:
-    """A column has not become better than its best, by more than `min_delta`, for `patience` epochs.
+    """A column has not become better than its best, by more than `min_delta`, for more than `patience` epochs.
+
+    Losses 3, 2, 2.1, 2.2 with a patience of 1 stop after the fourth: one epoch without a better one is waited for, the
+    next ends it. 0 stops at the first.
 
     `mode` is "min" where less is better and "max" where more is; without one the column's name decides: more is
     better of an acc, an f1 or the like. What is not a number is no better than anything.
@@ -43,7 +46,7 @@ class EarlyStopping:
             raise BadArgument(f"mode={mode!r}: 'min' where less is better, 'max' where more is")
         if not 0 <= min_delta < math.inf:
             raise BadArgument(f"min_delta={min_delta}: by how much a value must be better, which is not negative")
-        self.monitor, self.min_delta, self.patience = monitor, min_delta, whole(patience, "patience", 1)
+        self.monitor, self.min_delta, self.patience = monitor, min_delta, whole(patience, "patience", 0)
         self.mode = mode or better(monitor)
         self.max_epochs = None if max_epochs is None else whole(max_epochs, "max_epochs", 1)
 
@@ -58,7 +61,7 @@ class EarlyStopping:
                 best, since = value, 0
             else:
                 since += 1
-        return since >= self.patience
+        return since > self.patience
 
     def _value(self, row: dict[str, Any]) -> float:
         """What is to become less."""

@@ -94,7 +94,8 @@ class Finder:
 
     def complaint(self, name: str) -> str:
         """What is wrong with a name, as far as can be said without importing anything."""
-        return describe(name, trusted=self.trusted, folder=self.folders[self.place(name)])
+        said = describe(name, trusted=self.trusted, folder=self.folders[self.place(name)])
+        return said.replace(f" in {self.folders[0]}", f" in {' or '.join(map(str, self.folders))}")
 
     def find(self, name: str) -> Any:
         """The class or function; raises where it may not be had."""
