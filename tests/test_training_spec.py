@@ -113,7 +113,7 @@ MISTAKES = {
     ),
     "a device that is none": (
         lambda data: data.update(device="gpu"),
-        "device = 'gpu': this is a text, and 'auto', 'cpu' or 'cuda', or 'cuda:1' is needed here. Did you mean 'cpu'?",
+        "'auto', 'cpu' or 'cuda', or 'cuda:1' is needed here. Did you mean 'cuda', as torch calls GPUs?",
     ),
     "a class and a factory": (
         put("net", factory_fn="toys.build_net"),

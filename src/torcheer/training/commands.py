@@ -48,6 +48,8 @@ def init(chosen: argparse.Namespace) -> int:
     """Begin a session."""
     built = _begin(read(chosen.config), _changes(chosen), chosen.trust)
     home = built.session.directory
+    for note in built.notes:
+        print(note)
     print(f"A session is ready under {home}; train it with: torcheer train {home}")
     return 0
 
@@ -165,7 +167,8 @@ def _session_to_train(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     config = read(path)
     home = Path(understand(override(config, changes)).data["session_dir"])
     if not (home / "spec.json").exists():
-        return _begin(config, changes, chosen.trust), []
+        built = _begin(config, changes, chosen.trust)
+        return built, list(built.notes)
     known = _overridden(home)  # the same command again: in the session, what it names may have moved
     new = [one for one in changes if known.get(one.partition("=")[0]) != one]
     built = reopen(home, changes=new, trusted=chosen.trust)
@@ -286,11 +289,11 @@ def _state(keeper: Any, best: bool) -> dict[str, Any]:
 
 def check(chosen: argparse.Namespace) -> int:
     """Print everything that is wrong with a config."""
-    from torcheer.training.spec import check as problems_of
+    from torcheer.training.spec import checked
 
-    problems = problems_of(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
-    print("\n".join(problems) if problems else "ok")
-    return 1 if problems else 0
+    found = checked(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
+    print("\n".join(found.problems or ["ok", *found.notes]))
+    return 1 if found.problems else 0
 
 
 def show(chosen: argparse.Namespace) -> int:

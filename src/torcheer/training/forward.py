@@ -51,10 +51,10 @@ class Runner:
         made: Frame = {}
         for node, name, model in self._nodes:
             own = frame if given is None else given.get(name)
-            if own is None:
-                raise BadArgument(
-                    f"{self.name}: the input adapter gives nothing for {name!r}; it gives {', '.join(given or ())}"
-                )
+            if own is None:  # it need not name a model that is fed by those before it
+                if not all(key in made for key in node.inputs):
+                    raise self._not_given(node, name, given or {}, made)
+                own = {}
             arguments = [self._find(key, made, own, node) for key in node.inputs]
             output = (getattr(model, "run_inference", model) if infer else model)(*arguments)
             if len(node.outputs) == 1 and isinstance(output, Tensor):  # the commonest case, in every step
@@ -63,6 +63,13 @@ class Runner:
                 made.update(named(output, node.outputs, name))
         result = {**frame, **made}
         return result if self._finish is None else self._finish(result)
+
+    def _not_given(self, node: Node, name: str, given: Mapping[str, Any], made: Frame) -> BadArgument:
+        missing = ", ".join(repr(key) for key in node.inputs if key not in made)
+        return BadArgument(
+            f"{self.name}: the input adapter gives nothing for {name!r}, which takes {missing}; it gives "
+            f"{', '.join(given) or 'nothing at all'}, and the models before it made {', '.join(made) or 'nothing'}"
+        )
 
     def _find(self, key: str, made: Frame, own: Mapping[str, Any], node: Node) -> Any:
         if key in made:

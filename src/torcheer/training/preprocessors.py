@@ -25,6 +25,11 @@ class ValuePreprocessor(ABC):
     def fit(self, dataset: Any) -> None:  # noqa: B027
         """Learn from a dataset what is needed."""
 
+    @property
+    def needs_fit(self) -> bool:
+        """Whether it learns from a dataset and has seen none yet."""
+        return type(self).fit is not ValuePreprocessor.fit
+
     @abstractmethod
     def process(self, value: Any) -> Any:
         """The value, made ready."""
@@ -59,6 +64,10 @@ class Normalize(ValuePreprocessor):
         self.column, self.axis, self.samples = column, axis, samples
         self.mean: Tensor | None = None
         self.deviation: Tensor | None = None
+
+    @property
+    def needs_fit(self) -> bool:
+        return self.mean is None
 
     def fit(self, dataset: Any) -> None:
         count, mean, spread = 0, torch.zeros(()), torch.zeros(())
@@ -139,6 +148,10 @@ class LabelEncoder(ValuePreprocessor):
         self._numbers: dict[Any, int] | None = None
         if classes is not None:
             self._learn(classes)
+
+    @property
+    def needs_fit(self) -> bool:
+        return self._numbers is None
 
     def fit(self, dataset: Any) -> None:
         found = {plain(value) for value in values_of(dataset, self.column, type(self).__name__)}
@@ -223,6 +236,10 @@ class Tokenizer(ValuePreprocessor):
     @abstractmethod
     def pieces(self, text: str) -> Sequence[str]:
         """The characters or words of a text."""
+
+    @property
+    def needs_fit(self) -> bool:
+        return self._known is None
 
     def fit(self, dataset: Any) -> None:
         counts: Counter[str] = Counter()

@@ -37,7 +37,7 @@ from torcheer.training.parts import (
 from torcheer.training.saved import noting_what_is_saved
 from torcheer.training.simple import as_loader, as_measure, completed, found, one_stage
 from torcheer.training.snapshots import restore, restore_weights, state_of
-from torcheer.training.stopping import EpochsCompleted
+from torcheer.training.stopping import EarlyStopping, EpochsCompleted
 from torcheer.training.updates import Update, averages_of
 
 if TYPE_CHECKING:
@@ -150,6 +150,11 @@ class Session:
         for column in columns:
             if columns.count(column) > 1 or column == "epoch":
                 raise BadArgument(f"two columns of the pipelines {', '.join(names)} are called {column!r}: rename one")
+        monitor = getattr(stage.stop, "monitor", None) if isinstance(stage.stop, EarlyStopping) else None
+        if monitor is not None and monitor not in columns:
+            there = ", ".join(columns)
+            near = nearest(monitor, columns)
+            raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {there}.{near}")
         for name in stage.debug:
             found(self._debug, name, "debug pipelines")
         for name in (node.optimizer for one in stage.training for node in self.nodes_of(one)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torcheer.training.spec.building import Built, assemble, build
-from torcheer.training.spec.checking import check, understand
+from torcheer.training.spec.checking import check, checked, understand
 from torcheer.training.spec.description import Spec
 from torcheer.training.spec.merging import is_later, merged, read_spec
 from torcheer.training.spec.opening import Inference, begin, inference, reopen
@@ -16,6 +16,7 @@ __all__ = [
     "begin",
     "build",
     "check",
+    "checked",
     "inference",
     "is_later",
     "merged",

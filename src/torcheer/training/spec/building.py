@@ -19,7 +19,7 @@ from torcheer.training.spec.assembling import debug_pipelines, pipelines, stages
 from torcheer.training.spec.checking import code_faults, raise_for
 from torcheer.training.spec.description import Definition, Spec
 from torcheer.training.spec.grammar import GROUPS
-from torcheer.training.spec.making import MAKERS, article
+from torcheer.training.spec.making import MAKERS, article, base, divided
 from torcheer.training.spec.options import OPTIONS
 from torcheer.training.spec.references import Order, split_part
 from torcheer.training.spec.sampling import complete_from, needs_sample, training_loader
@@ -53,6 +53,7 @@ class Built:
     parts: SoFar
     static: Static  # to be kept, so that a resumed session divides and preprocesses its data the same
     finder: Finder
+    notes: tuple[str, ...] = ()  # what people should know of how it was built
 
 
 def build(
@@ -88,7 +89,7 @@ def assemble(
     session = builder.session(home)
     if builder.seed is not None:
         seed_everything(builder.seed)  # where a session begins, whatever was drawn while it was built
-    return Built(session, builder.spec, builder.parts, builder.static, finder)
+    return Built(session, builder.spec, builder.parts, builder.static, finder, tuple(builder.notes))
 
 
 class Builder:
@@ -100,6 +101,8 @@ class Builder:
         self.parts = SoFar(spec.data.get("device", "auto"))
         self.static: Static = {group: {} for group in ("datasets", "splits", "preprocessors")}
         self.schedules: dict[str, Schedule] = {}
+        self.notes: list[str] = []  # what people should know of how it was built
+        self._bases: dict[str, Any] = {}  # datasets before their preprocessors, which may be fitted on them
         self._index(spec)
 
     def _index(self, spec: Spec) -> None:
@@ -123,10 +126,25 @@ class Builder:
             one = self._definitions[group, name]
             for needed in self.order.needed((group, name)):
                 self.get(*needed)
-            if self.seed is not None:  # each by itself: weights depend on nothing that was drawn before them
-                seed_everything(mixed(self.seed, zlib.crc32(f"{group}.{name}".encode())))
+            self._seed(one)
             table[name] = MAKERS[group](self, one)
         return table[name]
+
+    def _seed(self, one: Definition) -> None:
+        """Each by itself: weights depend on nothing that was drawn before them."""
+        if self.seed is not None:
+            seed_everything(mixed(self.seed, zlib.crc32(f"{one.group}.{one.name}".encode())))
+
+    def base(self, one: Definition) -> Any:
+        """A dataset before its own preprocessors, made once."""
+        if one.name not in self._bases:
+            self._seed(one)
+            self._bases[one.name] = base(self, one)
+        return self._bases[one.name]
+
+    def split(self, one: Definition, whole: Any) -> Any:
+        """A split of `whole`, which is its data, or that data before preprocessors."""
+        return divided(self, one, whole)
 
     def data(self, name: str) -> Any:
         """A dataset, or a part of a split."""
@@ -179,6 +197,8 @@ class Builder:
 
     def kept(self, group: str, one: Definition) -> Any:
         """What an earlier session found out about a definition that is still the same; None where nothing."""
+        if one.name in self.static[group]:  # found out by this one itself
+            return self.static[group][one.name]
         return None if (one.group, one.name) in self.spec.changed else self._kept.get(group, {}).get(one.name)
 
     def keep(self, group: str, name: str, state: Any) -> None:

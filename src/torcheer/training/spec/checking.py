@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torcheer.config import Config
 from torcheer.config.places import KeyPath
 from torcheer.errors import BadConfig
+from torcheer.training.devices import missing_device
+from torcheer.training.preprocessors import ValuePreprocessor
+from torcheer.training.spec.adapting import adapter_faults
 from torcheer.training.spec.completion import complete
 from torcheer.training.spec.description import DEFINITIONS, VERSION, Definition, Spec, definitions
 from torcheer.training.spec.dialects import GROUPS as OLDER_GROUPS
 from torcheer.training.spec.dialects import translated
+from torcheer.training.spec.fitting import fit_notes
 from torcheer.training.spec.grammar import GROUPS, REFUSED_GROUPS, TOP
 from torcheer.training.spec.kinds import Fault, Finding, Named
 from torcheer.training.spec.references import Order, reference_faults, twice
 from torcheer.training.spec.sense import sense_faults
-from torcheer.training.spec.slots import Code, Finder, loader_fault, name_fault, nested, scheduler_fault
+from torcheer.training.spec.slots import KNOWN, Code, Finder, loader_fault, name_fault, nested, scheduler_fault
+from torcheer.training.spec.values import is_device
+
+
+class Checked(NamedTuple):
+    """What a check has found."""
+
+    problems: list[str]
+    notes: list[str]  # of a sound config: what is done that it does not say
 
 
 def check(config: Config, *, trusted: Iterable[str] = (), imports: bool = False) -> list[str]:
@@ -26,14 +39,39 @@ def check(config: Config, *, trusted: Iterable[str] = (), imports: bool = False)
 
     Of torch's own classes the arguments are compared, too; users' classes are imported only with `imports`.
     """
+    return checked(config, trusted=trusted, imports=imports).problems
+
+
+def checked(config: Config, *, trusted: Iterable[str] = (), imports: bool = False) -> Checked:
+    """The same, and what people should know of a config that is sound."""
     from torcheer.training.spec.merging import is_later, saved_spec  # which checks what it has merged
 
     try:
         spec, faults = saved_spec(config) if is_later(config) else understood(config)
     except BadConfig as error:
-        return [str(error)]
+        return Checked([str(error)], [])
     finder = Finder(trusted, [Path(), spec.folder])
-    return spec.problems([*faults, *code_faults(spec.data, finder, imports=imports)])
+    faults += [*code_faults(spec.data, finder, imports=imports), *device_faults(spec.data)]
+    return Checked(spec.problems(faults), [] if faults else fit_notes(spec.data, partial(learns, finder, imports)))
+
+
+def learns(finder: Finder, imports: bool, one: Definition) -> bool | None:
+    """Whether a preprocessor has a method fit; None where only importing it could tell."""
+    name = one.spec.get("class", "")
+    if not name or not (imports or name.startswith(KNOWN)):
+        return None
+    found = finder.find(name)
+    fit = getattr(found, "fit", None) if isinstance(found, type) else None
+    return None if not isinstance(found, type) else callable(fit) and fit is not ValuePreprocessor.fit
+
+
+def device_faults(data: dict[str, Any]) -> Iterator[Fault]:
+    """A device that this machine does not have."""
+    found: list[tuple[KeyPath, Any]] = [(("device",), data.get("device"))]
+    found += [((*one.path, "device"), one.spec.get("device")) for one in definitions(data, "batch_processors")]
+    for path, device in found:
+        if is_device(device) and (said := missing_device(str(device))):
+            yield Fault(path, said)
 
 
 def understand(config: Config) -> Spec:
@@ -113,6 +151,8 @@ def code_faults(data: dict[str, Any], finder: Finder, *, imports: bool) -> Itera
         fault = None
         if one.group == "data_loaders" and is_sound(one):
             fault = loader_fault(one.path, one.spec)
+        if one.group == "batch_processors" and is_sound(one):
+            yield from adapter_faults(one, finder)
         scheduler = one.spec.get("lr_scheduler") if one.group == "optimizers" else None
         if isinstance(scheduler, dict) and isinstance(scheduler.get("class"), str):
             fault = scheduler_fault((*one.path, "lr_scheduler"), scheduler)

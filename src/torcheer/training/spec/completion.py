@@ -6,7 +6,7 @@ the collator by the types of its values, loss and metric by the type of its last
 | left out | filled in |
 |---|---|
 | `splits`, with one dataset | 0.8, 0.1, 0.1 of it, by the seed |
-| `data_loaders` | of the split's `train` and `val`, or of the first and the second dataset; 32 samples to a batch |
+| `data_loaders` | of the split's `train` and `val`, or of the first two datasets; `batch_size` or 32 to a batch |
 | `batch_processors` | the only model, with the only optimizer, from the first column to `y_hat` |
 | `batch_graphs`, or a pipeline's `graph` | the only graph; else one around the only processor |
 | `node_name` of a loss or metric | the only processor of the pipeline's graph |
@@ -29,7 +29,7 @@ from torcheer.training.spec.grammar import DATA_GROUPS
 from torcheer.training.spec.kinds import Fault, listed
 
 RATIO = [0.8, 0.1, 0.1]
-BATCH = {"batch_size": 32}
+BATCH = 32  # samples
 EPOCHS = 20
 PORT = "default_port"
 STOP = "torcheer.training.stop_conditions.EpochsCompleted"
@@ -100,6 +100,18 @@ class Completion:
             if "training_pipelines" not in stage:
                 self._stage(stage, (*STAGES, number))
         self._stops(part(self.data, STAGES))
+        self._batch_size()
+
+    def _batch_size(self) -> None:
+        """One for all loaders is said in vain where each has its own, unless it is that of inference."""
+        if "batch_size" not in self.data or self.data.get("inference_pipeline"):
+            return
+        loaders = list(self.spec.definitions("data_loaders"))
+        own = [one for one in loaders if "batch_size" in one.spec.get("kwargs", {}) or one.spec.get("args")]
+        if loaders and len(own) == len(loaders):
+            names = listed([one.name for one in own], "and")
+            message = f"{names} have a batch_size of their own, so that this one would change nothing: change theirs"
+            raise Incomplete(("batch_size",), message)
 
     def _stops(self, stages: list[dict[str, Any]]) -> None:
         """When each stage ends, where it does not say so itself."""
@@ -123,8 +135,9 @@ class Completion:
             message = f"there are no data_loaders, and which of {listed(collators)} they take has to be said"
             raise Incomplete(DEFINITIONS, message)
         given = {"collator": collators[0]} if collators else {}
+        kwargs = {} if "batch_size" in self.data else {"batch_size": BATCH}
         return [
-            self.define("data_loaders", name, {"dataset": dataset, **given, "kwargs": dict(BATCH)})
+            self.define("data_loaders", name, {"dataset": dataset, **given, "kwargs": dict(kwargs)})
             for name, dataset in zip(("training_loader", "validation_loader"), self._datasets())
         ]
 

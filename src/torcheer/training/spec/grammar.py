@@ -12,8 +12,9 @@ brings the others there. What is ours and not TorchAssistant's:
 | top | `steps_csv`, `writers`, `profile`, `capture`, `watch` | what else is written |
 | top | `studio` | whether `torcheer train` lets a studio look on, true unless given |
 | `train` | `epochs` | of stages that do not say when they stop |
-| top | `batch_size` | how many inputs of inference make a batch |
+| top | `batch_size` | of loaders that have none of their own, and of the inputs of inference |
 | top | `source` | in spec.json: the config, the overrides, what was filled in |
+| definition of preprocessors | `fit` left out | fitted on the training samples; "none": not fitted |
 | definition of splits | `seed`, `shuffle` | of this split alone |
 | definition of optimizers | `model` as a list | of all their parameters |
 | `lr_scheduler` | `every` | "step" or "epoch" |
@@ -110,7 +111,9 @@ GROUPS: dict[str, Shape] = {
         needs=("dataset_name", "ratio"),
     ),
     "preprocessors": Shape(
-        "a definition of preprocessors", made("preprocessors") | {"fit": Ref("data")}, one_of=MAKERS
+        "a definition of preprocessors",
+        made("preprocessors") | {"fit": Ref("data", or_empty=True, none=("none",))},
+        one_of=MAKERS,
     ),
     "collators": thing("a definition of collators", "collators"),
     "data_loaders": Shape(

@@ -71,9 +71,10 @@ class Ref(Kind):
 
     group: str
     or_empty: bool = False  # "" and null stand for none
+    none: tuple[str, ...] = ()  # words that do, too
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
-        if self.or_empty and value in ("", None):
+        if self.or_empty and value in ("", None, *self.none):
             return
         if not isinstance(value, str) or not value:
             yield Fault(path, f"this is {described(value)}, and the name of one of the {self.group} is needed here")

@@ -17,22 +17,29 @@ from torcheer.training.metrics import loss
 from torcheer.training.optimizers import rhythm
 from torcheer.training.parts import Clip, Graph, Loader, Measure, Node, Processor, Schedule
 from torcheer.training.spec.description import Definition
+from torcheer.training.spec.fitting import OFF, fit, needs_fit
 from torcheer.training.spec.graphs import order_of
 from torcheer.training.spec.sense import models_of
 from torcheer.training.spec.slots import Code, arguments, short_name
-from torcheer.training.spec.static import known_of
+from torcheer.training.spec.static import known_of, plain
 
 if TYPE_CHECKING:
     from torcheer.training.spec.building import Builder
 
 
-def dataset(builder: Builder, one: Definition) -> Any:
+def base(builder: Builder, one: Definition) -> Any:
+    """A dataset before its own preprocessors."""
     found = _dataset(builder, one)
     if not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
         raise builder.spec.problem(
             one.path, f"this makes {article(found)}, and a dataset has samples by number, or iterates"
         )
     _notice_change(builder, one, found)
+    return found
+
+
+def dataset(builder: Builder, one: Definition) -> Any:
+    found = builder.base(one)
     names = one.spec.get("preprocessors")
     if not names:
         return found
@@ -65,10 +72,14 @@ def _dataset(builder: Builder, one: Definition) -> Any:
     return builder.made(one.path, one.spec, "datasets")
 
 
-def split(builder: Builder, one: Definition) -> Split:
+def split(builder: Builder, one: Definition) -> Any:
+    return builder.split(one, builder.data(one.spec["dataset_name"]))
+
+
+def divided(builder: Builder, one: Definition, whole: Any) -> Split:
+    """A dataset divided as a definition says; any of its length is divided in the same way."""
     seed = one.spec.get("seed", builder.seed)
     given = {"seed": torch.seed() % 2**32 if seed is None else seed, "shuffle": one.spec.get("shuffle", True)}
-    whole = builder.data(one.spec["dataset_name"])
     found = builder.attempt(one.path, Split, whole, one.spec["ratio"], **given)
     builder.with_state("splits", one, found)
     return found  # type: ignore[no-any-return]
@@ -81,13 +92,39 @@ def preprocessor(builder: Builder, one: Definition) -> Any:
             one.path, f"this makes {article(found)}, and a preprocessor has a method process(value)"
         )
     has_state = hasattr(found, "state_dict") and hasattr(found, "load_state_dict")
-    if "fit" in one.spec and (builder.kept("preprocessors", one) is None or not has_state):
+    if builder.kept("preprocessors", one) is None:
+        _fit(builder, one, found)
+    if has_state:
+        builder.with_state("preprocessors", one, found)
+    elif hasattr(found, "fit") and hasattr(found, "__dict__"):
+        _keep_attributes(builder, one, found)
+    return found
+
+
+def _fit(builder: Builder, one: Definition, found: Any) -> None:
+    """Fit a preprocessor on what `fit` names; where nothing does, on the training samples as they come to it."""
+    if "fit" not in one.spec:
+        if needs_fit(found):
+            fit(builder, one, found)
+    elif one.spec["fit"] not in OFF:
         if not hasattr(found, "fit"):
             raise builder.spec.problem((*one.path, "fit"), f"{article(found)} has no method fit(dataset)")
         builder.attempt((*one.path, "fit"), found.fit, builder.data(one.spec["fit"]))
-    if has_state:
-        builder.with_state("preprocessors", one, found)
-    return found
+
+
+def _keep_attributes(builder: Builder, one: Definition, found: Any) -> None:
+    """What something without a state_dict has learned, where JSON can hold it; else it is fitted again each time."""
+    state = builder.kept("preprocessors", one)
+    if state is not None:
+        vars(found).update(state)
+    else:
+        state = vars(found)
+    try:
+        is_plain = plain(state) == state
+    except (TypeError, ValueError):
+        is_plain = False
+    if is_plain:
+        builder.keep("preprocessors", one.name, plain(state))
 
 
 def collator(builder: Builder, one: Definition) -> Any:
@@ -99,6 +136,8 @@ def data_loader(builder: Builder, one: Definition) -> Loader:
     del given["dataset"]
     shuffle = given.pop("shuffle", True)
     plainly = {key: given.pop(key) for key in ("batch_size", "drop_last") if key in given}
+    if "batch_size" in builder.spec.data:
+        plainly.setdefault("batch_size", builder.spec.data["batch_size"])
     collate = builder.get("collators", one.spec["collator"]) if one.spec.get("collator") else None
     whole = builder.data(one.spec["dataset"])
     builder.attempt((*one.path, "kwargs"), DataLoader, whole, **given)  # which knows what goes together

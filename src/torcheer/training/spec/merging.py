@@ -29,7 +29,8 @@ def is_later(config: Config) -> bool:
     """Whether a config is one of evaluation or inference, which comes over a saved description."""
     directory = config.data.get("session_dir")
     has_session = isinstance(directory, str) and (Path(directory) / FILE).is_file()
-    return any(key in config.data for key in LATER) or ("initialize" not in config.data and has_session)
+    says_later = any(key in config.data for key in LATER if key != "batch_size")  # that of loaders, too
+    return says_later or ("initialize" not in config.data and has_session)
 
 
 def read_spec(directory: Path, changes: Iterable[str] = ()) -> Spec:

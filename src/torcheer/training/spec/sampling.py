@@ -12,15 +12,11 @@ from torcheer.training.spec.completion import Completion
 from torcheer.training.spec.description import DEFINITIONS, PIPELINES, STAGES, Spec, part
 from torcheer.training.spec.graphs import order_of
 from torcheer.training.spec.kinds import Fault
+from torcheer.training.spec.sense import MEASURES
 
 COLLATORS = "torcheer.training.collators"
 WHOLE, FLOAT, IMAGE, OTHER = "whole", "float", "image", "other"
 COLUMNS = {WHOLE: "to_long_tensor", FLOAT: "to_float_tensor", IMAGE: "images_to_tensor"}
-# The type of a target -> loss and metric, and how the latter is shown.
-MEASURES = {
-    WHOLE: ("cross_entropy", "CrossEntropyLoss", "accuracy", "Accuracy", "acc"),
-    FLOAT: ("mse", "MSELoss", "mae", "torch.nn.L1Loss", "mae"),
-}
 
 
 def needs_sample(spec: Spec) -> bool:

@@ -8,11 +8,16 @@ from typing import Any
 
 from torcheer.config.places import KeyPath
 from torcheer.training.spec.description import DEBUG, PIPELINES, STAGES, Definition, definitions, part
-from torcheer.training.spec.graphs import Columns, columns_of, graph_faults, node_faults
+from torcheer.training.spec.graphs import Columns, columns_of, graph_faults, node_faults, shared
 from torcheer.training.spec.kinds import Fault
 
 TERMS = (("losses", "loss_name", "loss_display_name"), ("metrics", "metric_name", "display_name"))
 WATCHING = ("EarlyStopping",)  # stop conditions that look at a column
+# The type of a target -> the loss and metric that are filled in, and how the latter is shown.
+MEASURES = {
+    "whole": ("cross_entropy", "CrossEntropyLoss", "accuracy", "Accuracy", "acc"),
+    "float": ("mse", "MSELoss", "mae", "torch.nn.L1Loss", "mae"),
+}
 
 
 def sense_faults(data: dict[str, Any]) -> list[Fault]:
@@ -71,7 +76,7 @@ class Sense:
         columns = columns_of(graph.spec, ports, processors)
         for node in graph.spec["nodes"]:
             into = [columns.get(source) for source in graph.spec["ingoing_edges"][node]]
-            yield from node_faults(processors[node], into[0] if len(into) == 1 else None)
+            yield from node_faults(processors[node], shared(into))
         for kind, key, _ in TERMS:
             for term in one.get(kind, ()):
                 if term["node_name"] in graph.spec["nodes"]:
@@ -96,14 +101,15 @@ class Sense:
             path = (*STAGES, number)
             yield from self._trains(stage, path)
             columns = self._stage_columns(stage)
+            shown = tuple(columns or self._to_come(stage))
             for column, names in columns.items():
                 if len(names) > 1:
                     message = (
                         f"the pipelines {' and '.join(names)} both show a column {column!r}: give one another name"
                     )
                     yield Fault(path, message)
-            yield from self._watched(stage, path, tuple(columns))
-            yield from self._monitors(stage, tuple(columns))
+            yield from self._watched(stage, path, shown)
+            yield from self._monitors(stage, shown)
             steps = stage.get("eval_steps")
             for name in steps if isinstance(steps, dict) else ():
                 known = stage.get("validation_pipelines", [])
@@ -138,14 +144,19 @@ class Sense:
                     found.setdefault(column, []).append(name)
         return found
 
+    def _to_come(self, stage: dict[str, Any]) -> list[str]:
+        """The columns that a sample may bring where no losses are given: those of whole numbers and those of floats."""
+        words = ["loss"] if self.groups["metrics"] else ["loss", *(shown for *_, shown in MEASURES.values())]
+        return [*words, *(f"val {word}" for word in words if stage.get("validation_pipelines"))]
+
     def _watched(self, stage: dict[str, Any], path: KeyPath, columns: tuple[str, ...]) -> Iterator[Fault]:
         """A stop condition that looks at a column which is none."""
         stop = stage.get("stop_condition", {})
-        monitor = stop.get("kwargs", {}).get("monitor", next(iter(stop.get("args", ())), None))
-        if stop.get("class", "").split(".")[-1] in WATCHING and columns and monitor not in columns:
-            where = (*path, "stop_condition", *(("kwargs", "monitor") if "kwargs" in stop else ("args", 0)))
-            if isinstance(monitor, str):
-                yield Fault(where, f"the stage has no column {monitor!r}; it has {', '.join(columns)}", columns)
+        is_named = "monitor" in stop.get("kwargs", {})
+        monitor = stop["kwargs"]["monitor"] if is_named else next(iter(stop.get("args", ())), None)
+        if stop.get("class", "").split(".")[-1] in WATCHING and monitor is not None and monitor not in columns:
+            where = (*path, "stop_condition", *(("kwargs", "monitor") if is_named else ("args", 0)))
+            yield Fault(where, f"the stage has no column {monitor!r}; it has {', '.join(columns)}", columns)
 
     def _monitors(self, stage: dict[str, Any], columns: tuple[str, ...]) -> Iterator[Fault]:
         """Schedulers that look at a column which a stage that trains with them has not."""
@@ -154,15 +165,16 @@ class Sense:
         names = {node.get("optimizer_name") for name in processors for node in self._nodes(name)}
         for one in self.groups["optimizers"].values():
             monitor = one.spec.get("lr_scheduler", {}).get("monitor")
-            if columns and one.name in names and monitor is not None and monitor not in columns:
+            if one.name in names and monitor is not None and monitor not in columns:
                 message = f"a stage that trains with it has no column {monitor!r}; there is {', '.join(columns)}"
                 yield Fault((*one.path, "lr_scheduler", "monitor"), message, columns)
 
     def _best(self) -> Iterator[Fault]:
-        """A `keep_best` that names a column which no stage has; columns may come with the first sample."""
-        columns = {column for stage in part(self.data, STAGES) or () for column in self._stage_columns(stage)}
+        """A `keep_best` that names a column which no stage has."""
+        stages = part(self.data, STAGES) or ()
+        columns = {column for stage in stages for column in self._stage_columns(stage) or self._to_come(stage)}
         best, known = self.data.get("keep_best", "").removeprefix("-"), tuple(sorted(columns))
-        if best and columns and best not in columns:
+        if best and best not in columns:
             yield Fault(("keep_best",), f"no stage has a column {best!r}; there is {', '.join(known)}", known)
 
     def later(self) -> Iterator[Fault]:
