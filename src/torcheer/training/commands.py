@@ -66,7 +66,7 @@ def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Bu
     assert session.directory is not None
     begin_run(session.directory, made_by="torcheer init", config_hash=_hash(config))
     replace_file(session.directory / "static" / "models.json", count_models(session.models).encode())
-    events = session.run()
+    events = session.run(progress=False)
     for event in events:
         if isinstance(event, CheckpointSaved):
             break
@@ -119,7 +119,7 @@ def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], contro
 
 def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
     """One run of a session, shown and saved."""
-    from torcheer.training.screen import show, view_of
+    from torcheer.training.screen import Lines, show, view_of
     from torcheer.training.signals import stopping_on_signals
 
     session = built.session
@@ -129,7 +129,10 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
         control.take(session, built)
     with stopping_on_signals(session):
         try:
-            stopped = show(session, _attended(session, notes), view_of(session, plain=chosen.plain))
+            view = view_of(session, plain=chosen.plain)
+            if not isinstance(view, Lines):  # the seed's lines are as the seed has them
+                view.say(str(session.summary()))
+            stopped = show(session, _attended(session, notes), view)
             if stopped is None:
                 _say_done(session, chosen, control)
         except KeyboardInterrupt:
@@ -202,7 +205,7 @@ def _attended(session: Session, notes: Sequence[str]) -> Iterator[Event]:
 
     for note in notes:
         yield Alert(note)
-    yield from session.run()
+    yield from session.run(progress=False)
 
 
 def _say_stopped(session: Session, reason: str) -> int:

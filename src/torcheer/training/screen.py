@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
@@ -47,20 +48,53 @@ def show(session: Session, events: Iterable[Event], view: View) -> Stopped | Non
     A screen that cannot be written to any more does not end training. Where nobody reads (`torcheer train … | head`),
     the session is asked to stop where all is saved.
     """
-    stopped = None
+
+    def broken(error: OSError) -> None:
+        silence()
+        if isinstance(error, BrokenPipeError):
+            session.asked_to_stop = session.asked_to_stop or "nobody reads what it prints"
+
+    stopped = [event for event in shown(events, view, broken) if type(event) is Stopped]
+    return stopped[-1] if stopped else None
+
+
+def shown(events: Iterable[Event], view: View, broken: Callable[[OSError], object]) -> Iterator[Event]:
+    """The same events, each of them shown first; `broken` is told where the screen cannot be written to."""
+    is_stopped = False
     with view:
         for event in events:
-            if type(event) is Stopped:
-                stopped = event
+            is_stopped = is_stopped or type(event) is Stopped
             try:
                 view(event)
             except OSError as error:
-                silence()
-                if isinstance(error, BrokenPipeError):
-                    session.asked_to_stop = session.asked_to_stop or "nobody reads what it prints"
-        if stopped is None:
+                broken(error)
+            yield event
+        if not is_stopped:
             view.say("Training is completed")
-    return stopped
+
+
+def showing(session: Session, events: Iterable[Event]) -> Iterator[Event]:
+    """The same events, with a summary before them and the seed's lines as they come, for sessions in Python.
+
+    Not the live view: it takes the screen, and code that leaves in the middle of a run would not give it back.
+    """
+    view = Lines(session, redraws=sys.stdout.isatty() or is_notebook())
+    with suppress(OSError):
+        view.say(str(session.summary()))
+    yield from shown(events, view, lambda error: view.end())
+
+
+def wants_progress(asked: bool | None) -> bool:
+    """Whether somebody sees what is printed, where nobody says so."""
+    if asked is not None or sys.stdout is None:
+        return bool(asked) and sys.stdout is not None
+    return sys.stdout.isatty() or is_notebook()
+
+
+def is_notebook() -> bool:
+    """True in a cell of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
 
 
 def silence() -> None:
@@ -81,9 +115,9 @@ def view_of(session: Session, *, plain: bool = False) -> View:
 class Lines:
     """The seed's lines."""
 
-    def __init__(self, session: Session, out: TextIO | None = None) -> None:
+    def __init__(self, session: Session, out: TextIO | None = None, *, redraws: bool | None = None) -> None:
         self._session, self._out = session, out if out is not None else sys.stdout
-        self._redraws = self._out.isatty()
+        self._redraws = self._out.isatty() if redraws is None else redraws
         self._next_secs = time.monotonic() + (0 if self._redraws else LINE_SECS)
         self._next_step = 0 if self._redraws else session.place.step + LINE_STEPS
         self._drawn = 0  # characters of the line that is being redrawn
@@ -94,6 +128,10 @@ class Lines:
                 self._draw(event)
         elif text := told(event):
             self.say(text)
+
+    def end(self) -> None:
+        """Print nothing more: there is nowhere to print it."""
+        self._out = io.StringIO()
 
     def say(self, text: str) -> None:
         """A line that stays; it takes the place of the one that was being redrawn."""

@@ -35,9 +35,11 @@ from torcheer.training.parts import (
     Stage,
 )
 from torcheer.training.saved import noting_what_is_saved
+from torcheer.training.screen import showing, wants_progress
 from torcheer.training.simple import as_loader, as_measure, completed, found, one_stage
 from torcheer.training.snapshots import restore, restore_weights, state_of
 from torcheer.training.stopping import EarlyStopping, EpochsCompleted
+from torcheer.training.summary import Summary, brief, html, summarise
 from torcheer.training.updates import Update, averages_of
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ class Session:
         self.is_torn = False  # whether a round is under way, or was left by an error
         self.asked_to_stop = ""  # why, once somebody asks; the loop stops where nothing is half done
         self.each_round: list[Callable[[Place], object]] = []
+        self.alerts: list[str] = []  # of all runs of this object, the newest last
         self.capture: Any = None
         self.control: Control | None = None  # of whoever looks on from a studio
         self.watching: Watching | None = None  # while it runs
@@ -167,16 +170,24 @@ class Session:
                     f"{nearest(monitor, columns)}"
                 )
 
-    def run(self) -> Iterator[Event]:
+    def run(self, *, progress: bool | None = None) -> Iterator[Event]:
         """Train from where the session stands; every event of it, as it happens.
 
-        With a directory, a session that has not begun goes on from its newest checkpoint.
+        With a directory, a session that has not begun goes on from its newest checkpoint. `progress` prints a summary
+        first, then how far it is: True or False, or None for "on a terminal and in a notebook".
         """
+        events = self._heard()
+        return showing(self, events) if wants_progress(progress) else events
+
+    def _heard(self) -> Iterator[Event]:
         if self.is_torn and self.keeper is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
         self.has_begun, self.is_torn = self.has_begun and not self.is_torn, False
         with deterministic(self.options.deterministic), noting_what_is_saved(self):
-            yield from attended(self, self._run())
+            for event in attended(self, self._run()):
+                if type(event) is Alert:
+                    self.alerts.append(event.message)
+                yield event
 
     def _run(self) -> Iterator[Event]:
         if self.keeper is None:
@@ -212,6 +223,16 @@ class Session:
         if not self.has_begun and self.options.seed is not None:
             seed_everything(self.options.seed)
         self.has_begun = True
+
+    def summary(self) -> Summary:
+        """Layers and parameters of the models, device, samples and stages, as a text to be printed."""
+        return summarise(self)
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     def state(self) -> dict[str, Any]:
         """All that the numbers of this session depend on; its tensors are the live ones."""
