@@ -13,7 +13,7 @@ from training_loop_cases import chain, network, points, session, sgd, train
 from training_spec_cases import SMALL, WHOLE, Project, definition, spec_of
 
 from torcheer import cli
-from torcheer.errors import BadArgument
+from torcheer.errors import BadArgument, BadConfig
 from torcheer.training import EarlyStopping, Processor, Stage
 from torcheer.training.devices import device_of
 from torcheer.training.spec import assemble, begin, check, reopen, understand
@@ -61,6 +61,19 @@ def test_an_early_stopping_that_watches_nothing_is_found(project: Project, data:
 @pytest.mark.parametrize("column", ["val loss", "val acc", "val mae", "loss"])
 def test_columns_that_a_sample_may_bring_are_known(project: Project, column: str) -> None:
     assert check(project.config(SMALL, stops(kwargs={"monitor": column}), top(keep_best=column))) == []
+
+
+def test_columns_of_metrics_that_are_given_do_not_hide_those_of_losses_to_come(project: Project) -> None:
+    def change(data: dict[str, Any]) -> None:
+        listed = data["initialize"]["definitions"]
+        listed.remove(next(one for one in listed if one["group"] == "losses"))
+        for one in data["initialize"]["pipelines"].values():
+            del one["losses"]
+
+    assert check(project.config(WHOLE, change, stops(kwargs={"monitor": "val loss"}))) == []
+    assert "has no column 'val lost'; it has acc, val acc, loss, val loss" in only(
+        project, change, stops(kwargs={"monitor": "val lost"})
+    )
 
 
 @pytest.mark.parametrize("monitor", [5, ["val loss"]])
@@ -135,6 +148,15 @@ def test_a_training_config_with_one_is_checked_as_a_training_config(
 def test_one_that_would_change_nothing_is_refused(project: Project) -> None:
     said = only(project, top(batch_size=3))
     assert "'training_loader' and 'validation_loader' have a batch_size of their own" in said
+
+
+def test_a_session_that_was_begun_with_one_still_opens_and_a_new_one_in_vain_is_refused(project: Project) -> None:
+    begin(understand(project.config(WHOLE)))
+    spec = json.loads(Path("run/spec.json").read_text())
+    Path("run/spec.json").write_text(json.dumps({**spec, "batch_size": 3}))
+    assert reopen("run").parts.data_loaders["training_loader"].batch_size == 6
+    with pytest.raises(BadConfig, match="have a batch_size of their own"):
+        reopen("run", changes=["batch_size=4"])
 
 
 def test_inference_has_its_own(project: Project) -> None:

@@ -50,6 +50,7 @@ class Completion:
         self.data = copy.deepcopy(spec.data)
         self.places, self._changed = dict(spec.places), spec.changed
         source = self.data.setdefault("source", {})
+        self._is_new = "completed" not in source  # else it was saved, perhaps when less was asked of configs
         self.completed: list[list[Any]] = source.setdefault("completed", [])
 
     @property
@@ -100,18 +101,8 @@ class Completion:
             if "training_pipelines" not in stage:
                 self._stage(stage, (*STAGES, number))
         self._stops(part(self.data, STAGES))
-        self._batch_size()
-
-    def _batch_size(self) -> None:
-        """One for all loaders is said in vain where each has its own, unless it is that of inference."""
-        if "batch_size" not in self.data or self.data.get("inference_pipeline"):
-            return
-        loaders = list(self.spec.definitions("data_loaders"))
-        own = [one for one in loaders if "batch_size" in one.spec.get("kwargs", {}) or one.spec.get("args")]
-        if loaders and len(own) == len(loaders):
-            names = listed([one.name for one in own], "and")
-            message = f"{names} have a batch_size of their own, so that this one would change nothing: change theirs"
-            raise Incomplete(("batch_size",), message)
+        if self._is_new and (fault := batch_size_fault(self.spec)) is not None:
+            raise Incomplete(fault.path, fault.message)
 
     def _stops(self, stages: list[dict[str, Any]]) -> None:
         """When each stage ends, where it does not say so itself."""
@@ -235,6 +226,19 @@ class Completion:
         if names[1:]:
             stage.setdefault("validation_pipelines", names[1:])
         self.note(path)
+
+
+def batch_size_fault(spec: Spec) -> Fault | None:
+    """A batch size for all loaders, where each has its own; that of inference is another matter."""
+    if "batch_size" not in spec.data or spec.data.get("inference_pipeline"):
+        return None
+    loaders = list(spec.definitions("data_loaders"))
+    own = [one for one in loaders if "batch_size" in one.spec.get("kwargs", {}) or one.spec.get("args")]
+    if not loaders or len(own) < len(loaders):
+        return None
+    names = listed([one.name for one in own], "and")
+    message = f"{names} have a batch_size of their own, so that this one would change nothing: change theirs"
+    return Fault(("batch_size",), message)
 
 
 def complete(spec: Spec) -> tuple[Spec, list[Fault]]:

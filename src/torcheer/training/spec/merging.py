@@ -16,6 +16,7 @@ from torcheer.config import Config, nearest, override, problem, read
 from torcheer.config.places import KeyPath
 from torcheer.errors import BadConfig
 from torcheer.training.spec.checking import judged, note_source, raise_for
+from torcheer.training.spec.completion import batch_size_fault
 from torcheer.training.spec.description import FILE, Places, Spec, definitions
 from torcheer.training.spec.dialects import NOTES, translated
 from torcheer.training.spec.grammar import LATER
@@ -60,10 +61,13 @@ def opened(directory: Path, changes: Iterable[str] = ()) -> tuple[Spec, list[Fau
     path = directory / FILE
     if not path.is_file():
         raise BadConfig(f"{directory}: there is no session here: there is no {FILE} in it")
-    config = override(read(path), changes)
+    config = override(read(path), changes := list(changes))
     spec, faults = translated(config)
     note_source(spec, config)
-    return judged(spec, faults)
+    spec, faults = judged(spec, faults)
+    if not faults and any(one.startswith("batch_size=") for one in changes):
+        faults += filter(None, [batch_size_fault(spec)])
+    return spec, faults
 
 
 def merge(saved: Spec, faults: list[Fault], config: Config) -> tuple[Spec, list[Fault]]:

@@ -101,7 +101,7 @@ class Sense:
             path = (*STAGES, number)
             yield from self._trains(stage, path)
             columns = self._stage_columns(stage)
-            shown = tuple(columns or self._to_come(stage))
+            shown = (*columns, *self._to_come(stage))
             for column, names in columns.items():
                 if len(names) > 1:
                     message = (
@@ -146,6 +146,8 @@ class Sense:
 
     def _to_come(self, stage: dict[str, Any]) -> list[str]:
         """The columns that a sample may bring where no losses are given: those of whole numbers and those of floats."""
+        if self.groups["losses"]:
+            return []
         words = ["loss"] if self.groups["metrics"] else ["loss", *(shown for *_, shown in MEASURES.values())]
         return [*words, *(f"val {word}" for word in words if stage.get("validation_pipelines"))]
 
@@ -172,7 +174,7 @@ class Sense:
     def _best(self) -> Iterator[Fault]:
         """A `keep_best` that names a column which no stage has."""
         stages = part(self.data, STAGES) or ()
-        columns = {column for stage in stages for column in self._stage_columns(stage) or self._to_come(stage)}
+        columns = {column for stage in stages for column in (*self._stage_columns(stage), *self._to_come(stage))}
         best, known = self.data.get("keep_best", "").removeprefix("-"), tuple(sorted(columns))
         if best and best not in columns:
             yield Fault(("keep_best",), f"no stage has a column {best!r}; there is {', '.join(known)}", known)
