@@ -94,6 +94,9 @@ zoo: setup ## capture and validate every model we can get, write docs/zoo.md
 zoo-autograd: setup ## one backward pass of every model, ours beside torch's
 	@$(python) benchmarks/zoo_autograd.py
 
+contexts: .venv-contexts/$(stamp) ## models of other libraries, captured and validated, in an environment of their own: the table of docs/contexts.md
+	@.venv-contexts/bin/python benchmarks/contexts.py
+
 clean: ## remove what tools and the demo left; the environments stay
 	rm -rf build dist demo-output .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
@@ -106,6 +109,11 @@ clean: ## remove what tools and the demo left; the environments stay
 	@.ci/environment .venv-peers torchlens==2.36.1 nnsight torchview graphviz pytorch-ignite
 	@rm -f .venv-peers/.stamp-* && touch $@
 
+.venv-contexts/$(stamp):
+	@.ci/environment .venv-contexts diffusers==0.42.1 peft==0.21.2 torch_geometric==2.8.1 kornia==0.9.0 snntorch==1.0.0 \
+	    torchdiffeq==0.2.5 mambapy==1.2.0 einops ultralytics==8.4.190
+	@rm -f .venv-contexts/.stamp-* && touch $@
+
 $(page): $(page_sources) $(node_modules)
 	@echo "web: bundling the pages"
 	@$(with_node) node web/build.mjs
@@ -116,4 +124,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-slow test-faults fuzz check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd clean
+.PHONY: help setup demo test test-slow test-faults fuzz check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean
