@@ -26,7 +26,7 @@ class Case:
     floor: float  # the capture may cost this many plain forwards,
     aim: float  # and should cost this many
     pairs: int  # plain and captured runs that are compared; fewer where a run is slow
-    fastpath: bool = True  # whether plain may take torch's fused attention, which capture opens
+    fastpath: bool = True  # whether torch may take its fused attention: capture computes its inside beside it
     timed: bool = True  # False: only its memory is measured
 
 

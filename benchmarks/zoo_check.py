@@ -58,12 +58,11 @@ class Finding:
         said = [self.absent, self.problem, *self.unequal[:3]]
         said += [f"parent does not matter: {edge}" for edge in self.dead_edges[:3]]
         said += [f"{count} {name} outside any record" for name, count in list(self.outside.items())[:3]]
-        if self.outputs not in ("", "equal", FUSED, DIFFERENT_EACH_TIME):
+        if self.outputs not in ("", "equal", DIFFERENT_EACH_TIME):
             said.append(self.outputs)
         return "; ".join(filter(None, said))
 
 
-FUSED = "a fused path was opened"
 DIFFERENT_EACH_TIME = "two plain runs differ too"
 
 
@@ -135,9 +134,7 @@ def _replay(found: Finding, trial: _Trial, plain: Any) -> None:
     found.unequal = [f"{report.labels.get(index, index)} {text}" for index, text in report.failures.items()]
     found.dead_edges = list(report.dead_edges)
     found.outputs = _difference(plain, returned[-1])
-    if found.outputs != "equal" and any("fused" in note for note in history.trace.info().notes):
-        found.outputs = FUSED
-    elif found.outputs != "equal" and _difference(plain, trial.run(_plainly)[0]) != "equal":
+    if found.outputs != "equal" and _difference(plain, trial.run(_plainly)[0]) != "equal":
         found.outputs = DIFFERENT_EACH_TIME
 
 

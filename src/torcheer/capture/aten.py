@@ -6,9 +6,10 @@ much as the function mode and 1.7 s of imports at its first use, so it is off un
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter_ns
 from typing import Any
 
@@ -34,7 +35,7 @@ class Below(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         recorder = self.recorder
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), _as_called(func):
             if recorder.resting:
                 return func(*args, **(kwargs or {}))
             if recorder.inside:
@@ -43,6 +44,30 @@ class Below(TorchDispatchMode):
                 recorder.below.append((recorder.count, func, out_metas(out), perf_counter_ns() - start))
                 return out
             return recorder.record(aten_call(func), args, kwargs or {}, user_frame(sys._getframe(1)))
+
+
+def _as_called(function: Any) -> AbstractContextManager[None]:
+    """In inference mode composite operations arrive whole: what they do inside must not see that a mode was on.
+
+    Torch calls us with ADInplaceOrView excluded, under which a view of a parameter does not require grad, and `linear`
+    then multiplies in another order.
+    """
+    if not torch.is_inference_mode_enabled() or not _is_composite(function):
+        return nullcontext()
+    keys = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
+    guard: AbstractContextManager[None] = torch._C._ForceDispatchKeyGuard(
+        torch._C._dispatch_tls_local_include_set(), keys
+    )
+    return guard
+
+
+@functools.cache
+def _is_composite(function: Any) -> bool:
+    """Whether an operation is made of others and computes something; views have gone through that key already."""
+    if not isinstance(function, torch._ops.OpOverload):
+        return False
+    is_view = any(result.alias_info is not None for result in function._schema.returns)
+    return not is_view and torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CompositeImplicitAutograd")
 
 
 def out_metas(out: Any) -> tuple[TensorMeta, ...]:

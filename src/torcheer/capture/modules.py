@@ -1,9 +1,11 @@
 """The module stack: which module call each operation belongs to.
 
 This is the one place where torch is changed, and only while a capture runs: `nn.Module._call_impl` is replaced by
-`_traced_call`, and `torch.compile` by `_watched_compile`; both do nothing in threads that capture nothing. Module hooks
-would be the public way; they cost four times as much per call. (`__call__` itself would do as well, but replacing a
-dunder makes Python update every subclass of nn.Module: 50 µs, or milliseconds once transformers is imported.)
+`_traced_call`, and `torch.compile` by `_watched_compile`. So is the `forward` of classes that choose a fused kernel,
+and of those below a module whose code calls a `.forward` itself: such a call is a module call too. All of them do
+nothing in threads that capture nothing. Module hooks would be the public way; they cost four times as much per call.
+(`__call__` itself would do as well, but replacing a dunder makes Python update every subclass of nn.Module: 50 µs, or
+milliseconds once transformers is imported.)
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
-from types import GeneratorType
+from functools import partial, wraps
+from types import CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from torch.nn.modules.module import (
     _global_forward_pre_hooks,
 )
 
+from torcheer.capture import fused
 from torcheer.capture.generators import followed
 from torcheer.capture.module_values import meet_buffers, received, returned
 from torcheer.capture.recorder import Recorder
@@ -37,6 +40,8 @@ _original = Module._call_impl
 _original_compile = torch.compile
 _active: dict[int, list[Recorder]] = {}  # thread -> its recorders, outermost first
 _around: dict[int, list[Around]] = {}  # thread -> who wants to stand around its module calls, outermost first
+_forwards: dict[Any, Any] = {}  # class -> its own forward, while it is watched
+_watched: dict[Any, Any] = {}  # what stands in its place -> its own forward
 _lock = threading.Lock()
 _ident = threading.get_ident
 _frame = sys._getframe
@@ -50,6 +55,11 @@ def start(recorder: Recorder) -> None:
         _active.setdefault(_ident(), []).append(recorder)
         Module._call_impl = _traced_call  # type: ignore[method-assign]
         torch.compile = _watched_compile
+        for kind, own, watched in _CHOOSING:
+            if kind.forward is own:  # else somebody wrote another
+                kind.forward = watched
+        if recorder.inputs_from_call and recorder.model is not None:  # any code may call its forward
+            _watch_forward(type(recorder.model))
 
 
 def stop(recorder: Recorder) -> None:
@@ -84,6 +94,11 @@ def unwatch(around: Around) -> None:
 def _restore() -> None:
     if not _active:
         torch.compile = _original_compile
+        for kind, own, watched in _CHOOSING:
+            if kind.forward is watched:
+                kind.forward = own
+        if _forwards:
+            _put_back()
     if not _active and not _around:
         Module._call_impl = _original  # type: ignore[method-assign]
         _mend_dynamo()
@@ -167,17 +182,99 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
     plan = _plan_of(type(module))
     if plan.assigns and module._buffers:
         meet_buffers(recorder, module)
-    if plan.chooses:
-        recorder.entered(module, args, kwargs)
+    if plan.direct and id(module) not in recorder.watched:
+        _watch_below(recorder, module)
     if plan.scripted:
         from torcheer.capture.aten import looking_below
 
         with looking_below(recorder):
             return _original(module, *args, **kwargs)
-    forward = plan.fused if recorder.fused else plan.forward
-    if forward is None or _has_ways_of_its_own(module):
+    if plan.forward is None or _has_ways_of_its_own(module):
+        if recorder.beside:  # a kernel calls nobody's hooks
+            return module.forward(*args, **kwargs)
         return _original(module, *args, **kwargs)
-    return forward(module, *args, **kwargs)
+    if plan.choice is not None:
+        return fused.call(recorder, plan.choice, module, args, kwargs)
+    return plan.forward(module, *args, **kwargs)
+
+
+# -- forwards that are called directly -------------------------------------------------------------------------------
+
+
+def _watch_below(recorder: Recorder, module: Module) -> None:
+    """Code of this module calls some `.forward`: watch those it may mean."""
+    recorder.watched.add(id(module))
+    with _lock:
+        for kind in {type(part) for part in module.modules()}:
+            _watch_forward(kind)
+
+
+def _watch_forward(kind: type) -> None:
+    owner = next(owner for owner in kind.__mro__ if "forward" in vars(owner))
+    forward = vars(owner)["forward"]
+    if owner is Module or forward in _watched or type(forward) is not FunctionType:
+        return
+    watched = _directly(forward)
+    _forwards[owner], _watched[watched] = forward, forward
+    owner.forward = watched  # type: ignore[attr-defined]
+
+
+def _put_back() -> None:
+    for owner, forward in _forwards.items():
+        if vars(owner).get("forward") in _watched:  # else somebody replaced it since
+            owner.forward = forward
+    _forwards.clear()
+    _watched.clear()
+    _watched.update((watched, own) for _, own, watched in _CHOOSING)
+
+
+def _directly(own: Any) -> Callable[..., Any]:
+    """A forward that knows whether it was called as part of a module call, or instead of one."""
+
+    @wraps(own)
+    def forward(self: Module, *args: Any, **kwargs: Any) -> Any:
+        recorders = None if _compiling() else _active.get(_ident())
+        if not recorders:
+            return own(self, *args, **kwargs)
+        recorder, run = recorders[-1], partial(_run_forward, own)
+        if recorder.scope >= 0 and recorder.scopes[_SCOPE_WIDTH * recorder.scope + 1] is self:
+            return run(recorder, self, args, kwargs)
+        return _nested_call(recorders, self, args, kwargs, run, _frame(1))
+
+    return forward
+
+
+_CHOOSING: list[tuple[Any, Any, Any]] = [(kind, kind.forward, _directly(kind.forward)) for kind in FUSED_MODULES]
+_watched.update((watched, own) for _, own, watched in _CHOOSING)
+
+
+def _run_forward(own: Any, recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
+    plan = _plan_of(type(module))
+    if plan.assigns and module._buffers:
+        meet_buffers(recorder, module)
+    if plan.direct and id(module) not in recorder.watched:
+        _watch_below(recorder, module)
+    choice = fused.CHOICES.get(own)
+    return own(module, *args, **kwargs) if choice is None else fused.call(recorder, choice, module, args, kwargs)
+
+
+def _calls_forward(kind: type) -> bool:
+    """Whether a person's code in a class calls some `.forward`."""
+    for owner in kind.__mro__:
+        if not owner.__module__.startswith(("torch.nn.modules.", "builtins")):
+            functions = (getattr(value, "__func__", value) for value in vars(owner).values())
+            if any(_mentions(getattr(function, "__code__", None), "forward") for function in functions):
+                return True
+    return False
+
+
+def _mentions(code: Any, name: str) -> bool:
+    if not isinstance(code, CodeType):
+        return False
+    return name in code.co_names or any(_mentions(inner, name) for inner in code.co_consts)
+
+
+# -- what is known of a class ----------------------------------------------------------------------------------------
 
 
 def _has_ways_of_its_own(module: Module) -> bool:
@@ -199,14 +296,16 @@ def _has_ways_of_its_own(module: Module) -> bool:
 class _Plan:
     """How modules of one type are called."""
 
-    __slots__ = ("assigns", "chooses", "forward", "fused", "scripted")
+    __slots__ = ("assigns", "choice", "direct", "forward", "scripted")
 
     def __init__(self, kind: type) -> None:
+        forward = getattr(kind, "forward", None)
+        forward = _watched.get(forward, forward)
         self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own write buffers in place
-        self.chooses = issubclass(kind, FUSED_MODULES)
+        self.choice = fused.CHOICES.get(forward)
+        self.direct = _calls_forward(kind)
         self.scripted = _is_scripted(kind)
-        self.forward = forward_of(kind, fused=False)
-        self.fused = forward_of(kind, fused=True)
+        self.forward = forward_of(forward)
 
 
 _plans: dict[type, _Plan] = {}
@@ -227,9 +326,16 @@ def _is_scripted(kind: type) -> bool:
     return any(isinstance(value, torch.jit.ScriptFunction) for value in list(names.values()))
 
 
-def _nested_call(recorders: list[Recorder], module: Module, args: Any, kwargs: Any) -> Any:
+def _nested_call(
+    recorders: list[Recorder],
+    module: Module,
+    args: Any,
+    kwargs: Any,
+    run: Callable[..., Any] = _run,
+    caller: FrameType | None = None,
+) -> Any:
     """A module call seen by several captures at once: each keeps a scope of its own."""
-    caller = _frame(3)
+    caller = caller or _frame(3)
     outers = [recorder.scope for recorder in recorders]
     for recorder in recorders:
         outer = recorder.scope
@@ -242,7 +348,7 @@ def _nested_call(recorders: list[Recorder], module: Module, args: Any, kwargs: A
             meet_buffers(recorder, module)
     mine = [recorder.scope for recorder in recorders]
     try:
-        out = _run(recorders[-1], module, args, kwargs)
+        out = run(recorders[-1], module, args, kwargs)
     finally:
         for recorder, outer in zip(recorders, outers, strict=True):
             recorder.scope = outer

@@ -32,7 +32,6 @@ from torcheer.capture.trees import (
     snapshot,
     tensors_in,
 )
-from torcheer.capture.twins import FUSED_MODULES
 from torcheer.errors import ValueUnavailable
 
 
@@ -54,10 +53,6 @@ WIDTH = len(Row._fields)
 TENSORS = (Tensor, Parameter)
 ARGS, KWARGS, OUT, REFS = (Row._fields.index(name) for name in ("args", "kwargs", "out", "refs"))
 
-FUSED = (
-    "a fused attention path was opened to show its operations: results may differ from the plain run in the last bits; "
-    "fused=True keeps it closed"
-)
 # Rows that are no calls.
 MARKS = {name: Call(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
 MARKS["grad"] = Call(None, "grad", "torch.autograd.grad")
@@ -116,6 +111,9 @@ class Recorder(TorchFunctionMode):
         self.resting = False  # whether a dispatch mode of ours should look away
         self.careful = False  # a dispatch mode is on and asks which call is running
         self.unsettled: set[int] = set()  # ids of aten results: autograd sets their version after we see them
+        self.beside = 0  # whether the inside of a fused kernel is being computed, which the model will not use
+        self.has_edits = False
+        self.watched: set[int] = set()  # ids of modules below which calls of `.forward` are watched
         self.inside_higher = 0  # how many higher-order operators are open now
         self.on_compile: Callable[[], None] | None = None  # when torch.compile is first called in this capture
         self.inside = 0  # how many recorded calls are running now
@@ -514,10 +512,8 @@ class Recorder(TorchFunctionMode):
     # -- modules, called by `modules` --------------------------------------------------------------------------------
 
     def entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """A root call, or a call of a module that would choose a fused kernel if nobody watched."""
+        """A root call."""
         if self.scopes[4 * self.scope] < 0 and self.inputs_from_call:
             for tensor in tensors_in((args, kwargs)):
                 if id(tensor) not in self.known and not self.is_stored(tensor):
                     self.add("input", tensor, [])
-        if isinstance(module, FUSED_MODULES) and not module.training and not self.fused and FUSED not in self.remarks:
-            self.remarks.append(FUSED)

@@ -17,6 +17,7 @@ from torcheer.capture.saving import Keeper, Save, StopEarly
 from torcheer.capture.selection import Running, RunningNames, Selector, parse
 from torcheer.capture.source import is_users
 from torcheer.capture.state import random_state, version_of
+from torcheer.capture.tensor_facts import meta_of
 from torcheer.capture.trace import LiveTrace, plain_address
 from torcheer.capture.trees import leaves, swap
 from torcheer.errors import BadArgument, UnknownLayer
@@ -63,6 +64,7 @@ class Requests:
                     f"edits[{key}]: positions from the end are not known while the model runs; count from 0"
                 )
             self.edits.append((selector, edit))
+        self.recorder.has_edits = bool(self.edits)
         if not save.is_plain:
             window = max((-s.index for s in self.selectors if s.kind == "position" and s.index < 0), default=0)
             self.keeper = Keeper(save, self.recorder, window)
@@ -174,10 +176,12 @@ class Requests:
         recorder, node = self.recorder, ref >> SLOT_BITS
         row, state = recorder.row(node), random_state((), {})
         new = apply(old)
-        if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
-            got = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
+        was = meta_of(old)
+        now = meta_of(new) if isinstance(new, Tensor) else None
+        if now is None or (now.shape, now.dtype) != (was.shape, was.dtype):
+            got = f"{now.shape} {new.dtype}" if now is not None else type(new).__name__
             what = f"{row.call.name} (operation {node})"
-            raise BadArgument(f"the edit of {what} returned {got}; its output is {tuple(old.shape)} {old.dtype}")
+            raise BadArgument(f"the edit of {what} returned {got}; its output is {was.shape} {old.dtype}")
         if apart or recorder.was_read(ref):
             made = recorder.add("edit", new, [ref], (apply, state))  # others have read the value as it was
             recorder.edited[made >> SLOT_BITS] = text

@@ -124,17 +124,19 @@ def twin_of(function: Any) -> Function | None:
 FUSED_MODULES = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 
 
-def forward_of(kind: type, fused: bool) -> Function | None:
+def forward_of(forward: Any) -> Function | None:
     """A twin of the forward of one of torch's own modules, or None to call the module's own."""
-    forward = getattr(kind, "forward", None)
     if not isinstance(forward, types.FunctionType) or not (forward.__module__ or "").startswith("torch.nn.modules."):
         return None
-    reads = forward.__code__.co_names
-    choosing = issubclass(kind, FUSED_MODULES)
-    if "F" not in reads and not choosing:
-        return None
-    names = dict(forward.__globals__, F=_functional_shadow)
-    if choosing and fused:
-        overrides = _Shadow(torch.overrides, _ANSWERS)
-        names["torch"] = _Shadow(torch, {"overrides": overrides})
-    return _copy(forward, names)
+    return forward_twin(forward) if "F" in forward.__code__.co_names else None
+
+
+def forward_twin(forward: Any) -> Function:
+    """A forward whose functions are open."""
+    return _copy(forward, dict(forward.__globals__, F=_functional_shadow))
+
+
+def choosing_twin(forward: Any, kernels: dict[str, Function]) -> Function:
+    """A forward that chooses as if no mode were on, with these in the place of torch's kernels."""
+    names = {"overrides": _Shadow(torch.overrides, _ANSWERS), **kernels}
+    return _copy(forward, dict(forward.__globals__, F=_functional_shadow, torch=_Shadow(torch, names)))
