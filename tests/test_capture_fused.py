@@ -156,11 +156,19 @@ def frozen(model):
     yield
 
 
+@contextlib.contextmanager
+def default_device():
+    """A function mode, which closes the fused path in plain torch too."""
+    with torch.no_grad(), torch.device("cpu"):
+        yield
+
+
 WAYS = {
     "no_grad": lambda model: torch.no_grad(),
     "inference_mode": lambda model: torch.inference_mode(),
     "gradients": lambda model: contextlib.nullcontext(),
     "frozen": frozen,
+    "default device": lambda model: default_device(),
     "autocast": lambda model: torch.autocast("cpu", torch.bfloat16),
 }
 
@@ -260,7 +268,10 @@ def test_the_inside_is_shown_marked_and_near_the_kernel():
         assert all(torch.allclose(a, b, atol=1e-5) for a, b in pairs)
     assert history.validate()
     assert "layers.1.linear1" in {call.address for op in beside for call in op.modules}
-    assert history.draw() if hasattr(history, "draw") else tl.draw(history)
+    assert str(tl.draw(history)) and str(history) and len(history.to_pandas()) == len(history)
+    with torch.no_grad():
+        again = tl.log_forward_pass(model, X, input_kwargs={"src_key_padding_mask": PADDING})
+    assert f"{len(history)} equal" in str(history.compare(again))
 
 
 @pytest.mark.parametrize("padding", [None, PADDING])

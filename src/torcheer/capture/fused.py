@@ -139,10 +139,16 @@ def _run_padded(recorder: Recorder, explicit: Function, module: Module, args: An
     return (first, *rest) if isinstance(out, tuple) else first
 
 
+def _has_mode() -> bool:
+    """Whether a function mode other than ours is on: torch.set_default_device is one, and closes the fused path."""
+    modes = _get_current_function_mode_stack()
+    return len(modes) > 1 and any(not isinstance(mode, Recorder) for mode in modes)
+
+
 _HOOKS = {name: _kernel(name) for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")}
 CHOICES: dict[Any, Choice] = {
-    kind.forward: Choice(
-        forward_twin(kind.forward), choosing_twin(kind.forward, {}), choosing_twin(kind.forward, _HOOKS)
+    forward: Choice(
+        forward_twin(forward), choosing_twin(forward, _has_mode, {}), choosing_twin(forward, _has_mode, _HOOKS)
     )
-    for kind in FUSED_MODULES
+    for forward in (kind.forward for kind in FUSED_MODULES)
 }

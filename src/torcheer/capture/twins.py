@@ -136,7 +136,11 @@ def forward_twin(forward: Any) -> Function:
     return _copy(forward, dict(forward.__globals__, F=_functional_shadow))
 
 
-def choosing_twin(forward: Any, kernels: dict[str, Function]) -> Function:
-    """A forward that chooses as if no mode were on, with these in the place of torch's kernels."""
-    names = {"overrides": _Shadow(torch.overrides, _ANSWERS), **kernels}
+def choosing_twin(forward: Any, has_mode: Callable[[], bool], kernels: dict[str, Function]) -> Function:
+    """A forward that chooses as if no recorder were on, with these in the place of torch's kernels."""
+
+    def has_override(tensors: Iterable[Any]) -> bool:
+        return _has_override(tensors) or has_mode()
+
+    names = {"overrides": _Shadow(torch.overrides, {**_ANSWERS, "has_torch_function": has_override}), **kernels}
     return _copy(forward, dict(forward.__globals__, F=_functional_shadow, torch=_Shadow(torch, names)))

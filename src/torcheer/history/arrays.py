@@ -22,7 +22,7 @@ def unseen() -> AbstractContextManager[Any]:
 
 
 def to_numpy(value: Any) -> NDArray[Any]:
-    """A value as a numpy array; number types numpy lacks become float32."""
+    """A value as a numpy array; number types numpy lacks become float32, nested ones are padded with 0."""
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
     with unseen():
@@ -45,6 +45,8 @@ def _from_torch(value: Any) -> NDArray[Any]:
         raise ValueUnavailable("a tensor on the meta device has a shape but no values")
     if getattr(value, "is_quantized", False):
         value = value.dequantize()
+    if getattr(value, "is_nested", False):
+        value = value.to_padded_tensor(0)
     if "strided" not in str(value.layout):
         value = value.to_dense()
     value = value.cpu().resolve_conj().resolve_neg()
