@@ -552,3 +552,38 @@ def test_gradients_that_python_computed_keep_their_own_operations():
     history = tl.log_forward_pass(Takes(), torch.ones(2))
     assert history["add_1"].parents[0].name == "mul"
     assert not history.find(lambda op: op.name == "grad")
+
+
+def test_the_models_own_tensors_in_an_object_are_no_inputs():
+    class Context:
+        pass
+
+    class Reads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+            self.register_buffer("shift", torch.ones(2))
+
+        def forward(self, x, context):
+            return self.linear(x) + self.shift + context.extra
+
+    model, context = Reads(), Context()
+    context.weight, context.shift, context.extra = model.linear.weight, model.shift, torch.ones(1)
+    context.optimizer = torch.optim.Adam(model.parameters())
+    history = tl.log_forward_pass(model, (torch.ones(1, 2), context))
+    assert [op.shape for op in inputs(history)] == [(1, 2), (1,)]
+    assert {name for op in history for name in [s.name for s in op.stored]} == {"linear.weight", "linear.bias", "shift"}
+
+
+def test_tensors_that_stand_in_for_parameters_have_their_names():
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    others = {name: torch.full_like(tensor, 0.5) for name, tensor in model.named_parameters()}
+    with tl.recording(model) as history:
+        torch.func.functional_call(model, others, (torch.ones(1, 2),))
+    assert not history.find(lambda op: op.kind == "unseen")
+    assert [[s.name for s in op.stored] for op in history if op.name == "linear"] == [
+        ["0.weight", "0.bias"],
+        ["2.weight", "2.bias"],
+    ]
+    assert history.parameters["0.weight"].tensor_contents.eq(0.5).all()
+    assert not history.buffers

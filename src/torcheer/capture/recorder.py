@@ -211,8 +211,10 @@ class Recorder(TorchFunctionMode):
             if self.scope < 0:
                 return False
             module = self.scopes[4 * self.scope + 1]
-            for name, buffer in module._buffers.items():
-                if buffer is tensor:
+            for name, held in (*module._buffers.items(), *module._parameters.items()):
+                if (
+                    held is tensor
+                ):  # among the parameters where torch.func.functional_call has put others in their place
                     self.homes[key] = (module, name)
                     break
             else:

@@ -346,6 +346,7 @@ class _Names:
         self._tensor_names: dict[int, str] = {}
         self._strangers: dict[int, int] = {}
         self._settled: set[str] = set()
+        self._parameters: set[str] = set()  # their names
         for number, root in enumerate(roots):
             prefix = "" if number == 0 else f"{type(root).__name__}_{number}"
             if id(root) not in self._addresses:
@@ -362,6 +363,8 @@ class _Names:
                 for name, tensor in group.items():
                     if tensor is not None:
                         full = f"{inner}.{name}" if inner else name
+                        if kind == "parameter":
+                            self._parameters.add(full)
                         if id(tensor) not in self._tensor_names:
                             self._tensor_names[id(tensor)] = full
                             self.tensors[full] = tensor
@@ -392,16 +395,18 @@ class _Names:
             self._settled.add(name)
             self._tensor_names.pop(id(self.tensors.get(name)), None)  # a value that was computed, and then assigned
             self.tensors[name] = tensor
-            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
-            self.stored[name] = _stored(tensor, name, kind, ())
+            self.stored[name] = _stored(tensor, name, self._kind(tensor, name), ())
 
     def describe(self, tensor: Tensor, where: Path) -> Stored:
         """A parameter or buffer as one op used it."""
         name = self._tensor_names.get(id(tensor), "")
         if not name:  # a parameter that no module of the model holds
             name = f"?{self._strangers.setdefault(id(tensor), len(self._strangers) + 1)}"
-        kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
-        return _stored(tensor, name, kind, where)
+        return _stored(tensor, name, self._kind(tensor, name), where)
+
+    def _kind(self, tensor: Tensor, name: str) -> str:
+        """What a tensor of the model is; one that stands in for a parameter counts as one."""
+        return "parameter" if isinstance(tensor, torch.nn.Parameter) or name in self._parameters else "buffer"
 
 
 def _stored(tensor: Tensor, name: str, kind: str, where: Path) -> Stored:

@@ -116,7 +116,7 @@ def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 def _module_of(frame: FrameType) -> Any:
     torch = sys.modules.get("torch")
     owner = frame.f_locals.get("self")
-    return owner if torch is not None and isinstance(owner, torch.nn.Module) else None
+    return owner if torch is not None and issubclass(type(owner), torch.nn.Module) else None
 
 
 def _root(error: BaseException) -> Any:
@@ -125,7 +125,7 @@ def _root(error: BaseException) -> Any:
 
 def _named(module: Any, root: Any) -> str:
     kind = type(module).__name__
-    name = next((name for name, one in root.named_modules() if one is module), "")
+    name = next((name for name, one in root.named_modules() if one is module), "").replace("_orig_mod.", "")
     return f"{name} ({kind})" if name else kind
 
 
