@@ -66,7 +66,19 @@ class Recorder(TorchFunctionMode):
     """Everything that ran while it was on."""
 
     # What the hot path touches; an instance with this many attributes would look them up in a slower way.
-    __slots__ = ("after", "append", "careful", "count", "exits", "known", "refs", "scope", "scopes", "versions")
+    __slots__ = (
+        "after",
+        "append",
+        "careful",
+        "count",
+        "exits",
+        "given",
+        "known",
+        "refs",
+        "scope",
+        "scopes",
+        "versions",
+    )
 
     def __init__(self, model: torch.nn.Module | None = None, fused: bool = False) -> None:
         self.model = model
