@@ -237,6 +237,29 @@ def test_a_generator_closed_or_thrown_into_behaves_as_it_does_alone():
     assert events == alone == ["closed", "between", "thrown", "closed"]
 
 
+def test_a_generator_inside_a_result_is_remarked_on_and_left_to_the_caller():
+    class Holds(nn.Module):
+        def forward(self, x):
+            return {"now": x + 1, "later": (x * number for number in range(3))}
+
+    history = tl.log_forward_pass(Holds(), torch.ones(1))
+    assert len(outputs(history)) == 1
+    assert any("yet to run" in note for note in history.info.notes)
+
+
+def test_lazy_iterators_of_any_kind_are_run():
+    class Maps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def forward(self, *xs):
+            return map(self.linear, xs)
+
+    history = tl.log_forward_pass(Maps(), (torch.ones(1, 2), torch.zeros(1, 2)))
+    assert len(outputs(history)) == 2 and len(history["linear_1"].passes) == 2
+
+
 def test_a_forward_that_is_a_coroutine_is_remarked_on():
     class Waits(nn.Module):
         async def forward(self, x):

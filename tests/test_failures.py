@@ -72,7 +72,7 @@ def test_an_error_in_a_capture_says_where_with_what_and_what_is_kept(way):
     assert "matmul" in note and "2×3 float32, 4×4 float32" in note
     assert "it received: 2×3 float32, scale=2.0" in note
     assert "return y @ torch.ones(4, 4)" in note and "test_failures.py" in note
-    assert "error.history" in note and len(error.history) > 3
+    assert "error.history is the pass until then" in note and len(error.history) > 3
     assert note in "".join(traceback.format_exception(error))
 
 
@@ -232,7 +232,8 @@ def test_an_error_in_a_training_step_says_stage_step_and_node():
         "training: stage 1, epoch 1, step 3, batch 3, pipeline 'p data', node 'net', with [4×4 float32, 4×1 float32]"
         in note
     )
-    assert "module: linear (Linear)" in note and "it received: 4×3 float32" in note
+    assert "module: net.linear (Linear)" in note and "it received: 4×3 float32" in note
+    assert "history: none was kept" in note
     assert "return self.linear(x[:, :3]" in note
 
 
@@ -269,7 +270,7 @@ def test_an_error_in_a_captured_and_watched_step_has_one_note(tmp_path):
     note = fails_to_train({"net": Tires()}, others={"directory": tmp_path / "run"}, **options)
     assert note.count("module:") == 1 and "net.linear (Linear)" in note
     assert "operation: linear(4×3 float32, 1×4 float32, 1 float32)" in note
-    assert "node 'net'" in note and "error.history" in note
+    assert "node 'net'" in note and "error.history is the pass until then" in note
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
@@ -306,6 +307,29 @@ def test_an_error_of_memory_says_which_modules_hold_what():
 def test_every_kind_of_memory_error_is_known(error):
     assert is_out_of_memory(error)
     assert not is_out_of_memory(RuntimeError("shapes cannot be multiplied"))
+
+
+def test_a_training_step_out_of_memory_says_what_its_models_hold():
+    class Full(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            raise MemoryError("no more")
+
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.large = nn.Linear(4, 1)
+
+        def forward(self, x):
+            return Full.apply(self.large(x))
+
+    note = fails_to_train({"net": Head()}, kind=MemoryError)
+    assert "backward and update" in note
+    assert "memory: all modules 20 B (parameters and buffers 20 B); net.large 20 B" in note
 
 
 def test_a_watched_model_out_of_memory_says_what_its_gradients_take():

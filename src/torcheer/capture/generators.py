@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from torcheer.capture.module_values import returned
+from torcheer.capture.trees import walk
 
 if TYPE_CHECKING:
     from torcheer.capture.recorder import Recorder
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 MOST = 10_000  # items; a generator need not end
 YIELDS = "forward is a generator: it was run to its end, and what it yielded counts as its outputs"
 ENDLESS = f"forward is a generator: it was left after {MOST:,} items, and what it yielded until then counts as outputs"
+HELD = "forward returned a generator inside something else: it has yet to run, and is not part of this history"
 LAZY = "forward returned a {kind}, which runs when it is awaited: what it does is not part of this history"
 
 
@@ -24,6 +26,8 @@ def run_to_end(out: Any, recorder: Recorder) -> Any:
     if isinstance(out, Coroutine) or hasattr(out, "__anext__"):
         recorder.remarks.append(LAZY.format(kind=type(out).__name__))
     if not isinstance(out, Iterator) or isinstance(out, Tensor):
+        if any(isinstance(leaf, Iterator) for _, leaf in walk(out) if not isinstance(leaf, Tensor)):
+            recorder.remarks.append(HELD)
         return out
     items = list(islice(out, MOST))
     recorder.remarks.append(ENDLESS if len(items) == MOST else YIELDS)

@@ -18,6 +18,7 @@ from torcheer.errors import TorcheerError
 from torcheer.history.sizes import human_bytes
 
 HEAD = "torcheer: what is known of this error"
+NO_HISTORY = "none was kept; tl.log_forward_pass(model, inputs) of the same call keeps one, as error.history"
 _FACTS = "_torcheer_facts"
 _CALLS = frozenset(("_call_impl", "_wrapped_call_impl", "_traced_call"))  # they hold what a module was given
 _MOST_ARGUMENTS, _MOST_MODULES = 8, 5
@@ -201,7 +202,7 @@ def memory_of(model: Any, values: Mapping[str, int]) -> str:
     largest = sorted(found.items(), key=lambda one: -sum(one[1]))[:_MOST_MODULES]
     shown = [_shares(name or "the model itself", sizes) for name, sizes in largest if sum(sizes)]
     totals = [sum(sizes[place] for sizes in found.values()) for place in range(3)]
-    return "; ".join([_shares("all modules", totals), *shown]) if shown else "no module of the model holds any"
+    return "; ".join([_shares("all modules", totals), *shown]) if shown else "no module is known that holds any"
 
 
 def _shares(name: str, sizes: list[int]) -> str:

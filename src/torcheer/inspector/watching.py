@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
-from torcheer.history.failures import explain
+from torcheer.history.failures import NO_HISTORY, explain
 from torcheer.inspector.ending import Ending, ending_of
 from torcheer.inspector.link import Account, Link
 from torcheer.inspector.log import write_account
@@ -306,7 +306,7 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         self._inside = False
         folder = f", which writes to {self.to}" if self.to is not None else ""
-        explain(error, self._model(), watch=f"step {self.step} of the watch{folder}")
+        explain(error, self._model(), watch=f"step {self.step} of the watch{folder}", history=NO_HISTORY)
         self.close()
         return isinstance(error, StopAsked) and error.args == (id(self),)
 

@@ -25,7 +25,7 @@ def evaluate_lane(
                     lane.loss(frames, samples)
             lane.measure(frames, samples)
         except Exception as error:
-            explain_step(error, lane.name, batch, **{"evaluation, batch": number})
+            explain_step(error, lane, batch, **{"evaluation, batch": number})
             raise
         told(1)
     return lane.values()

@@ -45,6 +45,11 @@ class Runner:
         ]
         self._moves = device.type != "cpu"
 
+    @property
+    def models(self) -> dict[str, Any]:
+        """Its models that are modules, by the names of their nodes."""
+        return {name: model for _, name, model in self._nodes if isinstance(model, torch.nn.Module)}
+
     def __call__(self, frame: Frame, *, infer: bool = False) -> Frame:
         """The frame with everything that its models made of it."""
         given = self._adapter(frame) if self._adapter is not None else None

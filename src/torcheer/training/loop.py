@@ -116,7 +116,7 @@ class Loop:
         try:
             return next(batches, None)
         except Exception as error:
-            explain_step(error, lane.name, None, **self._where())
+            explain_step(error, lane, None, **self._where())
             raise
 
     def _where(self) -> dict[str, int]:
@@ -128,7 +128,7 @@ class Loop:
         try:
             return self._step(lane, batch)
         except Exception as error:
-            explain_step(error, lane.name, batch, **self._where())
+            explain_step(error, lane, batch, **self._where())
             raise
 
     def _step(self, lane: Lane, batch: tuple[Any, ...]) -> torch.Tensor:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torcheer.history.failures import arguments, explain, frames_of
+from torch import nn
+
+from torcheer.history.failures import NO_HISTORY, arguments, explain, frames_of
 from torcheer.training.forward import Measured, Runner
 from torcheer.training.updates import Update
+
+if TYPE_CHECKING:
+    from torcheer.training.lanes import Lane
 
 _UPDATES = frozenset((Update.backward.__code__, Update.flush.__code__))
 
 
-def explain_step(error: Exception, lane: str, given: Any, **where: int) -> None:
+def explain_step(error: Exception, lane: Lane, given: Any, **where: int) -> None:
     """Annotate what went wrong in a step: which stage, epoch, step, pipeline, node and batch."""
     place = ", ".join(f"{name} {number}" for name, number in where.items())
     what = f", with {arguments(given, {})}" if given is not None else ""
-    explain(error, training=lambda: f"{place}, pipeline {lane!r}{_doing(error, given is not None)}{what}")
+    root = nn.Module()  # so that layers of several models have one name each: "encoder.conv1"
+    root._modules.update({name: model for runner in lane.runners.values() for name, model in runner.models.items()})
+    doing = _doing(error, given is not None)
+    explain(error, root, training=f"{place}, pipeline {lane.name!r}{doing}{what}", history=NO_HISTORY)
 
 
 def _doing(error: Exception, has_batch: bool) -> str:
