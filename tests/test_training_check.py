@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from training_loop_cases import chain, network, points, session, sgd, train
-from training_spec_cases import SMALL, WHOLE, Project, definition, spec_of
+from training_spec_cases import CODE, SMALL, WHOLE, Project, definition, spec_of
 
 from torcheer import cli
 from torcheer.errors import BadArgument, BadConfig
@@ -208,9 +208,16 @@ def rename_net(data: dict[str, Any]) -> None:
 
 
 def test_an_adapter_whose_source_does_not_tell_is_believed(project: Project) -> None:
-    text = Path("toys.py").read_text() + "\n\ndef free(frame):\n    return {name: frame for name in ('net', 'head')}\n"
-    Path("toys.py").write_text(text)
-    assert check(project.config(WHOLE, two({"class": "toys.free"}, inputs=["anything"]))) == []
+    sources = [
+        "def free(frame):\n    return {name: frame for name in ('net', 'head')}\n",
+        "def free(frame):\n    return {'net': {**frame}}\n",
+        "def free(frame):\n    if frame:\n        return {'net': {}}\n    return {'head': {}}\n",
+        "def wrap(call):\n    return call\n\n@wrap\ndef free(frame):\n    return {'net': {'x': 0}}\n",
+        "def free(frame):\n    return {'net': {'x': 0}}\n\nfree = max(free, key=id) if free else free\n",
+    ]
+    for source in sources:
+        Path("toys.py").write_text(f"{CODE}\n\n{source}")
+        assert check(project.config(WHOLE, two({"class": "toys.free"}, inputs=["anything"]))) == []
 
 
 def test_frames_that_flow_together_are_looked_at_too(project: Project) -> None:

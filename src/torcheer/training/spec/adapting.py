@@ -76,15 +76,10 @@ def _returned(file: Path, name: str) -> Given | None:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return None
-    thing = next(
-        (one for one in tree.body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == name), None
-    )
-    if isinstance(thing, ast.ClassDef):
-        methods = (one for one in thing.body if isinstance(one, ast.FunctionDef) and one.name == "__call__")
-        thing = next(methods, None)
-    if thing is None:
+    called = _called(tree, name)
+    if called is None:
         return None
-    returns = [one for one in ast.walk(thing) if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom | ast.Lambda)]
+    returns = [one for one in ast.walk(called) if isinstance(one, ast.Return | ast.Yield | ast.YieldFrom | ast.Lambda)]
     if len(returns) != 1 or not isinstance(returns[0], ast.Return):
         return None
     nodes = _keys(returns[0].value)
@@ -92,6 +87,18 @@ def _returned(file: Path, name: str) -> Given | None:
         return None
     inputs = {node: _keys(value) for node, value in nodes.items()}
     return None if None in inputs.values() else {node: list(found or ()) for node, found in inputs.items()}
+
+
+def _called(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    """The function that a call of an adapter runs; None where something may stand in its place."""
+    if any(isinstance(one, ast.Name) and one.id == name and isinstance(one.ctx, ast.Store) for one in ast.walk(tree)):
+        return None
+    named = [one for one in tree.body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == name]
+    inside: list[ast.stmt] = [named[0]] if len(named) == 1 else []
+    if inside and isinstance(inside[0], ast.ClassDef) and not inside[0].decorator_list:
+        inside = [one for one in inside[0].body if isinstance(one, ast.FunctionDef) and one.name == "__call__"]
+    found = inside[0] if len(inside) == 1 else None
+    return found if isinstance(found, ast.FunctionDef) and not found.decorator_list else None
 
 
 def _keys(value: ast.expr | None) -> dict[str, ast.expr] | None:
