@@ -112,7 +112,7 @@ def fork(folder: Path) -> list[Any]:
         time.sleep(0.01)
     return [
         busy,
-        begun(Large(), folder, num_workers=8),
+        begun(Large(), folder, num_workers=4),
         begun(Large(), folder, persistent_workers=False, prefetch_factor=8),
         begun(Slow(), folder),
         begun(Endless(), folder),
