@@ -165,6 +165,19 @@ def test_inference_has_its_own(project: Project) -> None:
     assert check(config) == [] and reopen("run", config).spec.data["batch_size"] == 2
 
 
+# Names of code
+
+
+def test_a_module_that_is_nowhere_is_said_to_be_in_none_of_the_folders(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    config = project.config(WHOLE, put("net", class_="toyz.Net"), name="configs/training.json")
+    (said,) = check(config)
+    assert f"there is no module toyz in {tmp_path} or {tmp_path / 'configs'}. Did you mean 'toys'?" in said
+    assert "--trust" not in said
+    with pytest.raises(BadConfig, match=f"no module toyz in {tmp_path} or {tmp_path / 'configs'}"):
+        assemble(understand(config))
+
+
 # Inputs of models
 
 TWO = [

@@ -16,7 +16,8 @@ import torch
 from torch import nn
 from training_loop_cases import network, session, sgd
 
-from torcheer.training import EpochsCompleted, Loader, Session, Stage
+from torcheer.errors import ArchiveBusy
+from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.events import Alert, EpochDone, StepDone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -220,3 +221,39 @@ def test_in_a_notebook_it_is_shown_and_a_session_is_a_table(tmp_path: Path) -> N
         and "<Session of net" in shown["data"]["text/plain"]
     )
     assert notebook.cells[3]["outputs"][0]["data"]["text/plain"].startswith("net: Sequential on cpu\n")
+
+
+# What is saved when it fails
+
+
+def failing(directory: Path | None, at: int) -> Session:
+    """A session whose model fails in one of its steps."""
+    one, calls = perceptron(directory, options=Options(checkpoint_steps=3)), []
+
+    def count(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == at:
+            raise RuntimeError("no more")
+
+    one.models["net"].register_forward_pre_hook(count)
+    return one
+
+
+def test_an_error_says_what_is_saved_and_what_is_not(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="no more") as caught:
+        list(failing(tmp_path / "run", 5).run())
+    said = "\n".join(caught.value.__notes__)
+    assert f"The newest checkpoint is {tmp_path / 'run/checkpoints/3'}: step 3, saved at " in said
+    assert "The 1 step after it is not saved." in said
+    with pytest.raises(RuntimeError) as caught:
+        list(failing(None, 2).run())
+    assert "Nothing of this run is saved: the session has no directory." in "\n".join(caught.value.__notes__)
+
+
+def test_a_session_that_another_trains_says_nothing_of_its_checkpoints(tmp_path: Path) -> None:
+    first = perceptron(tmp_path / "run").run()
+    next(first)
+    with pytest.raises(ArchiveBusy) as caught:
+        list(perceptron(tmp_path / "run").run())
+    first.close()
+    assert not getattr(caught.value, "__notes__", ())

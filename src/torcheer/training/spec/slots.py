@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from torcheer.config import bind, describe, downloads, find, nearest
 from torcheer.config.places import KeyPath
-from torcheer.errors import TorcheerError
+from torcheer.errors import BadConfig, TorcheerError
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
 from torcheer.training.optimizers import CLOSURES, find_optimizer, find_scheduler, rhythm
 from torcheer.training.spec.kinds import Fault
@@ -94,14 +94,21 @@ class Finder:
 
     def complaint(self, name: str) -> str:
         """What is wrong with a name, as far as can be said without importing anything."""
-        said = describe(name, trusted=self.trusted, folder=self.folders[self.place(name)])
-        return said.replace(f" in {self.folders[0]}", f" in {' or '.join(map(str, self.folders))}")
+        return self._everywhere(describe(name, trusted=self.trusted, folder=self.folders[self.place(name)]))
 
     def find(self, name: str) -> Any:
         """The class or function; raises where it may not be had."""
         if name not in self._found:
-            self._found[name] = find(name, trusted=self.trusted, folder=self.folders[self.place(name)])
+            try:
+                self._found[name] = find(name, trusted=self.trusted, folder=self.folders[self.place(name)])
+            except BadConfig as error:
+                raise type(error)(self._everywhere(str(error))) from error.__cause__
         return self._found[name]
+
+    def _everywhere(self, said: str) -> str:
+        """What is said of the first folder, of all where a module is in none."""
+        first, *others = map(str, self.folders)
+        return said.replace(f" in {first}.", f" in {' or '.join([first, *others])}.")
 
     def place(self, name: str) -> int:
         """Which is the first folder that has it."""
