@@ -188,11 +188,12 @@ def test_check_says_which_is_fitted_on_what(project: Project, capsys: pytest.Cap
         definition("preprocessors", "off", class_="toys.Scale", fit="none"),
     )
     config = project.config(WHOLE, scale(), put("points", preprocessors=["scale"]), more)
+    fitted = "it is fitted once on the training samples of split.train (fit: none turns that off)"
     assert checked(config).problems == [] and cli.main(["check", "training.json"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "ok",
-        "scale: where it has a method fit, it is fitted once on the training samples of split.train (fit: none: not)",
-        "norm: it is fitted once on the training samples of split.train (fit: none: not)",
+        f"scale: where it has a method fit, {fitted}",
+        f"norm: {fitted}",
         "named: it is fitted once on points",
         "off: it is not fitted",
     ]

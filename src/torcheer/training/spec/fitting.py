@@ -141,9 +141,8 @@ def fit_notes(data: dict[str, Any], learns: Callable[[Definition], bool | None])
         sources = " and ".join(flow.sources(one.name)) or "nothing, as nothing is trained"
         if "fit" not in one.spec and does is not False:
             condition = "" if does else "where it has a method fit, "
-            lines.append(
-                f"{one.name}: {condition}it is fitted once on the training samples of {sources} (fit: none: not)"
-            )
+            fitted = f"{condition}it is fitted once on the training samples of {sources}"
+            lines.append(f"{one.name}: {fitted} (fit: none turns that off)")
         elif "fit" in one.spec:
             lines.append(f"{one.name}: it is {'not fitted' if given in OFF else f'fitted once on {given}'}")
     return lines
