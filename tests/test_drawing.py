@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import xml.etree.ElementTree as xml
@@ -16,6 +17,8 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.drawing import Style, draw_history
+from torcheer.drawing.colours import STRANGE
+from torcheer.drawing.details import overlays_of
 from torcheer.drawing.picture import walk
 from torcheer.errors import BadArgument
 
@@ -295,6 +298,22 @@ def test_the_function_is_told_everything_about_a_node() -> None:
     linear = next(node for node in seen if node.kind == "Linear")
     assert (linear.address, linear.look, linear.family, linear.parameters) == ("0", "module", "linear", 18)
     assert linear.labels == ("linear_1_1",) and linear.shapes == ((2, 3),)
+
+
+def test_gradients_that_are_not_finite_colour_their_own_boxes_and_the_page_can_be_read() -> None:
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = torch.sin(x)
+            z = torch.sqrt(y * 0)  # its slope is infinite, and 0 times that is no number
+            return torch.cos(x).sum() + z.sum()
+
+    history = tl.log_forward_pass(Model(), torch.rand(3, requires_grad=True), save_gradients=True)
+    history.backward(history["output_1"].tensor_contents)
+    drawing = draw_history(history, colour_by="gradient")
+    svg = drawing.svg()
+    assert "mean |gradient|: 1" in svg and "NaN or infinite" in svg and svg.count(STRANGE) >= 2
+    values = overlays_of(history, drawing.picture.scene.items)["gradient"]
+    assert json.dumps(values, allow_nan=False) == '["NaN", "NaN", "Infinity", 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]'
 
 
 @pytest.mark.parametrize("way", ["time", "memory", "flops", "gradient"])

@@ -15,11 +15,12 @@ from hypothesis.extra import numpy as arrays
 from studio_stage import Stage
 
 from torcheer.host.records import Layer
-from torcheer.studio.frames import GAP, MOST_CELLS, frame, head_of, is_gap, raster_frame
+from torcheer.studio.frames import GAP, LEAST, MINUS, MOST, MOST_CELLS, NAN, PLUS, frame, head_of, is_gap, raster_frame
 from torcheer.studio.grids import Grid, grid_of
 from torcheer.studio.looks import Pictures, wants_of
 from torcheer.studio.messages import FrameHead, Look
 
+STEPS = MOST - LEAST
 NAMES = {"look": 3, "moment": 7, "layer": "conv", "variable": "Act"}
 
 
@@ -29,7 +30,8 @@ def sent(values: np.ndarray, grid: Grid | None = None) -> tuple[FrameHead, np.nd
 
 def shown(head: FrameHead, payload: np.ndarray) -> np.ndarray:
     """The values, as the page makes them again."""
-    found = head.lo + (payload.astype(np.float64) - 1) / 254 * (head.hi - head.lo)
+    found = head.lo + (payload.astype(np.float64) - LEAST) / STEPS * (head.hi - head.lo)
+    found = np.where(payload > MOST, np.take([np.nan, np.inf, -np.inf], payload.astype(int) - NAN, mode="clip"), found)
     return np.where(payload == 0, np.nan, found)
 
 
@@ -42,13 +44,13 @@ def test_a_message_has_magic_a_header_and_an_aligned_payload() -> None:
     start = -(-(8 + length) // 8) * 8
     assert message[8 + length : start] == bytes(start - 8 - length)
     assert len(message) == start + 6
-    assert list(message[start:]) == [1, 52, 103, 153, 204, 255]
+    assert list(message[start:]) == [1, 51, 101, 151, 201, 251]
 
 
 def test_a_name_of_any_letters_keeps_the_payload_in_place() -> None:
     for name in ("", "ж", "🦊" * 5, '"<img onerror=x>', "a\ud800"):
         head, payload = head_of(frame(np.arange(3.0), grid=(1, 1, 1, 3), look=1, moment=1, layer=name, variable=name))
-        assert head.layer == name and list(payload) == [1, 128, 255]
+        assert head.layer == name and list(payload) == [1, 126, 251]
 
 
 @settings(max_examples=200, deadline=None)
@@ -58,19 +60,21 @@ def test_whatever_the_numbers_ends_are_exact_and_the_rest_is_near(values: np.nda
     head, payload = sent(values)
     payload = payload[: len(values)]
     finite = np.isfinite(values)
-    assert (payload == 0).tolist() == np.isnan(values).tolist()
+    assert 0 not in payload and (payload == NAN).tolist() == np.isnan(values).tolist()
+    assert (payload == PLUS).tolist() == (values == np.inf).tolist()
+    assert (payload == MINUS).tolist() == (values == -np.inf).tolist()
     assert head.nans == np.isnan(values).sum() and head.infs == np.isinf(values).sum()
+    assert head.negative_infs == (values == -np.inf).sum()
     if not finite.any():
         assert (head.lo, head.hi) == (0, 0)
         return
     assert (head.lo, head.hi) == (values[finite].min(), values[finite].max())
     if head.lo == head.hi:
         return
-    assert set(payload[values == head.lo]) == {1} and set(payload[values == head.hi]) == {255}
-    step = (head.hi / 2 - head.lo / 2) / 127
-    found = head.lo / 2 + (payload[finite].astype(np.float64) - 1) / 254 * (head.hi / 2 - head.lo / 2)
+    assert set(payload[values == head.lo]) == {LEAST} and set(payload[values == head.hi]) == {MOST}
+    step = (head.hi / 2 - head.lo / 2) / STEPS * 2
+    found = head.lo / 2 + (payload[finite].astype(np.float64) - LEAST) / STEPS * (head.hi / 2 - head.lo / 2)
     assert np.all(np.abs(found - values[finite] / 2) <= step * 0.26 + 5e-324)
-    assert set(payload[values == np.inf]) <= {255} and set(payload[values == -np.inf]) <= {1}
 
 
 @pytest.mark.parametrize("scale", [1e-45, 1e-38, 1e-20, 1.0, 1e20, 3e38])
@@ -78,13 +82,13 @@ def test_float32_of_any_size_reaches_both_ends(scale: float) -> None:
     values = (np.linspace(-1, 1, 255) * scale).astype(np.float32)
     head, payload = sent(values)
     assert (head.lo, head.hi) == (float(values.min()), float(values.max()))
-    assert payload[0] == 1 and payload[254] == 255
+    assert payload[0] == LEAST and payload[254] == MOST
     assert np.all(np.diff(payload[:255].astype(int)) >= 0)
 
 
 def test_a_small_range_far_from_zero_is_still_told_apart() -> None:
     values = np.array([1e6, 1e6 + 1, 1e6 + 2], np.float32)
-    assert list(sent(values)[1][:3]) == [1, 128, 255]
+    assert list(sent(values)[1][:3]) == [1, 126, 251]
 
 
 @pytest.mark.parametrize(
@@ -108,9 +112,9 @@ def test_constant_empty_and_missing_values() -> None:
     head, payload = sent(np.full(12, 3.5, np.float32))
     assert head.lo == head.hi == 3.5 and 0 not in payload
     head, payload = sent(np.full(12, np.nan, np.float32))
-    assert (head.lo, head.hi, head.nans) == (0, 0, 12) and not payload.any()
+    assert (head.lo, head.hi, head.nans) == (0, 0, 12) and set(payload) == {NAN}
     head, payload = sent(np.array([np.inf, -np.inf, np.nan]))
-    assert (head.infs, head.nans, list(payload[:3])) == (2, 1, [255, 1, 0])
+    assert (head.infs, head.nans, list(payload[:3])) == (2, 1, [PLUS, MINUS, NAN])
     head, payload = sent(np.zeros(0, np.float32))
     assert (head.count, len(payload)) == (0, 0)
 
@@ -123,11 +127,21 @@ def test_cells_without_a_unit_are_empty() -> None:
 def test_gaps_are_not_counted_as_bad_numbers() -> None:
     values = np.array([GAP, 1.0, 2.0, np.nan], np.float32)
     head, payload = head_of(frame(values, grid=(1, 1, 1, 4), **NAMES))
-    assert head.nans == 1 and (head.lo, head.hi) == (1, 2) and list(payload) == [0, 1, 255, 0]
+    assert head.nans == 1 and (head.lo, head.hi) == (1, 2) and list(payload) == [0, LEAST, MOST, NAN]
     head, payload = head_of(frame(values[:3], grid=(1, 1, 1, 3), **NAMES))
-    assert head.nans == 0 and list(payload) == [0, 1, 255]
+    assert head.nans == 0 and list(payload) == [0, LEAST, MOST]
     head, _ = head_of(raster_frame(np.array([[GAP, np.nan], [1, np.inf]], np.float32), **NAMES))
     assert (head.nans, head.infs) == (1, 1)
+
+
+def test_what_is_no_data_stays_so_in_blocks_and_of_any_type() -> None:
+    values = np.full(1500 * 1501, GAP, np.float32)
+    values[0], values[-1] = 1, np.inf
+    head, payload = sent(values, (1, 1, 1500, 1501))
+    assert head.block != (1, 1) and (head.nans, head.infs, head.negative_infs) == (0, 1, 0)
+    assert payload[0] in (LEAST, MOST) and payload[-1] == PLUS and not payload[1:-1].any()
+    head, payload = sent(np.array([np.nan, 1.0, -np.inf]), (1, 1, 2, 2))  # float64: its NaN is none of ours
+    assert list(payload[:4]) == [NAN, LEAST, MINUS, 0] and (head.lo, head.hi) == (1, 1)
 
 
 def test_nothing_that_is_computed_is_taken_for_a_gap() -> None:
@@ -149,8 +163,9 @@ def test_of_a_large_layer_the_extreme_of_each_block_is_sent() -> None:
     assert head.count <= MOST_CELLS and head.nans == 1
     assert head.grid == (1, 2, -(-1500 // down), -(-1301 // across))
     cells = shown(head, payload).reshape(2, *head.grid[2:])
-    step = (head.hi - head.lo) / 254
-    for tile, row, column in [(0, 0, 0), (0, 700 // down, 700 // across), (1, -1, -1), (1, 5, 9)]:
+    step = (head.hi - head.lo) / STEPS
+    assert (payload == NAN).sum() == 1 and np.isnan(cells[0, 3 // down, 3 // across]), "one among four million is seen"
+    for tile, row, column in [(0, 9, 9), (0, 700 // down, 700 // across), (1, -1, -1), (1, 5, 9)]:
         row, column = row % head.grid[2], column % head.grid[3]
         block = values[tile, row * down : (row + 1) * down, column * across : (column + 1) * across].reshape(-1)
         block = block[~np.isnan(block)]
@@ -184,11 +199,11 @@ def test_a_raster_has_a_row_per_unit_and_a_column_per_moment() -> None:
     values[2, 1] = GAP
     head, payload = head_of(raster_frame(values, **NAMES))
     assert head.raster and head.grid == (1, 1, 4, 3) and head.nans == 0
-    assert payload.reshape(4, 3)[2, 1] == 0 and payload[0] == 1 and payload[-1] == 255
+    assert payload.reshape(4, 3)[2, 1] == 0 and payload[0] == 1 and payload[-1] == MOST
     long = np.zeros((20_000, 200), np.float32)
     long[19_999, 199] = 7
     head, payload = head_of(raster_frame(long, **NAMES))
-    assert head.count <= MOST_CELLS and payload[-1] == 255
+    assert head.count <= MOST_CELLS and payload[-1] == MOST
     assert head.block == (4, 1) and head.grid[3] == 200, "a column stays a moment"
 
 

@@ -151,8 +151,8 @@ def test_a_look_is_answered_with_a_frame_for_each_layer(still: tuple[str, Stage]
         head, payload = frames["Conv"]
         assert (head.grid, head.count, head.moment, head.item, head.look) == ((2, 4, 6, 6), 288, 4, 2, 1)
         exact = value(4, "Conv", "Act", 288, 2)
-        shown_as = head.lo + (payload.astype(float) - 1) / 254 * (head.hi - head.lo)
-        assert np.abs(shown_as - exact).max() < (head.hi - head.lo) / 254
+        shown_as = head.lo + (payload.astype(float) - 1) / 250 * (head.hi - head.lo)
+        assert np.abs(shown_as - exact).max() < (head.hi - head.lo) / 250
 
 
 def test_layers_without_a_value_are_named(still: tuple[str, Stage]) -> None:

@@ -49,9 +49,9 @@ def test_no_two_messages_share_a_kind() -> None:
     assert len(set(kinds)) == len(kinds)
 
 
-def test_what_json_cannot_say_is_null() -> None:
+def test_what_json_cannot_say_has_its_name() -> None:
     text = written(messages.Rows("a", 0, {"x": [1.0, float("nan"), float("inf")], "t": [[[float("nan")]]]}))
-    assert text == '{"kind":"rows","table":"a","first":0,"columns":{"x":[1.0,null,null],"t":[[[null]]]}}'
+    assert text == '{"kind":"rows","table":"a","first":0,"columns":{"x":[1.0,"NaN","Infinity"],"t":[[["NaN"]]]}}'
 
 
 def test_numbers_of_numpy_and_things_without_json_are_said_plainly() -> None:
@@ -59,4 +59,4 @@ def test_numbers_of_numpy_and_things_without_json_are_said_plainly() -> None:
 
     columns = {"x": [np.float32(0.5), np.int64(3), np.arange(2), Path("a")], "y": [float("nan"), np.float64("nan")]}
     text = written(messages.Rows("a", 0, columns))
-    assert '"x":[0.5,3,[0,1],"a"],"y":[null,null]' in text
+    assert '"x":[0.5,3,[0,1],"a"],"y":["NaN","NaN"]' in text

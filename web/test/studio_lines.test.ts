@@ -31,6 +31,15 @@ test("columns of numbers can be plotted, but not x or text; another column's err
   deepEqual(drawnChoices(counted, choicesOf(new Map(), "t")).columns, ["loss"]);
 });
 
+test("what is not finite is no point of a line: it is marked, and said", () => {
+  const loss = [3, NaN, Infinity, -Infinity, 1];
+  const { lines, remarks } = linesOf(filled(epochs, { Epoch: [1, 2, 3, 4, 5], loss, sem: [NaN, 1, 1, 1, 0.5] }), choices());
+  deepEqual(lines[0].values, [3, null, null, null, 1]);
+  deepEqual(lines[0].strange, [undefined, NaN, Infinity, -Infinity, undefined]);
+  deepEqual(lines[0].error, [null, 1, 1, 1, 0.5]);
+  deepEqual(remarks, ["loss is NaN or ∞ or −∞ at 3 points, marked at the edge."]);
+});
+
 test("a line has its values and its errors, gaps included", () => {
   const { x, lines } = linesOf(filled(epochs, { Epoch: [1, 2, 3], loss: [3, null, 1], sem: [0.1, 0.2, 0.3] }), choices());
   deepEqual(x, [1, 2, 3]);

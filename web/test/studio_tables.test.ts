@@ -3,6 +3,7 @@ import { deepEqual, equal, notEqual, ok } from "node:assert/strict";
 import { test } from "node:test";
 
 import type { TableHead } from "../src/studio/messages";
+import { withNumbers } from "../src/studio/strange";
 import { csv } from "../src/studio/tables/csv";
 import { jointsOf } from "../src/studio/tables/dendrogram";
 import { nextSort, orderOf } from "../src/studio/tables/order";
@@ -34,6 +35,14 @@ test("rows that come twice replace, rows that were lost and columns that come la
 test("a column may be called like a part of every object", () => {
   const odd = withRows(emptyTable(head), { first: 0, columns: JSON.parse('{"__proto__": [1], "constructor": [2]}') });
   deepEqual([odd.columns["constructor"], odd.count], [[2], 1]);
+});
+
+test("NaN and infinities are numbers with names, and are sorted", () => {
+  deepEqual(withNumbers(["NaN", "Infinity", ["-Infinity", 1, null]]), [NaN, Infinity, [-Infinity, 1, null]]);
+  const odd = withRows(emptyTable(head), { first: 0, columns: { a: [NaN, 1, Infinity, null, -Infinity, NaN] } });
+  deepEqual([...orderOf(odd, "", { column: "a", down: false })], [4, 1, 2, 0, 5, 3]);
+  deepEqual([...orderOf(odd, "", { column: "a", down: true })], [2, 1, 4, 0, 5, 3]);
+  deepEqual([NaN, Infinity, -Infinity].map((value) => number(value)), ["NaN", "∞", "−∞"]);
 });
 
 test("sorting goes up, down, and back; missing values stand last", () => {

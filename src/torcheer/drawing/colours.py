@@ -102,6 +102,9 @@ def ink_on(fill: str) -> str:
     return "#ffffff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.211 else "#1c2127"
 
 
+STRANGE = "#c2187f"  # of NaN and infinities: no colour of the ramp is near it
+
+
 def ramp(share: float) -> tuple[str, str]:
     """The colour of a value between 0 and 1, and the ink to write on it."""
     place = max(0.0, min(1.0, share)) * (len(RAMP) - 1)

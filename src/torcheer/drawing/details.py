@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite, isnan
 from typing import Any
 
 from torcheer.drawing.items import Item, label_of
@@ -50,5 +51,12 @@ def overlays_of(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
     for way in WAYS[1:]:
         values = values_of(history, items, way)
         if any(value is not None for value in values):
-            found[way] = [None if value is None else float(f"{value:.4g}") for value in values]
+            found[way] = [_sayable(value) for value in values]
     return found
+
+
+def _sayable(value: float | None) -> float | str | None:
+    """A number as JSON can say it; the page knows the names of those that it cannot."""
+    if value is None or isfinite(value):
+        return None if value is None else float(f"{value:.4g}")
+    return "NaN" if isnan(value) else "Infinity"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from torcheer.drawing.colours import FAMILIES, Theme, family_colours, gradient_fill
+from torcheer.drawing.colours import FAMILIES, STRANGE, Theme, family_colours, gradient_fill
 from torcheer.drawing.families import NAMES
 from torcheer.drawing.glyphs import stroke_svg
 from torcheer.drawing.items import SUM, Face
@@ -23,6 +23,8 @@ FORWARD = "value, forward"  # what "edge" means where the backward pass is drawn
 def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None) -> list[tuple[str, str]]:
     """A small picture, 16 by 12 pixels, and words, for each thing to explain."""
     found = [(colour.swatch(), colour.words)] if colour else []
+    if colour and colour.is_strange:
+        found.append((f'<rect x="0.5" y="0.5" width="15" height="11" rx="2" fill="{STRANGE}"/>', "NaN or infinite"))
     for family in FAMILIES:
         if family in seen:
             fill, line = family_colours(family, theme)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from math import log10
+from math import inf, isfinite, isinf, isnan, log10, nan
 from typing import Any
 
-from torcheer.drawing.colours import ramp
+from torcheer.drawing.colours import STRANGE, ink_on, ramp
 from torcheer.drawing.items import Item
 from torcheer.drawing.picture import View
 from torcheer.drawing.words import count_text
@@ -23,11 +23,16 @@ class Colouring:
         self.way, self.values = way, values
         self.sums = [0.0]
         self.known = [0]
+        self.nans, self.infs = [0], [0]  # apart: one of them would make all sums behind it so
         for value in values:
-            self.sums.append(self.sums[-1] + (value or 0.0))
+            finite = value if value is not None and isfinite(value) else 0.0
+            self.sums.append(self.sums[-1] + finite)
             self.known.append(self.known[-1] + (value is not None))
+            self.nans.append(self.nans[-1] + (value is not None and isnan(value)))
+            self.infs.append(self.infs[-1] + (value is not None and isinf(value)))
         self.range = (0.0, 1.0)
         self.words = way
+        self.is_strange = False  # whether a box that is shown is NaN or infinite
 
     def value(self, view: View, first: int) -> float | None:
         """What a box stands for, None where nothing is known."""
@@ -35,12 +40,17 @@ class Colouring:
         count = self.known[end] - self.known[first]
         if not count:
             return None
+        if self.nans[end] > self.nans[first]:
+            return nan
+        if self.infs[end] > self.infs[first]:
+            return inf
         total = self.sums[end] - self.sums[first]
         return total / count if self.way == "gradient" else total
 
     def fit(self, values: list[float]) -> None:
         """Spread the colours over the values that are shown, by powers of ten."""
-        positive = sorted(value for value in values if value > 0)
+        self.is_strange = not all(map(isfinite, values))
+        positive = sorted(value for value in values if 0 < value < inf)
         if positive:
             high = log10(positive[-1])
             low = max(log10(positive[0]), high - 4)
@@ -53,6 +63,8 @@ class Colouring:
         value = self.value(view, first)
         if value is None or view.face.look in ("input", "output", "parameter", "buffer", "stop"):
             return None
+        if not isfinite(value):
+            return STRANGE, ink_on(STRANGE)
         low, high = self.range
         return ramp((log10(value) - low) / (high - low) if value > 0 else 0.0)
 
@@ -66,6 +78,8 @@ class Colouring:
         return "".join(f'<rect x="{n * 2}" y="0.5" width="2.2" height="11" fill="{ramp(n / 8)[0]}"/>' for n in range(9))
 
     def _tell(self, value: float) -> str:
+        if not isfinite(value):
+            return "NaN" if isnan(value) else "∞"
         if self.way == "time":
             return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"
         if self.way == "memory":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.drawing.boxes import Box
-from torcheer.drawing.colours import DARK, FAMILIES, LIGHT, RAMP
+from torcheer.drawing.colours import DARK, FAMILIES, LIGHT, RAMP, STRANGE
 from torcheer.drawing.faces import draw_face
 from torcheer.drawing.fonts import FAMILY, font_face_css
 from torcheer.drawing.glyphs import dark_rules, leaf_svg, title_places
@@ -76,6 +76,7 @@ def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str
             "dark": DARK._asdict(),
             "dark_rules": dark_rules(".dark", backward=True),
             "ramp": RAMP,
+            "strange": STRANGE,
         },
         "metrics": METRICS._asdict(),
         "flowing": scene.flowing,

@@ -17,7 +17,7 @@ from torcheer.host.describing import WEIGHTS, describe, network_of, run_once
 from torcheer.host.host import Host
 from torcheer.host.observing import Observation
 from torcheer.host.pacing import cost, stamp
-from torcheer.host.records import Network
+from torcheer.host.records import GAP_BITS, Network
 from torcheer.host.unit_weights import unit_weights, weights_of
 from torcheer.inspector.hooks import _Hook, in_backward
 from torcheer.inspector.selection import choose, modules_of
@@ -250,13 +250,15 @@ class Probing:
         if not tensor.numel():
             return tensor.new_empty((0, *place.shape))
         units = torch.Size(place.shape).numel()
-        if units and tensor.numel() % units == 0 and tensor.shape[0] * units != tensor.numel():
+        flat = tensor.dim() <= len(place.shape)  # else its items are there, and of another length
+        if flat and units and tensor.numel() % units == 0 and tensor.shape[0] * units != tensor.numel():
             return tensor.reshape(-1, *place.shape)  # sequences that were laid end to end
         self._stale = True
         if tensor.dim() == len(place.shape) + 1 and tensor.is_floating_point():  # another length than in the picture
-            fitted = tensor.new_full((tensor.shape[0], *place.shape), torch.nan)
+            gaps = torch.full((tensor.shape[0], *place.shape), GAP_BITS, dtype=torch.int32, device=tensor.device)
+            fitted = gaps.view(torch.float32)
             common = tuple(slice(0, min(a, b)) for a, b in zip(tensor.shape[1:], place.shape))
-            fitted[(slice(None), *common)] = tensor[(slice(None), *common)]
+            fitted[(slice(None), *common)] = tensor[(slice(None), *common)].float()
             return fitted
         return tensor.reshape(tensor.shape[0], -1) if tensor.shape[0] * units == tensor.numel() else tensor
 

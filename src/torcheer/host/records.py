@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+GAP_BITS = 0x7FC07CE5  # of a float32, a NaN that no computation makes: nothing is there
 ACTIONS = (
     "init", "train", "stop", "step_trial", "step_epoch", "step_run", "step_n", "test_trial", "test_item", "test_all",
     "new_seed",

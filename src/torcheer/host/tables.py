@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -21,7 +19,6 @@ MOST_ROWS: Final = 100_000  # of a table; then its older half is thinned
 MOST_NUMBERS: Final = 4_000_000  # of a table, tensors included
 _MOST_ARRIVED: Final = 500
 _MOST_CELL: Final = 65_536  # numbers of a tensor in a cell
-_HUGE: Final = sys.float_info.max
 _LARGE: Final = 2**63
 _PLAIN: Final = frozenset((int, float, str, bool, type(None)))  # made a cell of later, many together
 _SOME_NUMBERS: Final = 20_000  # that travel in one message
@@ -190,12 +187,12 @@ def _count(value: Any) -> int:
 
 
 def cell_of(value: Any) -> Any:
-    """What a cell holds as JSON can carry it; null for what is no finite number."""
+    """What a cell holds as JSON, with Python's NaN and Infinity, can carry it."""
     kind = type(value)
     if kind is int and -_LARGE < value < _LARGE:
         return value
     if kind is float:  # nearly always
-        return value if -_HUGE <= value <= _HUGE else None
+        return value
     if value is None or kind is bool or isinstance(value, str):
         return value
     if hasattr(value, "detach"):
@@ -206,8 +203,7 @@ def cell_of(value: Any) -> Any:
     if isinstance(value, Integral):
         return int(value) if abs(int(value)) < _LARGE else None
     if isinstance(value, Real) or hasattr(value, "__float__"):
-        number = float(value)
-        return number if math.isfinite(number) else None
+        return float(value)
     return str(value)
 
 
@@ -216,9 +212,6 @@ def _array_cell(array: Any) -> Any:
         return cell_of(array.item())
     if array.dtype.kind not in "biuf" or array.size > _MOST_CELL:
         return f"{array.dtype} {array.shape}"
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        array = array.astype(object)
-        array[~np.isfinite(array.astype(float))] = None
     return array.tolist()
 
 

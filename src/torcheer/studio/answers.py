@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite, prod
+from math import prod
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -124,8 +124,7 @@ class Answers:
         found = None if variable in OF_WEIGHTS else self._item(moment, layer, variable, item)
         if found is None or not 0 <= unit < found.size or found.size != prod(layer.shape):
             return None
-        number = float(numbers_of(found.reshape(-1)[unit : unit + 1])[0])
-        return number if isfinite(number) else None
+        return float(numbers_of(found.reshape(-1)[unit : unit + 1])[0])
 
     # -- weights -----------------------------------------------------------------------------------------------------
 

@@ -11,13 +11,16 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.host.records import GAP_BITS
 from torcheer.studio.grids import Grid
 from torcheer.studio.messages import FrameHead
 
 MAGIC: Final = b"TCHF"
 MOST_CELLS: Final = 1 << 20
-_GAP_BITS: Final = 0x7FC07CE5
-GAP: Final = np.array(_GAP_BITS, np.uint32).view(np.float32)[()]  # a NaN that no computation makes: nothing is there
+# Bytes: 0 is no data; then lo to hi in an even number of steps, so that the middle is exact; PLUS and MINUS infinity.
+LEAST, MOST, NAN, PLUS, MINUS = 1, 251, 253, 254, 255
+_STEPS: Final = MOST - LEAST
+GAP: Final = np.array(GAP_BITS, np.uint32).view(np.float32)[()]  # nothing is there
 
 Array = NDArray[Any]
 
@@ -33,6 +36,7 @@ class Picture:
     hi: float
     nans: int
     infs: int
+    negative_infs: int
 
 
 def frame(values: Array, *, grid: Grid, look: int, moment: int, layer: str, variable: str, item: int = 0) -> bytes:
@@ -52,7 +56,7 @@ def message_of(picture: Picture, *, raster: bool, **names: Any) -> bytes:
     """A picture with its names: look, moment, layer, variable, item."""
     head = FrameHead(
         **names, grid=picture.grid, block=picture.block, count=picture.payload.size, lo=picture.lo, hi=picture.hi,
-        nans=picture.nans, infs=picture.infs, raster=raster,
+        nans=picture.nans, infs=picture.infs, negative_infs=picture.negative_infs, raster=raster,
     )  # fmt: skip
     text = json.dumps(asdict(head), allow_nan=False).encode()
     start = MAGIC + struct.pack("<I", len(text)) + text
@@ -71,7 +75,7 @@ def head_of(message: bytes) -> tuple[FrameHead, NDArray[np.uint8]]:
 def is_gap(values: Any) -> Any:
     """Whether nothing is there, of each value."""
     values = np.asarray(values)
-    return values.view(np.uint32) == _GAP_BITS if values.dtype == np.float32 else np.zeros(values.shape, bool)
+    return values.view(np.uint32) == GAP_BITS if values.dtype == np.float32 else np.zeros(values.shape, bool)
 
 
 def numbers_of(values: Array) -> Array:
@@ -91,22 +95,27 @@ def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
     """Reduce values to cells and cells to bytes; not `across`: a column stays one (a raster's is a moment)."""
     with np.errstate(all="ignore"):
         numbers = numbers_of(values).reshape(-1)
-        nans, infs, empty = _strange(numbers)
+        nans, infs, negative, empty = _strange(numbers)
+        is_nan = np.isnan(numbers) & ~is_gap(numbers) if nans else None
+        broken = None if is_nan is None else _reduced(is_nan.astype(np.float32), grid, across)[2] > 0
         grid, block, cells = _reduced(numbers, grid, across)
         strange = nans + infs + empty > 0 or block != (1, 1)  # blocks of empty cells are NaN
         lo, hi = _span(cells, strange)
         payload = _bytes(cells, lo, hi, strange)
+        if broken is not None:
+            payload[broken] = NAN  # one among a million is seen
     padded = np.zeros(grid[0] * grid[1] * grid[2] * grid[3], np.uint8)
     padded[: min(len(payload), len(padded))] = payload[: len(padded)]
-    return Picture(grid, block, padded, lo, hi, nans, infs)
+    return Picture(grid, block, padded, lo, hi, nans, infs, negative)
 
 
-def _strange(numbers: Array) -> tuple[int, int, int]:
-    """How many are NaN, infinite, not there; all of them are looked at again only where there is one."""
+def _strange(numbers: Array) -> tuple[int, int, int, int]:
+    """How many are NaN, infinite, of these negative, not there; all are looked at again only where there is one."""
     if not numbers.size or (np.isfinite(numbers.min()) and np.isfinite(numbers.max())):  # NaN is passed on by both
-        return 0, 0, 0
-    empty = int(np.count_nonzero(is_gap(numbers)))
-    return int(np.count_nonzero(np.isnan(numbers))) - empty, int(np.count_nonzero(np.isinf(numbers))), empty
+        return 0, 0, 0, 0
+    empty, nans = np.count_nonzero(is_gap(numbers)), np.count_nonzero(np.isnan(numbers))
+    negative, infs = np.count_nonzero(np.isneginf(numbers)), np.count_nonzero(np.isinf(numbers))
+    return int(nans - empty), int(infs), int(negative), int(empty)
 
 
 def _span(cells: Array, strange: bool) -> tuple[float, float]:
@@ -117,17 +126,18 @@ def _span(cells: Array, strange: bool) -> tuple[float, float]:
 
 
 def _bytes(cells: Array, lo: float, hi: float, strange: bool) -> NDArray[np.uint8]:
-    """1 for lo, 255 for hi, linear between; 0 for NaN."""
+    """LEAST for lo, MOST for hi, linear between; 0 for NaN, which may be no data."""
     span = hi - lo
     if cells.dtype == np.float32 and 1e-30 < span < 1e37:
         scaled: Array = cells - np.float32(lo)
-        scaled *= np.float32(254 / span)
+        scaled *= np.float32(_STEPS / span)
     else:  # what float32 cannot hold the steps of; halves, as the span of float64 may itself be too large for it
         wide, half = cells.astype(np.float64), hi / 2 - lo / 2
-        scaled = (wide / 2 - lo / 2) / half * 254 if half else (wide > lo) * 254.0  # half of the least number is none
+        scaled = (wide / 2 - lo / 2) / half if half else (wide > lo) * 1.0  # half of the least number is none
+        scaled *= _STEPS
     if strange:
         infinite = np.isinf(cells)
-        scaled[infinite] = np.where(cells[infinite] > 0, 254, 0)
+        scaled[infinite] = np.where(cells[infinite] > 0, PLUS - LEAST, MINUS - LEAST)
         gaps = np.isnan(cells)
         scaled[gaps] = -1
     scaled += 1.5

@@ -16,28 +16,29 @@ def kind(cls: type) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
 
+_NAMES: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 FROM_PAGE: Final[dict[str, type[Any]]] = {kind(cls): cls for cls in messages.FROM_PAGE}
 
 
 def written(message: Any) -> str:
-    """A message as JSON; NaN and infinities, which JSON cannot say, are null."""
+    """A message as JSON; NaN and infinities, which JSON cannot say, are their names in JavaScript."""
     said = {"kind": kind(type(message)), **asdict(message)}
     try:
         return json.dumps(said, allow_nan=False, separators=(",", ":"), default=plain)
     except ValueError:
-        return json.dumps(_finite(said), allow_nan=False, separators=(",", ":"))
+        return json.dumps(_sayable(said), allow_nan=False, separators=(",", ":"))
 
 
-def _finite(value: Any) -> Any:
+def _sayable(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(name): _finite(one) for name, one in value.items()}
+        return {str(name): _sayable(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(one) for one in value]
+        return [_sayable(one) for one in value]
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if math.isfinite(value) else _NAMES[str(value)]
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    return _finite(plain(value))
+    return _sayable(plain(value))
 
 
 def plain(value: Any) -> Any:

@@ -140,7 +140,7 @@ class TableCame:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a table, by column: numbers (null for NaN), text, or nested lists for tensors."""
+    """Rows of a table, by column: numbers (some as "NaN", "Infinity", "-Infinity"), text, nested lists for tensors."""
 
     table: str
     first: int  # the number of the first of them; 0 starts the table anew
@@ -215,11 +215,12 @@ class FrameHead:
     item: int
     grid: tuple[int, int, int, int]  # of what is sent: that of the layer, or smaller
     block: tuple[int, int]  # each cell sent stands for so many rows and columns of the layer; the extreme one of them
-    count: int  # bytes of the payload: one per cell, 0 for no data, 1…255 from lo to hi
+    count: int  # bytes of the payload: one per cell, 0 for no data, 1…251 from lo to hi, 253 NaN, 254 ∞, 255 −∞
     lo: float
     hi: float
-    nans: int = 0  # how many were NaN; they are sent as 0
-    infs: int = 0  # how many were infinite; they are sent as lo or hi
+    nans: int = 0  # how many were NaN; a cell that stands for several is NaN where one of them is
+    infs: int = 0  # how many were infinite
+    negative_infs: int = 0  # how many of those
     raster: bool = False  # then rows are units and columns moments, the last one the one looked at
 
 
@@ -289,7 +290,7 @@ class AskValue:
 
 @dataclass(frozen=True, slots=True)
 class AskTrace:
-    """A unit over all moments: {"moments": [ids], "steps": [..], "values": {variable: [numbers or null]}}."""
+    """A unit over all moments: {"moments": [ids], "steps": [..], "values": {variable: [numbers as in `Rows`]}}."""
 
     question: int
     layer: str

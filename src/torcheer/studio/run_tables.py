@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,16 +102,15 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _cell(text: str) -> Any:
-    """A whole number, a number, None for one that is none, or text."""
+    """A whole number, a number, or text; None for nothing."""
     try:
         return int(text)
     except ValueError:
         pass
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
         return text or None
-    return number if math.isfinite(number) else None
 
 
 def _renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

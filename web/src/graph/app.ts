@@ -201,7 +201,7 @@ export class App {
 
   colourBy(way: string): void {
     const values = this.details?.overlays[way];
-    this.colouring = values ? new Colouring(way, values, this.data.colours.ramp) : null;
+    this.colouring = values ? new Colouring(way, values, this.data.colours.ramp, this.data.colours.strange) : null;
     this.redraw();
     this.tell("layout");
     this.tell("selection");

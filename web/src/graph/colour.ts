@@ -7,16 +7,22 @@ const PLAIN = ["input", "output", "parameter", "buffer", "stop"]; // looks that 
 export class Colouring {
   private sums = [0];
   private known = [0];
+  private nans = [0]; // apart: one of them would make all sums behind it so
+  private infs = [0];
   range: [number, number] = [0, 1]; // powers of ten
 
   constructor(
     readonly way: string,
-    values: (number | null)[],
+    values: (number | string | null)[], // "NaN" and "Infinity" by their names
     private readonly ramp: string[],
+    private readonly strange: string,
   ) {
+    const add = (list: number[], more: number): number => list.push(list[list.length - 1] + more);
     for (const value of values) {
-      this.sums.push(this.sums[this.sums.length - 1] + (value ?? 0));
-      this.known.push(this.known[this.known.length - 1] + Number(value !== null));
+      add(this.sums, typeof value === "number" ? value : 0);
+      add(this.known, Number(value !== null));
+      add(this.nans, Number(value === "NaN"));
+      add(this.infs, Number(value === "Infinity"));
     }
   }
 
@@ -25,6 +31,8 @@ export class Colouring {
     const end = box.first + (box.view.whole?.size ?? 1);
     const count = this.known[end] - this.known[box.first];
     if (!count) return null;
+    if (this.nans[end] > this.nans[box.first]) return NaN;
+    if (this.infs[end] > this.infs[box.first]) return Infinity;
     const total = this.sums[end] - this.sums[box.first];
     return this.way === "gradient" ? total / count : total;
   }
@@ -34,7 +42,7 @@ export class Colouring {
     let [least, most] = [Infinity, 0];
     for (const box of boxes) {
       const value = box.view.composed ? null : this.value(box);
-      if (value === null || value <= 0) continue;
+      if (value === null || !Number.isFinite(value) || value <= 0) continue;
       [least, most] = [Math.min(least, value), Math.max(most, value)];
     }
     if (!most) return;
@@ -46,11 +54,13 @@ export class Colouring {
   paint(box: Placed, look: string): Paint | null {
     const value = this.value(box);
     if (value === null || PLAIN.includes(look)) return null;
+    if (!Number.isFinite(value)) return { fill: this.strange, ink: inkOn(this.strange) };
     const [low, high] = this.range;
     return rampAt(this.ramp, value > 0 ? (Math.log10(value) - low) / (high - low) : 0);
   }
 
   tell(value: number): string {
+    if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : "∞";
     if (this.way === "time") return value >= 1e-3 ? `${digits(value * 1e3)} ms` : `${digits(value * 1e6)} µs`;
     if (this.way === "memory") return bytes(Math.round(value));
     return this.way === "flops" ? count(Math.round(value)) : String(Number(value.toPrecision(2)));

@@ -62,7 +62,7 @@ export const Carries = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
 export interface Data {
   header: string[];
   theme: string;
-  colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[] };
+  colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[]; strange: string };
   metrics: Metrics;
   flowing: boolean;
   wrap_cost: number; // what a place costs where the eye must jump
@@ -114,7 +114,7 @@ export function readLayout(raw: any): Layout {
 
 /** What is read after the page has shown itself; each item only when somebody asks for it. */
 export class Details {
-  readonly overlays: Record<string, (number | null)[]>;
+  readonly overlays: Record<string, (number | string | null)[]>;
   private readonly lines: string[];
 
   constructor(text: string) {

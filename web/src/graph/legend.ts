@@ -30,6 +30,11 @@ export function entries(app: App): Entry[] {
   const found: Entry[] = [];
   if (colouring) {
     const [low, high] = colouring.range.map((power) => colouring.tell(10 ** power));
+    const strange = app.boxes.some((box) => !box.view.composed && !Number.isFinite(colouring.value(box) ?? 0));
+    if (strange) {
+      const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });
+      found.push({ swatch, words: "NaN or infinite" });
+    }
     found.push({ swatch: strip(data.colours.ramp), words: `${data.colour_names[colouring.way]}: ${low} – ${high}` });
   }
   for (const [mark, [entry]] of Object.entries(data.legend)) {

@@ -187,7 +187,7 @@ export interface TableCame {
   table: TableHead;
 }
 
-/** Rows of a table, by column: numbers (null for NaN), text, or nested lists for tensors. */
+/** Rows of a table, by column: numbers (some as "NaN", "Infinity", "-Infinity"), text, nested lists for tensors. */
 export interface Rows {
   kind: "rows";
   table: string;
@@ -254,11 +254,12 @@ export interface FrameHead {
   item: number;
   grid: [number, number, number, number]; // of what is sent: that of the layer, or smaller
   block: [number, number]; // each cell sent stands for so many rows and columns of the layer; the extreme one of them
-  count: number; // bytes of the payload: one per cell, 0 for no data, 1…255 from lo to hi
+  count: number; // bytes of the payload: one per cell, 0 for no data, 1…251 from lo to hi, 253 NaN, 254 ∞, 255 −∞
   lo: number;
   hi: number;
-  nans: number; // how many were NaN; they are sent as 0
-  infs: number; // how many were infinite; they are sent as lo or hi
+  nans: number; // how many were NaN; a cell that stands for several is NaN where one of them is
+  infs: number; // how many were infinite
+  negative_infs: number; // how many of those
   raster: boolean; // then rows are units and columns moments, the last one the one looked at
 }
 
@@ -323,7 +324,7 @@ export interface AskValue {
   of_unit?: number;
 }
 
-/** A unit over all moments: {"moments": [ids], "steps": [..], "values": {variable: [numbers or null]}}. */
+/** A unit over all moments: {"moments": [ids], "steps": [..], "values": {variable: [numbers as in `Rows`]}}. */
 export interface AskTrace {
   kind: "ask_trace";
   question: number;

@@ -6,6 +6,7 @@ import type {
 import { VERSION } from "./messages";
 import { Signal } from "./signal";
 import { Socket } from "./socket";
+import { withNumbers } from "./strange";
 import { emptyTable, withRows, type Table } from "./tables/rows";
 
 export { Signal, useValue } from "./signal";
@@ -281,7 +282,7 @@ export class Store {
 
   private takeRows(rows: { table: string; first: number; columns: Record<string, Json[]> }): void {
     const table = this.coming.get(rows.table);
-    if (table) this.putTable(withRows(table, rows));
+    if (table) this.putTable(withRows(table, { ...rows, columns: read(table.head, rows.columns) }));
   }
 
   private takeTable(head: TableHead): void {
@@ -337,6 +338,15 @@ export class Store {
   private ofWeights(variable: string): boolean {
     return this.net.get()?.variables.some(({ name, of }) => name === variable && of === "weight") ?? false;
   }
+}
+
+// Columns of numbers have some by their names; texts that look like these are texts.
+function read(head: TableHead, columns: Record<string, Json[]>): Record<string, Json[]> {
+  const found = Object.entries(columns).map(([name, cells]): [string, Json[]] => {
+    const isText = head.columns.find((column) => column.name === name)?.type === "text";
+    return [name, isText ? cells : cells.map(withNumbers)];
+  });
+  return Object.assign(Object.create(null), Object.fromEntries(found));
 }
 
 function namedTab(): TabName {

@@ -28,7 +28,7 @@ export interface Pointed {
   x: number;
   y: number;
   exact: Exact | null; // null until the answer came
-  rough: number; // from the byte; NaN where there is none
+  rough: number | undefined; // from the byte; undefined where there is none
 }
 
 const NOTHING: Seen = { look: -1, moment: -1, variable: "", item: 0, missing: [] };
@@ -121,9 +121,9 @@ export class Board {
   }
 
   /** What the byte of a cell stands for. */
-  rough({ layer, cell }: Picked): number {
+  rough({ layer, cell }: Picked): number | undefined {
     const frame = this.scene.frames.get(layer);
-    return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : NaN;
+    return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : undefined;
   }
 
   /** Which moment a column of a layer's raster is; the last one is the one that is looked at. */
@@ -167,7 +167,7 @@ export class Board {
 
   private netText = "";
   private paletteText = "";
-  private paletteMade: Palette = { plane: "#ffffff", rim: "#888888", blank: "#999999", green: "#19c37d", accent: "#2a6fdb" };
+  private paletteMade: Palette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
 
   private palette(): Palette {
     const style = getComputedStyle(this.host);
@@ -177,6 +177,7 @@ export class Board {
     };
     const made: Palette = {
       plane: read("--net-plane", "#eef1f5"), rim: read("--net-rim", "#aab4c0"), blank: read("--net-blank", "#a2a8b0"),
+      nan: read("--nan", "#c2187f"), plus: read("--plus", "#111827"), minus: read("--minus", "#00897b"),
       green: read("--net-green", "#12b76a"), accent: read("--net-accent", "#2a6fdb"),
     }; // prettier-ignore
     const text = JSON.stringify(made);

@@ -1,5 +1,6 @@
 // The network as flat cells on a plain canvas, for browsers that draw no 3D.
 import type { Net, PlacedLayer } from "../messages";
+import { strangeOf } from "../strange";
 import { mapNamed, parts, rampOf } from "./colours";
 import { blockShare, cellsOf, cellUnder, layoutOf, placeOf, sentFor, type Grid, type Layout } from "./grid";
 import { pickedOf, type Picked } from "./picking";
@@ -181,8 +182,11 @@ export class Flat {
     const frame = this.frames.get(name);
     const range = this.ranges.get(name) ?? [-1, 1];
     const colours = new Uint32Array(256).map((_, byte) => {
-      if (!frame || !byte) return packed(parts(this.looks.palette.blank));
-      const at = Math.round(shareIn(range, valueOf(frame.head, byte)) * 255) * 4;
+      const value = frame ? valueOf(frame.head, byte) : undefined;
+      if (value === undefined) return packed(parts(this.looks.palette.blank));
+      const strange = strangeOf(value);
+      if (strange) return packed(parts(this.looks.palette[strange]));
+      const at = Math.round(shareIn(range, value) * 255) * 4;
       return packed([this.ramp[at], this.ramp[at + 1], this.ramp[at + 2]]);
     });
     const whole = frame && (frame.head.raster || frame.head.block.some((length) => length > 1));

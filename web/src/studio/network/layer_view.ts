@@ -8,7 +8,7 @@ import type { PlacedLayer } from "../messages";
 import { parts } from "./colours";
 import { cellsOf, gapOf, layoutOf, placeOf, sentFor, spanOf, type Layout } from "./grid";
 import { groundOf, valueOf, type Frame } from "./ranges";
-import { BAR_FRAGMENT, BAR_VERTEX, CELL_FRAGMENT, CELL_VERTEX, PLANE_FRAGMENT, PLANE_VERTEX } from "./shaders";
+import { NAN_HEIGHT, BAR_FRAGMENT, BAR_VERTEX, CELL_FRAGMENT, CELL_VERTEX, PLANE_FRAGMENT, PLANE_VERTEX } from "./shaders";
 
 export type Form = "bars" | "cells";
 
@@ -17,6 +17,9 @@ export interface Palette {
   plane: string;
   rim: string;
   blank: string;
+  nan: string;
+  plus: string; // infinities
+  minus: string;
   green: string;
   accent: string;
 }
@@ -55,7 +58,7 @@ export class LayerView {
       values: { value: this.texture }, ramp: { value: ramp }, across: { value: 1 }, count: { value: 0 },
       grid: { value: new Vector4(1, 1, 1, 1) }, tile: { value: new Vector2(1, 1) }, block: { value: new Vector2(1, 1) }, gap: { value: 0 }, size: { value: size },
       span: { value: new Vector2(0, 1) }, range: { value: new Vector2(-1, 1) }, ground: { value: 0 },
-      plane: { value: new Vector3() }, blank: { value: new Vector3() }, green: { value: new Vector3() },
+      plane: { value: new Vector3() }, blank: { value: new Vector3() }, nan: { value: new Vector3() }, plus: { value: new Vector3() }, minus: { value: new Vector3() }, green: { value: new Vector3() },
       chosen: { value: -1 }, pointed: { value: -1 }, veil: { value: 1 }, tall: { value: 1 }, fill: { value: 0.82 },
     }; // prettier-ignore
     this.bars = new Mesh(barGeometry(), shaded(this.uniforms, BAR_VERTEX, BAR_FRAGMENT));
@@ -117,7 +120,7 @@ export class LayerView {
     const set = (uniform: IUniform, colour: string): void =>
       uniform.value.set(...parts(colour).map((part) => part / 255));
     set(this.uniforms.plane, palette.plane);
-    set(this.uniforms.blank, palette.blank);
+    for (const name of ["blank", "nan", "plus", "minus"] as const) set(this.uniforms[name], palette[name]);
     set(this.uniforms.green, palette.green);
     set(this.plane.material.uniforms.fill, palette.plane);
     set(this.plane.material.uniforms.rim, palette.rim);
@@ -147,11 +150,13 @@ export class LayerView {
   /** How high the bar of a cell is. */
   heightOf(cell: number): number {
     const byte = this.form === "bars" && this.frame ? this.frame.bytes[cell] : 0;
-    if (!byte) return 0;
+    const value = this.frame ? valueOf(this.frame.head, byte) : undefined;
+    if (value === undefined) return 0;
+    if (Number.isNaN(value)) return NAN_HEIGHT * this.tall;
     const { x: lo, y: hi } = this.uniforms.range.value as Vector2;
     const ground = this.uniforms.ground.value as number;
     const reach = Math.max(Math.abs(lo - ground), Math.abs(hi - ground));
-    return Math.max(-1, Math.min(1, (valueOf(this.frame!.head, byte) - ground) / reach)) * this.tall;
+    return Math.max(-1, Math.min(1, (value - ground) / reach)) * this.tall;
   }
 
   /** How wide and deep a cell that was sent is. */

@@ -1,10 +1,13 @@
 // What the colours mean, and what the pointer is on.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useValue } from "../store";
+import { paintStrange, strangeOf, STRANGE_NAMES, type Strange } from "../strange";
+import { theme } from "../theme";
 import { STYLES, typeOf } from "./arrows";
 import type { Board, Pointed } from "./board";
 import { mapNamed, rampOf } from "./colours";
 import { indexIn, tileName, cellAt } from "./grid";
+import { strangeIn } from "./ranges";
 
 /** The colour bar with its numbers, and the arrows there are. */
 export function Legend({ board }: { board: Board }) {
@@ -39,6 +42,7 @@ export function Legend({ board }: { board: Board }) {
         {[...board.scene.frames.values()].some(({ head }) => head.raster) && <small>a row per unit, ending at this moment</small>}
         {apart && <small>each layer by itself; these are of {name}</small>}
       </div>
+      <StrangeOnes board={board} />
       {arrows && types.length > 1 && (
         <ul class="types" aria-label="Arrows">
           {types.map((type) => (
@@ -50,6 +54,33 @@ export function Legend({ board }: { board: Board }) {
       )}
     </div>
   );
+}
+
+// NaN and the infinities, where there are any.
+function StrangeOnes({ board }: { board: Board }) {
+  useValue(board.seen);
+  const kinds = strangeIn(board.scene.frames.values());
+  if (!kinds.length) return null;
+  return (
+    <div class="strange-ones" role="list" aria-label="Not finite">
+      {kinds.map((kind) => (
+        <div key={kind} role="listitem">
+          <StrangeSwatch kind={kind} />
+          <span>{STRANGE_NAMES[kind]}</span>
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function StrangeSwatch({ kind }: { kind: Strange }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const now = useValue(theme);
+  useLayoutEffect(() => {
+    const paper = getComputedStyle(canvas.current!).getPropertyValue("--net-plane").trim();
+    paintStrange(canvas.current!, kind, paper);
+  }, [now, kind]);
+  return <canvas ref={canvas} class="swatch" width={32} height={20} aria-hidden="true" />;
 }
 
 /** What lies under the pointer: layer, index, value. */
@@ -76,8 +107,8 @@ export function Tooltip({ board }: { board: Board }) {
       {unit >= 0 && <ValueLine board={board} pointed={pointed} />}
       {grouped && (
         <div class="soft">
-          cell: largest of {block.block[0]}×{block.block[1]}
-          {Number.isFinite(pointed.rough) && `, ≈ ${short(pointed.rough)}`}
+          cell: {Number.isNaN(pointed.rough) ? "one" : "largest"} of {block.block[0]}×{block.block[1]}
+          {pointed.rough !== undefined && `, ${roughly(pointed.rough)}`}
         </div>
       )}
     </div>
@@ -87,7 +118,7 @@ export function Tooltip({ board }: { board: Board }) {
 function ValueLine({ board, pointed }: { board: Board; pointed: Pointed }) {
   const { variable, moment } = board.seen.get();
   if (moment < 0) return null;
-  const text = pointed.exact?.text ?? (Number.isFinite(pointed.rough) ? `≈ ${short(pointed.rough)}` : "…");
+  const text = pointed.exact?.text ?? (pointed.rough !== undefined ? roughly(pointed.rough) : "…");
   return (
     <div class="value">
       <span class="soft">{variable}</span> <output>{text}</output>
@@ -114,9 +145,14 @@ export function written(shape: number[], unit: number): string {
   return shape.length < 2 ? `unit ${unit}` : `[${indexIn(shape, unit).join(", ")}]`;
 }
 
+function roughly(value: number): string {
+  return Number.isFinite(value) ? `≈ ${short(value)}` : short(value);
+}
+
 /** A number in few characters. */
 export function short(value: number): string {
-  if (!Number.isFinite(value)) return String(value);
+  const strange = strangeOf(value);
+  if (strange) return STRANGE_NAMES[strange];
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace("e+", "e").replace("-", "−").replace("e-", "e−");

@@ -52,8 +52,7 @@ function over(context: CanvasRenderingContext2D, stage: HTMLElement): void {
   }
   const marker = stage.querySelector<HTMLElement>(".network-marker:not([hidden])");
   if (marker) ring(context, boxOf(marker), getComputedStyle(marker).borderTopColor);
-  const bar = stage.querySelector<HTMLCanvasElement>(".network-legend canvas");
-  if (bar) context.drawImage(bar, ...parts(boxOf(bar)));
+  for (const bar of stage.querySelectorAll<HTMLCanvasElement>(".network-legend canvas")) context.drawImage(bar, ...parts(boxOf(bar)));
   for (const text of stage.querySelectorAll<HTMLElement>(TEXTS)) write(context, text, boxOf);
 }
 

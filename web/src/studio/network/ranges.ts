@@ -1,5 +1,6 @@
 // From which to which value the colours go, and which colours.
 import type { FrameHead, Variable } from "../messages";
+import type { Strange } from "../strange";
 import { MAPS } from "./colours";
 
 export interface Frame {
@@ -33,9 +34,26 @@ export function rangeOf(frames: readonly Frame[], setting: RangeSetting): [numbe
   return widened(lo, hi, setting.zeroCentred);
 }
 
-/** The value that a byte of a frame stands for; NaN where it is no data. */
-export function valueOf(head: FrameHead, byte: number): number {
-  return byte ? head.lo + ((head.hi - head.lo) * (byte - 1)) / 254 : NaN;
+const MOST = 251; // bytes go from 1, which is lo, up to this, which is hi; 0 is no data
+const FIRST_STRANGE = 253;
+const STRANGE_BYTES: readonly Strange[] = ["nan", "plus", "minus"]; // from that on
+
+/** The value that a byte of a frame stands for; undefined where it is no data. */
+export function valueOf(head: FrameHead, byte: number): number | undefined {
+  if (!byte) return undefined;
+  if (byte >= FIRST_STRANGE) return { nan: NaN, plus: Infinity, minus: -Infinity }[STRANGE_BYTES[byte - FIRST_STRANGE]];
+  return head.lo + ((head.hi - head.lo) * (byte - 1)) / (MOST - 1);
+}
+
+/** Which of NaN and the infinities these frames have. */
+export function strangeIn(frames: Iterable<Frame>): Strange[] {
+  const found = new Set<Strange>();
+  for (const { head } of frames) {
+    if (head.nans) found.add("nan");
+    if (head.infs > head.negative_infs) found.add("plus");
+    if (head.negative_infs) found.add("minus");
+  }
+  return STRANGE_BYTES.filter((kind) => found.has(kind));
 }
 
 /** Where a value lies in a range, from 0 to 1. */
@@ -64,8 +82,8 @@ function inner(frames: readonly Frame[], { percent, zeroCentred }: RangeSetting)
   for (const frame of frames) {
     if (!known(frame.head)) continue;
     counts(frame.bytes).forEach((count, byte) => {
-      if (!byte || !count) return;
       const value = valueOf(frame.head, byte);
+      if (!count || value === undefined || !Number.isFinite(value)) return;
       found.push([zeroCentred ? Math.abs(value) : value, count]);
       total += count;
     });

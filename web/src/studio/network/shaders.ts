@@ -1,6 +1,24 @@
 // What the graphics card runs. The values of a layer are a texture of bytes; bars and cells read the same one, so that a
 // new state costs one upload per layer and nothing else.
 
+/** How high the bar of a NaN is, which has no height. */
+export const NAN_HEIGHT = 0.4;
+
+// Stripes over a cell or a face of a bar: both ways for NaN, rising for infinity, falling for its negative. No colour map
+// has stripes, so that nobody takes these for a value, whatever colours they see.
+const HATCH = /* glsl */ `
+  float stripe(float along) {
+    float width = max(fwidth(along), 1e-4);
+    float wave = abs(fract(along * 3.0) - 0.5);
+    return (1.0 - smoothstep(0.08, 0.08 + width * 3.0, wave)) * (1.0 - smoothstep(0.12, 0.3, width));
+  }
+  float hatch(vec2 at, float kind) {
+    if (kind < 0.5) return 0.0;
+    float rising = stripe(at.x - at.y), falling = stripe(at.x + at.y);
+    return kind < 1.5 ? max(rising, falling) : kind < 2.5 ? falling : rising;
+  }
+`;
+
 const SHARED = /* glsl */ `
   precision highp float;
   precision highp int;
@@ -13,24 +31,34 @@ const SHARED = /* glsl */ `
   uniform vec2 block; // so many of them a cell stands for
   uniform float gap; // between tiles, in cells
   uniform vec2 size; // of the plane
-  uniform vec2 span; // what bytes 1 and 255 stand for
+  uniform vec2 span; // what bytes 1 and 251 stand for; 0 is no data, 253 NaN, 254 and 255 the infinities
   uniform vec2 range; // what the ends of the colours stand for
   uniform float ground; // the value that bars stand on
   uniform vec3 plane; // colours
   uniform vec3 blank;
+  uniform vec3 nan;
+  uniform vec3 plus;
+  uniform vec3 minus;
   uniform vec3 green;
   uniform int chosen; // cells, or -1
   uniform int pointed;
   uniform float veil; // 0…1: how much of the plane shows through a value near zero
 
   float byteAt(int index) { return floor(texelFetch(values, ivec2(index % across, index / across), 0).r * 255.0 + 0.5); }
-  float valueOf(float byte) { return mix(span.x, span.y, (byte - 1.0) / 254.0); }
+  float valueOf(float byte) { return mix(span.x, span.y, (byte - 1.0) / 250.0); }
+  bool isStrange(float byte) { return byte > 252.5; }
+  vec3 strangeColour(float byte) { return byte < 253.5 ? nan : byte < 254.5 ? plus : minus; }
   vec3 colourOf(float value) {
     float share = clamp((value - range.x) / (range.y - range.x), 0.0, 1.0);
     return texture(ramp, vec2((share * 255.0 + 0.5) / 256.0, 0.5)).rgb;
   }
   float heightOf(float value) {
     return clamp((value - ground) / max(abs(range.x - ground), abs(range.y - ground)), -1.0, 1.0);
+  }
+  float heightAt(float byte) {
+    if (byte < 0.5) return 0.0;
+    if (isStrange(byte)) return byte < 253.5 ? ${NAN_HEIGHT.toFixed(2)} : byte < 254.5 ? 1.0 : -1.0;
+    return heightOf(valueOf(byte));
   }
   float strength(float height) { return mix(1.0, smoothstep(0.0, 0.22, abs(height)) * 0.84 + 0.16, veil); }
 `;
@@ -40,6 +68,7 @@ export const BAR_VERTEX = /* glsl */ `${SHARED}
   uniform float fill; // how much of a cell's width a bar takes
   out vec3 tint;
   out float alpha;
+  out float stripes; // 0: none, else which
   out vec3 side; // the face's normal
   out vec2 spot; // where on the face, -1…1
   void main() {
@@ -51,10 +80,11 @@ export const BAR_VERTEX = /* glsl */ `${SHARED}
     vec2 last = min((within + 1.0) * block, tile);
     vec2 middle = vec2(which) * (tile + gap) + (within * block + last) * 0.5;
     float byte = byteAt(cell);
-    float height = byte > 0.5 ? heightOf(valueOf(byte)) : 0.0;
+    float height = heightAt(byte);
     float stands = (abs(height) < 0.012 ? 0.012 * (height < 0.0 ? -1.0 : 1.0) : height) * tall;
-    tint = byte > 0.5 ? colourOf(valueOf(byte)) : blank;
-    alpha = byte > 0.5 ? strength(height) : 0.5;
+    tint = isStrange(byte) ? strangeColour(byte) : byte > 0.5 ? colourOf(valueOf(byte)) : blank;
+    alpha = isStrange(byte) ? 1.0 : byte > 0.5 ? strength(height) : 0.5;
+    stripes = isStrange(byte) ? byte - 252.0 : 0.0;
     if (cell == chosen) { tint = green; alpha = 1.0; }
     else if (cell == pointed) { tint = mix(tint, vec3(1.0), 0.25); alpha = max(alpha, 0.7); }
     side = normal;
@@ -71,14 +101,16 @@ export const BAR_FRAGMENT = /* glsl */ `
   uniform vec3 plane;
   in vec3 tint;
   in float alpha;
+  in float stripes;
   in vec3 side;
   in vec2 spot;
   out vec4 seen;
+  ${HATCH}
   void main() {
     float light = side.y > 0.5 ? 1.0 : side.y < -0.5 ? 0.5 : abs(side.z) > 0.5 ? 0.84 : 0.68;
     vec2 edge = smoothstep(1.0 - max(fwidth(spot) * 1.5, vec2(0.06)), vec2(1.0), abs(spot));
     light *= 1.0 - 0.16 * max(edge.x, edge.y);
-    vec3 shade = mix(plane, tint * light, alpha);
+    vec3 shade = mix(mix(plane, tint * light, alpha), plane, 0.75 * hatch(spot * 0.5 + 0.5, stripes));
     float cover = max(alpha, 0.62);
     seen = vec4(shade * cover, cover); // premultiplied
   }
@@ -96,6 +128,7 @@ export const CELL_VERTEX = /* glsl */ `
 export const CELL_FRAGMENT = /* glsl */ `${SHARED}
   in vec2 share;
   out vec4 seen;
+  ${HATCH}
   vec4 shadeAt(vec2 spot, float line) {
     vec2 which = clamp(floor(spot / (tile + gap)), vec2(0.0), vec2(grid.y, grid.x) - 1.0);
     vec2 inside = spot - which * (tile + gap);
@@ -104,8 +137,9 @@ export const CELL_FRAGMENT = /* glsl */ `${SHARED}
     int cell = ((int(which.y) * grid.y + int(which.x)) * grid.z + at.y) * grid.w + at.x;
     if (cell >= count) return vec4(0.0);
     float byte = byteAt(cell);
-    vec3 tint = byte > 0.5 ? colourOf(valueOf(byte)) : blank;
-    float alpha = byte > 0.5 ? strength(heightOf(valueOf(byte))) : 0.5;
+    vec3 tint = isStrange(byte) ? strangeColour(byte) : byte > 0.5 ? colourOf(valueOf(byte)) : blank;
+    float alpha = isStrange(byte) ? 1.0 : byte > 0.5 ? strength(heightOf(valueOf(byte))) : 0.5;
+    if (isStrange(byte)) tint = mix(tint, plane, 0.75 * line * hatch(fract(inside / block), byte - 252.0));
     if (cell == chosen) { tint = green; alpha = 1.0; }
     else if (cell == pointed) { tint = mix(tint, vec3(1.0), 0.3); alpha = max(alpha, 0.7); }
     vec2 border = abs(fract(inside / block) - 0.5);

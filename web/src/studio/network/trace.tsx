@@ -5,6 +5,8 @@ import type { Json } from "../messages";
 import { useValue, type Selection } from "../store";
 import { theme } from "../theme";
 import { record, type Board } from "./board";
+import { drawStrange } from "../plots/strange_marks";
+import { withNumbers } from "../strange";
 import { short } from "./legend";
 
 export const INKS = ["#2a78d6", "#e07b00", "#12946a", "#c9377f", "#7b61d1", "#8a6d00"];
@@ -94,7 +96,7 @@ function linesOf(found: Json): Lines | null {
   const numbers = (list: Json): number[] => (Array.isArray(list) ? list.map(Number) : []);
   const known = new Map<string, (number | null)[]>();
   for (const [name, list] of Object.entries(record(values ?? null))) {
-    if (Array.isArray(list)) known.set(name, list.map((one) => (typeof one === "number" ? one : null))); // prettier-ignore
+    if (Array.isArray(list)) known.set(name, list.map(withNumbers).map((one) => (typeof one === "number" ? one : null))); // prettier-ignore
   }
   const lines = { moments: numbers(moments ?? null), steps: numbers(steps ?? null), values: known };
   return lines.moments.length ? lines : null;
@@ -183,7 +185,8 @@ function xOf({ steps }: Lines): number[] {
 }
 
 function dataOf(lines: Lines, names: string[]): uPlot.AlignedData {
-  return [xOf(lines), ...names.map((name) => lines.values.get(name) ?? lines.steps.map(() => null))];
+  const finite = (value: number | null): number | null => (value !== null && Number.isFinite(value) ? value : null);
+  return [xOf(lines), ...names.map((name) => lines.values.get(name)?.map(finite) ?? lines.steps.map(() => null))];
 }
 
 type Drawn = { current: { lines: Lines; mark: number } };
@@ -204,7 +207,10 @@ function optionsFor(host: HTMLElement, names: string[], shown: string[], drawn: 
       ...names.map((label, n) => ({ label, stroke: INKS[n % INKS.length], width: 1.5, show: shown.includes(label), points: { show: false } })), // prettier-ignore
     ],
     hooks: {
-      draw: [(plot) => drawMark(plot, plot.data[0][drawn.current.mark], ink)],
+      draw: [
+        (plot) => drawMark(plot, plot.data[0][drawn.current.mark], ink),
+        (plot) => shown.forEach((name) => drawStrange(plot, drawn.current.lines.values.get(name) ?? [], INKS[names.indexOf(name) % INKS.length])),
+      ],
       setCursor: [(plot) => point(plot.cursor.idx ?? null)],
     },
   }; // prettier-ignore

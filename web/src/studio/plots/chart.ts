@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import type { Theme } from "../theme";
 import { drawErrors } from "./errors";
 import { stroke } from "./palette";
+import { drawStrange } from "./strange_marks";
 import { tickTexts, ticks } from "./ticks";
 import type { Range, View, Zoom } from "./view";
 
@@ -125,6 +126,7 @@ export class Chart {
 
   private errors(plot: uPlot, index: number, theme: Theme): void {
     const line = this.view.lines[index - 1 - rawCount(this.view)];
+    if (line) drawStrange(plot, line.strange, stroke(line.number, theme).colour);
     if (line?.error) drawErrors(plot, line, scaleOf(this.view, line.column), stroke(line.number, theme).colour);
   }
 }

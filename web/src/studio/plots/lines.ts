@@ -23,6 +23,7 @@ export interface Line {
   number: number; // decides its colour
   values: Cells; // as drawn: smoothed
   raw: Cells | null; // behind it, where it was smoothed
+  strange: Cells; // of what is not finite, which has no place in `values`
   error: Cells | null; // half the length of its error bars
 }
 
@@ -57,6 +58,7 @@ export function linesOf(table: Table, choices: Choices): Lines {
   for (const column of shown) {
     for (const group of groups) lines.push(lineOf(table, column, group, groups, places, choices, lines.length));
   }
+  lines.forEach((line) => remarkStrange(line, remarks));
   if (choices.logY) hideNotPositive(lines, remarks);
   const xWhole = !xName || table.head.columns.some(({ name, type }) => name === xName && type === "int");
   return { x: places.x, xLabel: xName || "row", xWhole, lines, remarks };
@@ -87,7 +89,7 @@ function isRising(cells: Json[], rows: Uint32Array | null): boolean {
   let last = -Infinity;
   for (let index = 0; index < count; index++) {
     const value = cells[rows ? rows[index] : index];
-    if (typeof value !== "number" || value < last) return false;
+    if (typeof value !== "number" || !Number.isFinite(value) || value < last) return false;
     last = value;
   }
   return true;
@@ -132,14 +134,16 @@ function placesOf(table: Table, groups: Group[], xName: string, log: boolean, re
 
 function lineOf(table: Table, column: Column, group: Group, groups: Group[], places: Places, choices: Choices, number: number): Line {
   const place = places.of(group);
-  const values = placed(table, column.name, group, place, places.x.length);
+  const found = placed(table, column.name, group, place, places.x.length);
+  const values = found.map((value) => (typeof value === "number" && !Number.isFinite(value) ? null : value));
   const names = [groups.length > 1 || group.name ? group.name : "", column.name].filter(Boolean);
   const errors = choices.error ?? column.error;
-  const error = errors && table.columns[errors] ? placed(table, errors, group, place, places.x.length) : null;
+  const finite = (value: number | null | undefined): number | null | undefined => (Number.isFinite(value ?? 0) ? value : null);
+  const error = errors && table.columns[errors] ? placed(table, errors, group, place, places.x.length).map(finite) : null;
   const smooth = choices.smoothing > 0 ? smoothed(values, choices.smoothing) : null;
   return {
     label: names.reverse().join(" · "), column: column.name, number,
-    values: smooth ?? values, raw: smooth ? values : null, error,
+    values: smooth ?? values, raw: smooth ? values : null, strange: found.map((value, at) => (values[at] === value ? undefined : value)), error,
   };
 }
 
@@ -182,6 +186,13 @@ function hideNotPositive(lines: Line[], remarks: string[]): void {
     lost = before; // the same points, behind
   }
   remarkLost(lost, "y", remarks);
+}
+
+function remarkStrange({ label, strange }: Line, remarks: string[]): void {
+  const found = strange.filter((value) => typeof value === "number");
+  if (!found.length) return;
+  const names = [...new Set(found.map((value) => plain(value ?? null)))].join(" or ");
+  remarks.push(`${label} is ${names} at ${found.length} ${found.length === 1 ? "point" : "points"}, marked at the edge.`);
 }
 
 function remarkLost(lost: number, axis: string, remarks: string[]): void {

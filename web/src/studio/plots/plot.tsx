@@ -152,7 +152,7 @@ function sentence(view: View, at: number): string {
 }
 
 function valuesAt(view: View, at: number): string[] {
-  return view.lines.map(({ values }) => plain(nearestValue(values, at), 5) || "–");
+  return view.lines.map(({ values, strange }) => plain(strange[at] ?? nearestValue(values, at), 5) || "–");
 }
 
 function nearestValue(values: (number | null | undefined)[], at: number): number | null {

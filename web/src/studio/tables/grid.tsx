@@ -116,6 +116,6 @@ function Cell({ column, cells, row, height }: { column: Column; cells: Json[] | 
     );
   }
   const text = plain(cell);
-  if (typeof cell === "number") return <td class="numeric" title={String(cell)}>{text}</td>;
+  if (typeof cell === "number") return <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>{text}</td>;
   return <td title={text}>{text}</td>;
 }

@@ -19,7 +19,7 @@ export function HeatMap({ labels, matrix }: { labels: string[]; matrix: (number 
   useLayoutEffect(() => {
     const context = canvas.current!.getContext("2d")!;
     const image = context.createImageData(count, count);
-    matrix.flat().forEach((value, index) => image.data.set([...tint(value ?? NaN, now), 255], index * 4));
+    matrix.flat().forEach((value, index) => image.data.set([...tint(value, now), 255], index * 4));
     context.putImageData(image, 0, 0);
   }, [matrix, now]);
   const hover = (event: MouseEvent): void => {

@@ -58,15 +58,17 @@ function contains(cell: Json | undefined, word: string): boolean {
   return typeof cell !== "object" && plain(cell).toLowerCase().includes(word);
 }
 
-// Missing values stand last, whichever way it is sorted; equals stay as they came.
+// Missing values stand last, whichever way it is sorted, and NaN before them; equals stay as they came.
 function sorted(rows: Uint32Array, cells: Json[], down: boolean): Uint32Array {
   const sign = down ? -1 : 1;
   const numeric = rows.every((row) => typeof cells[row] === "number" || cells[row] === null);
   const texts = new Intl.Collator(undefined, { numeric: true });
   const key = (row: number): number => (typeof cells[row] === "number" ? (cells[row] as number) : sign * Infinity);
   const missing = (row: number): number => Number(cells[row] === null || cells[row] === undefined);
+  const rank = (row: number): number => (missing(row) ? 2 : Number(Number.isNaN(cells[row])));
   const byNumber = (a: number, b: number): number => {
     const [first, second] = [key(a), key(b)];
+    if (rank(a) || rank(b)) return rank(a) - rank(b) || a - b;
     return first === second ? a - b : sign * (first < second ? -1 : 1);
   };
   const byText = (a: number, b: number): number =>

@@ -3,6 +3,8 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Json } from "../messages";
 import { useValue } from "../signal";
+import { parts } from "../network/colours";
+import { strangeColours, strangeOf } from "../strange";
 import { theme, type Theme } from "../theme";
 import { plain } from "./text";
 
@@ -12,7 +14,7 @@ const MOST_CELLS = 4096;
 export interface Plane {
   rows: number;
   columns: number;
-  values: number[]; // NaN where there is none
+  values: (number | null)[]; // null where there is none
   at: (row: number, column: number) => number[]; // the index of a place
 }
 
@@ -22,7 +24,7 @@ export function planeOf(cell: Json): Plane {
   const values = flat(cell);
   const [rows, columns] = [shape[shape.length - 2] ?? 1, shape[shape.length - 1] ?? 1];
   const planes = Math.max(1, Math.floor(values.length / (rows * columns) || 1));
-  const laid = new Array<number>(rows * columns * planes).fill(NaN);
+  const laid = new Array<number | null>(rows * columns * planes).fill(null);
   for (let index = 0; index < values.length; index++) {
     const [plane, rest] = [Math.floor(index / (rows * columns)), index % (rows * columns)];
     laid[Math.floor(rest / columns) * columns * planes + plane * columns + (rest % columns)] = values[index];
@@ -40,8 +42,8 @@ function shapeOf(cell: Json): number[] {
   return shape;
 }
 
-function flat(cell: Json): number[] {
-  return Array.isArray(cell) ? cell.flatMap(flat) : [typeof cell === "number" ? cell : NaN];
+function flat(cell: Json): (number | null)[] {
+  return Array.isArray(cell) ? cell.flatMap(flat) : [typeof cell === "number" ? cell : null];
 }
 
 function indexOf(number: number, shape: number[]): number[] {
@@ -58,10 +60,12 @@ const ENDS: Record<Theme, Record<"cold" | "middle" | "hot" | "none", [number, nu
   dark: { cold: [96, 178, 255], middle: [30, 35, 41], hot: [255, 140, 60], none: [70, 76, 84] },
 };
 
-/** The colour of a value from -1 (blue) over 0 to 1 (orange). */
-export function tint(value: number, name: Theme): [number, number, number] {
+/** The colour of a value from -1 (blue) over 0 to 1 (orange); NaN and the infinities have their own. */
+export function tint(value: number | null, name: Theme): [number, number, number] {
   const { cold, middle, hot, none } = ENDS[name];
-  if (Number.isNaN(value)) return none;
+  if (value === null) return none;
+  const strange = strangeOf(value);
+  if (strange) return parts(strangeColours()[strange]);
   const [end, part] = [value < 0 ? cold : hot, Math.min(1, Math.abs(value))];
   return middle.map((from, channel) => Math.round(from + (end[channel] - from) * part)) as [number, number, number];
 }
@@ -113,7 +117,7 @@ export function Tensor({ cell, size, height }: { cell: Json; size: number; heigh
 /** A place of a tensor and its value, for people. */
 export function said(plane: Plane, row: number, column: number): string {
   const value = plane.values[row * plane.columns + column];
-  return `[${plane.at(row, column).join(", ")}] = ${Number.isNaN(value) ? "no value" : plain(value)}`;
+  return `[${plane.at(row, column).join(", ")}] = ${value === null ? "no value" : plain(value)}`;
 }
 
 /** Where an arrow, Home or End takes a cursor among rows and columns; null for other keys. */
@@ -130,15 +134,18 @@ export function moved(key: string, [row, column]: [number, number], { rows, colu
 }
 
 function summary({ rows, columns, values }: Plane): string {
-  const known = values.filter((value) => !Number.isNaN(value));
-  return `${rows} × ${columns} values from ${plain(Math.min(...known))} to ${plain(Math.max(...known))}`;
+  const known = values.filter((value) => value !== null);
+  const finite = known.filter((value) => Number.isFinite(value));
+  const others = known.length - finite.length ? `, ${known.length - finite.length} not finite` : "";
+  if (!finite.length) return `${rows} × ${columns} values${others}`;
+  return `${rows} × ${columns} values from ${plain(Math.min(...finite))} to ${plain(Math.max(...finite))}${others}`;
 }
 
 function paint(canvas: HTMLCanvasElement | null, plane: Plane, size: number, name: Theme): void {
   const context = canvas?.getContext("2d");
   if (!context) return;
   const image = context.createImageData(plane.columns, plane.rows);
-  plane.values.forEach((value, index) => image.data.set([...tint(value / (size || 1), name), 255], index * 4));
+  plane.values.forEach((value, index) => image.data.set([...tint(value === null ? null : value / (size || 1), name), 255], index * 4));
   context.putImageData(image, 0, 0);
 }
 
@@ -148,7 +155,9 @@ const sizes = new WeakMap<Json[], { seen: number; size: number }>();
 export function sizeOf(cells: Json[]): number {
   const known = sizes.get(cells) ?? { seen: 0, size: 0 };
   for (; known.seen < cells.length; known.seen++) {
-    for (const value of flat(cells[known.seen])) known.size = Math.max(known.size, Math.abs(value) || 0);
+    for (const value of flat(cells[known.seen])) {
+      if (value !== null && Number.isFinite(value)) known.size = Math.max(known.size, Math.abs(value));
+    }
   }
   sizes.set(cells, known);
   return known.size;

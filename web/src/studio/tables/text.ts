@@ -1,5 +1,6 @@
 // Numbers and other values as short text.
 import type { Json } from "../messages";
+import { strangeOf, STRANGE_NAMES } from "../strange";
 
 /** A value in a few characters: 6 digits for numbers, powers of ten where they are shorter. */
 export function plain(value: Json | undefined, digits = 6): string {
@@ -11,6 +12,8 @@ export function plain(value: Json | undefined, digits = 6): string {
 
 /** A number with at most so many digits that say something. */
 export function number(value: number, digits = 6): string {
+  const strange = strangeOf(value);
+  if (strange) return STRANGE_NAMES[strange];
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return String(value);
   const size = Math.abs(value);
   if (size >= 1e-4 && size < 1e9) return String(Number(value.toPrecision(digits)));
