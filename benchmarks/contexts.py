@@ -16,7 +16,7 @@ import numpy
 import torch
 from contexts_models import CASES
 from models import torchvision_models
-from zoo_check import DIFFERENT_EACH_TIME, FUSED, Finding, examine
+from zoo_check import DIFFERENT_EACH_TIME, Finding, examine
 
 # Another name for memory that is there: an array of numpy's comes in, a result is put aside. Nothing is computed.
 ALIASES = ("aten.lift_fresh.default", "aten.detach.default")
@@ -71,7 +71,6 @@ def row(library: str, modes: list[Finding]) -> str:
 def remarks(modes: list[Finding]) -> str:
     said = list(dict.fromkeys(one.trouble for one in modes if one.trouble))
     said += ["two plain runs differ, too"] * any(one.outputs == DIFFERENT_EACH_TIME for one in modes)
-    said += ["a fused path was opened"] * any(one.outputs == FUSED for one in modes)
     said += [REASONS.get(reason, reason) for reason in dict.fromkeys(reason for one in modes for reason in one.skipped)]
     return "; ".join(filter(None, said)).replace("|", "/").replace("\n", " ")[:300]
 
