@@ -379,6 +379,35 @@ def test_a_value_written_after_the_module_received_it_is_shown_as_it_was_then():
         linear.inputs_of(3)
 
 
+def test_a_container_that_raises_when_it_is_opened_is_an_argument_like_any_other():
+    class Shut(dict):
+        def items(self):
+            raise RuntimeError("shut")
+
+        values = keys = items
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Masked()
+
+        def forward(self, x, shut):
+            return self.inner(x, scale=2.0, others=(), mask=None if shut is not None else x), shut
+
+    class Around(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.outer = Outer()
+
+        def forward(self, x):
+            return self.outer(x, Shut(a=1))[0]
+
+    history = tl.log_forward_pass(Around(), torch.ones(2))
+    first, second = history.modules["outer"].inputs
+    assert first.op.kind == "input" and second.tensor_contents == "Shut"
+    assert [one.where for one in history.modules["outer.inner"].inputs] == [(0,), ("scale",), ("mask",)]
+
+
 def test_an_input_that_was_not_saved_says_so():
     history = tl.log_forward_pass(Named(), torch.ones(1, 3), layers_to_save="none")
     with pytest.raises(ValueUnavailable, match="not saved"):

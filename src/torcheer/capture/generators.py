@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +27,9 @@ def run_to_end(out: Any, recorder: Recorder) -> Any:
     if isinstance(out, Coroutine) or hasattr(out, "__anext__"):
         recorder.remarks.append(LAZY.format(kind=type(out).__name__))
     if not isinstance(out, Iterator) or isinstance(out, Tensor):
-        if any(isinstance(leaf, Iterator) for _, leaf in walk(out) if not isinstance(leaf, Tensor)):
-            recorder.remarks.append(HELD)
+        with suppress(Exception):  # a container of somebody's own
+            if any(isinstance(leaf, Iterator) for _, leaf in walk(out) if not isinstance(leaf, Tensor)):
+                recorder.remarks.append(HELD)
         return out
     items = list(islice(out, MOST))
     recorder.remarks.append(ENDLESS if len(items) == MOST else YIELDS)

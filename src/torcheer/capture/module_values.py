@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn import Module
 
-from torcheer.capture.trees import ATOMS, argument_leaves, leaves, tensors_in
+from torcheer.capture.trees import ATOMS, argument_leaves, direct_tensors, tensors_in
 
 if TYPE_CHECKING:
     from torcheer.capture.recorder import Recorder
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 def received(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]:
     """What a call was given: place and ref of each tensor, the other arguments as they are or by type."""
     found: list[tuple[Any, int | None, Any]] = []
-    for where, value in argument_leaves(args, kwargs):
+    try:
+        given = list(argument_leaves(args, kwargs))
+    except Exception:  # a container of somebody's own, which the model may never open
+        given = [((place,), value) for place, value in (*enumerate(args), *kwargs.items())]
+    for where, value in given:
         if isinstance(value, Tensor):
             found.append((where, recorder.ref_of(value), None))
         else:
@@ -26,7 +30,7 @@ def received(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]:
 
 def returned(recorder: Recorder, scope: int, out: Any) -> None:
     """What a call returned, or yielded: tensors in containers are its output, those in plain objects are held."""
-    direct = leaves(out)
+    direct = direct_tensors(out)
     recorder.exits += (scope, tuple([recorder.known.get(id(tensor)) for tensor in direct]))
     if type(out) in ATOMS or (len(direct) == 1 and out is direct[0]):
         return

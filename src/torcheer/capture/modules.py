@@ -147,7 +147,9 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
         recorder.entered(self, args, kwargs)
     one = len(args) == 1 and not kwargs and type(args[0]) is Tensor
     ref = recorder.known.get(id(args[0])) if one else None
-    recorder.given.append(received(recorder, args, kwargs) if ref is None else ref)
+    recorder.given.append(ref)
+    if ref is None:
+        recorder.given[scope] = received(recorder, args, kwargs)
     try:
         out = _run(recorder, self, args, kwargs)
     finally:
@@ -343,7 +345,8 @@ def _nested_call(
         recorder.scopes += (outer, module, caller.f_code, caller.f_lasti)
         if outer < 0:
             recorder.entered(module, args, kwargs)
-        recorder.given.append(received(recorder, args, kwargs))
+        recorder.given.append(None)
+        recorder.given[recorder.scope] = received(recorder, args, kwargs)
         if recorder is not recorders[-1]:  # `_run` sees to that one
             meet_buffers(recorder, module)
     mine = [recorder.scope for recorder in recorders]

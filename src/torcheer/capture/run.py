@@ -22,7 +22,7 @@ from torcheer.capture.requests import Requests
 from torcheer.capture.saving import Save, StopEarly
 from torcheer.capture.source import asked_by
 from torcheer.capture.trace import LiveTrace
-from torcheer.capture.trees import exchange, leaves, tensors_in
+from torcheer.capture.trees import direct_tensors, exchange, tensors_in
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
 from torcheer.history import ModelHistory
 from torcheer.history.failures import explain
@@ -51,7 +51,9 @@ def log_forward_pass(
         session.trace.seed = seed
     recorder = session.recorder
     with session.running():
-        direct = set(map(id, leaves((args, kwargs))))  # an object may hold the model's own tensors, which are no inputs
+        direct = set(
+            map(id, direct_tensors((args, kwargs)))
+        )  # an object may hold the model's own tensors, which are no inputs
         given = [one for one in tensors_in((args, kwargs)) if id(one) in direct or not recorder.is_stored(one)]
         refs = [recorder.add("input", tensor, []) for tensor in given]
         if recorder.edited:

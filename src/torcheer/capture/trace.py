@@ -134,7 +134,7 @@ class LiveTrace:
         for scope, given in enumerate(recorder.given):
             kind = type(recorder.scopes[4 * scope + 1]).__name__
             call = self._calls[scope] or ModuleCall("", self._root_calls.get(scope, 1), kind)
-            inputs = (((0,), given, None),) if isinstance(given, int) else given
+            inputs = (((0,), given, None),) if isinstance(given, int) else given or ()
             outputs = (((place,), ref, None) for place, ref in enumerate(returned.get(scope, ())) if ref is not None)
             found.append(
                 ModuleRun(call, *(tuple([self._argument(*one) for one in side]) for side in (inputs, outputs)))

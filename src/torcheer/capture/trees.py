@@ -95,6 +95,14 @@ def leaves(value: Any) -> list[Tensor]:
     return [item for _, item in walk(value) if isinstance(item, Tensor)]
 
 
+def direct_tensors(value: Any) -> list[Tensor]:
+    """The tensors of a nested value; none where it holds a container of somebody's own that cannot be opened."""
+    try:
+        return leaves(value)
+    except Exception:
+        return []
+
+
 def tensors_in(value: Any) -> list[Tensor]:
     """The tensors of what a model was given or returned: in containers of any kind, and in plain objects.
 
