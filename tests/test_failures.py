@@ -10,6 +10,7 @@ from training_loop_cases import points as batches_of
 
 import torcheer as tl
 from torcheer.errors import TorcheerError, WrongInputs
+from torcheer.extraction.plan import shard_name
 from torcheer.history.failures import HEAD, annotate, explain, is_out_of_memory
 from torcheer.training import Measure
 
@@ -197,6 +198,7 @@ def test_an_error_in_an_extraction_says_which_samples(tmp_path, layers):
     note = note_of(caught.value)
     assert "module: head (Linear)" in note and "it received: 2×2 float32" in note
     assert "extraction: batch 3 (samples 6 … 7) did not go through; it is 2×3 float32" in note
+    assert f"shard: {shard_name(0)} in {tmp_path / 'x'}" in note
     assert f"kept: 0 shards in {tmp_path / 'x'}; run it again to go on" in note
 
 

@@ -180,7 +180,7 @@ def work(job: Job, bar: Progress, *, is_helper: bool = False) -> None:
     try:
         with at_rest(taker.model, taker.device):
             for batch in job.batches.wanted(shards.wants):
-                values = job.trial.values if job.trial and batch.number == 0 else taker.take(batch)
+                values = job.trial.values if job.trial and batch.number == 0 else _taken(job, batch)
                 job.trial = None
                 count = rows_of(values)
                 shards.write(batch.number, _samples(values, batch.number), _about(job, batch, count))
@@ -193,6 +193,14 @@ def work(job: Job, bar: Progress, *, is_helper: bool = False) -> None:
     shards.close()
     if not is_helper:
         _finish(job, shards.batches_seen)
+
+
+def _taken(job: Job, batch: Batch) -> Values:
+    try:
+        return job.taker.take(batch)
+    except Exception as error:
+        annotate(error, shard=f"{shard_name(batch.number // job.plan.batches_per_shard)} in {job.path}")
+        raise
 
 
 def _samples(values: Values, number: int) -> Callable[[], list[Sample]]:
