@@ -306,6 +306,17 @@ def test_under_vmap_an_operator_is_one_operation_with_a_note():
         assert "higher-order operator" in op.note
 
 
+def test_where_it_casts_first_flex_attention_is_one_operation_that_replays():
+    model = Parts(attends)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain = model(X)
+        with tl.recording(model) as history:
+            out = model(X)
+    assert_equal(out, plain)
+    [op] = [op for op in history.ops if op.name == "flex_attention"]
+    assert "higher-order operator" in op.note and history.validate().verdicts[op.index] == "equal"
+
+
 def test_an_exported_program_shows_the_branch_it_takes():
     program = torch.export.export(Parts(chooses_layers), (X,)).module()
     plain = program(X)

@@ -22,6 +22,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
+from torcheer.capture import modules
 from torcheer.capture.calls import Call
 from torcheer.capture.recorder import Recorder
 from torcheer.capture.trees import leaves
@@ -189,6 +190,7 @@ def _plainly() -> Iterator[None]:
         modes = _get_current_dispatch_mode_stack()
         if modes and all(is_ours(mode) for mode in modes):
             stack.enter_context(_disable_current_modes())
+        stack.enter_context(modules.resting())
         stack.enter_context(torch.compiler.set_stance("default"))
         try:
             yield

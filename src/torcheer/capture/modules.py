@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from types import CodeType, FrameType, FunctionType, GeneratorType
 from typing import Any
@@ -31,6 +32,7 @@ from torcheer.capture import fused
 from torcheer.capture.generators import followed
 from torcheer.capture.module_values import meet_buffers, received, returned
 from torcheer.capture.recorder import Recorder
+from torcheer.capture.source import is_users
 from torcheer.capture.twins import FUSED_MODULES, forward_of
 
 Around = Callable[[Module, Callable[[], Any]], Any]
@@ -46,7 +48,7 @@ _lock = threading.Lock()
 _ident = threading.get_ident
 _frame = sys._getframe
 _tracing = torch._C._get_tracing_state
-_compiling = torch.compiler.is_compiling
+_compiling = torch.compiler.is_dynamo_compiling  # False, except to dynamo
 
 
 def start(recorder: Recorder) -> None:
@@ -68,9 +70,21 @@ def stop(recorder: Recorder) -> None:
         for thread, recorders in list(_active.items()):
             if recorder in recorders:
                 recorders.remove(recorder)
-            if not recorders:
-                del _active[thread]
+                if not recorders:
+                    del _active[thread]
         _restore()
+
+
+@contextmanager
+def resting() -> Iterator[None]:
+    """Module calls of this thread are nobody's, for the time of the block: dynamo makes some of its own."""
+    recorders = _active.get(_ident(), [])
+    waiting = recorders[:]
+    recorders.clear()
+    try:
+        yield
+    finally:
+        recorders += waiting
 
 
 def watch(around: Around) -> None:
@@ -134,7 +148,7 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     if _around and (waiting := _around.get(_ident())):
         return waiting[-1](self, partial(_inner_call, self, args, kwargs))
     recorders = _active.get(_ident())
-    if recorders is None:
+    if not recorders:
         return _original(self, *args, **kwargs)
     if len(recorders) > 1:
         return _nested_call(recorders, self, args, kwargs)
@@ -261,19 +275,30 @@ def _run_forward(own: Any, recorder: Recorder, module: Module, args: Any, kwargs
 
 
 def _calls_forward(kind: type) -> bool:
-    """Whether a person's code in a class calls some `.forward`."""
+    """Whether a person's code in a class, or a function that it names, calls some `.forward`."""
     for owner in kind.__mro__:
         if not owner.__module__.startswith(("torch.nn.modules.", "builtins")):
             functions = (getattr(value, "__func__", value) for value in vars(owner).values())
-            if any(_mentions(getattr(function, "__code__", None), "forward") for function in functions):
+            if any(_mentions_forward(function, 2) for function in functions if type(function) is FunctionType):
                 return True
     return False
 
 
-def _mentions(code: Any, name: str) -> bool:
-    if not isinstance(code, CodeType):
-        return False
-    return name in code.co_names or any(_mentions(inner, name) for inner in code.co_consts)
+def _mentions_forward(function: FunctionType, depth: int) -> bool:
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    if "forward" in names or not depth:
+        return "forward" in names
+    named = (function.__globals__.get(name) for name in names)
+    helpers = [value for value in named if type(value) is FunctionType and is_users(value.__code__)]
+    return any(_mentions_forward(helper, depth - 1) for helper in helpers)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code, and that of the functions within it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _codes(inner)
 
 
 # -- what is known of a class ----------------------------------------------------------------------------------------
@@ -298,11 +323,11 @@ def _has_ways_of_its_own(module: Module) -> bool:
 class _Plan:
     """How modules of one type are called."""
 
-    __slots__ = ("assigns", "choice", "direct", "forward", "scripted")
+    __slots__ = ("assigns", "choice", "direct", "forward", "own", "scripted")
 
     def __init__(self, kind: type) -> None:
         forward = getattr(kind, "forward", None)
-        forward = _watched.get(forward, forward)
+        self.own = forward = _watched.get(forward, forward)
         self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own write buffers in place
         self.choice = fused.CHOICES.get(forward)
         self.direct = _calls_forward(kind)
@@ -314,8 +339,8 @@ _plans: dict[type, _Plan] = {}
 
 
 def _plan_of(kind: type) -> _Plan:
-    plan = _plans.get(kind)
-    if plan is None:
+    plan, forward = _plans.get(kind), getattr(kind, "forward", None)  # a scripted class has none
+    if plan is None or (forward is not plan.own and _watched.get(forward) is not plan.own):  # somebody wrote another
         plan = _plans[kind] = _Plan(kind)
     return plan
 
