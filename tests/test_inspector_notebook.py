@@ -64,6 +64,22 @@ def run(cells: list[str], folder: Path) -> str:
     return "".join(str(one.get("text", "")) for one in outputs)
 
 
+def pages(cells: list[str], folder: Path) -> list[str]:
+    """What the cells show as HTML."""
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    notebook = new_notebook(cells=[new_code_cell(cell.strip()) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).execute()
+    found = [one.get("data", {}) for cell in notebook.cells for one in cell.outputs]
+    return [str(one["text/html"]) for one in found if "text/html" in one]
+
+
+def test_a_watch_shows_below_its_cell_how_far_it_is_and_what_it_found(tmp_path: Path) -> None:
+    box, shown = pages([*WATCH[:2], "w"], tmp_path)
+    for page in (box, shown):  # the first was brought up to date when the watch was closed
+        assert "Watch of Sequential" in page and "step 2, 3 looks, closed" in page and "seen" in page
+
+
 def test_the_seeds_handler_calls_functions_of_a_cell(tmp_path: Path) -> None:
     run(HANDLER, tmp_path)
     assert json.loads((tmp_path / "notes.json").read_text()) == [["layer", "0", [1.0, 2.0]]]

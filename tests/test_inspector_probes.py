@@ -313,7 +313,7 @@ def test_hooks_are_there_for_watched_passes_only() -> None:
         seen = []
         model[2].register_forward_hook(lambda *_: seen.append(hooks_of(model)))
         train(model, 3)
-        assert seen[0] > seen[1] == seen[2] == 2
+        assert seen[0] > seen[1] == 3 and seen[2] == 2  # one parameter is followed to the optimizer's next step
         assert hooks_of(model) == 2
         assert probed.problems == []
     assert hooks_of(model) == 1

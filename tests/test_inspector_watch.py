@@ -28,7 +28,8 @@ import torcheer as tl
 from torcheer.errors import BadArgument
 from torcheer.inspector import Alert, open_watch
 from torcheer.inspector.selection import choose
-from torcheer.inspector.watching import Every, Transport, fair_bytes
+from torcheer.inspector.sending import fair_bytes
+from torcheer.inspector.watching import Every, Transport
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 pytestmark = pytest.mark.filterwarnings("error")
@@ -408,9 +409,9 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(options: dict[str
 def test_all_values_of_a_step_fit_into_the_ring_together() -> None:
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(50)])
     share = (64 << 20) // 8
-    limit = fair_bytes(choose(model), ("output", "grad", "weight", "update"), share)
+    limit = fair_bytes(choose(model).values_of(("output", "grad", "weight", "update")), share)
     assert limit * (2 * 50 + 2 * 100) <= 32 << 20
-    assert fair_bytes(choose(model, "3"), ("output",), share) == share
+    assert fair_bytes(choose(model, "3").values_of(("output",)), share) == share
 
 
 # -- trouble elsewhere

@@ -75,6 +75,8 @@ class Output(_Hook):
             return
         try:
             with torch._C.DisableTorchFunction():  # a capture in progress is none of ours
+                if not self._probes.entered:
+                    self._probes.enter(self._name, arguments)
                 self._probes.output(self._name, output)
         except Exception as error:
             self._probes.failed(self._name, error)
@@ -103,6 +105,21 @@ class Gradient(_Hook):
     def __call__(self, gradient: Tensor | None) -> None:
         if gradient is not None:
             self._probes.gradient(self._where, self._step, gradient)
+
+
+class Carried(_Hook):
+    """On a parameter, from an optimizer's step to its next: what its gradient still has when another comes."""
+
+    __slots__ = ("_parameter", "sums")
+
+    def __init__(self, parameter: Tensor) -> None:
+        self._parameter = parameter
+        self.sums: list[Tensor | None] = []  # of the sizes of its numbers, at each backward pass
+
+    def __call__(self, gradient: Tensor) -> None:
+        carried = self._parameter.grad
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            self.sums.append(None if carried is None else carried.detach().abs().sum())
 
 
 _CALL = nn.Module._call_impl.__code__

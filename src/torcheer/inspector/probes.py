@@ -20,7 +20,7 @@ from torcheer.inspector.napping import Nap
 from torcheer.inspector.schedule import Pace, Schedule
 from torcheer.inspector.selection import Chosen, places_of, replaced, unwrapped
 from torcheer.inspector.sending import Sender
-from torcheer.inspector.tensors import tensors_in
+from torcheer.inspector.tensors import all_finite, refusal, tensors_in
 from torcheer.inspector.timing import Timing
 from torcheer.inspector.weights import Weights, has_closure
 
@@ -51,7 +51,7 @@ class Probes:
         self._reached = -1  # the step at which the hook's quiet ends
         self._shift, self._number = 0, -1  # from counted steps to their numbers; others' number
         self._until = -math.inf  # which of those is next to be looked at
-        self.watched_step = -1
+        self.watched_step, self.looks = -1, 0
         self._model, self._sender, self._schedule, self._on_boundary = model, sender, schedule, on_boundary
         graded = chosen.behind if "grad" in what else ()
         self._weights = Weights(chosen.parameters, what, sender, model.parameters(), graded)
@@ -66,6 +66,7 @@ class Probes:
         self._idle, self._attached, self._entries = list[Any](), list[Any](), list[Any]()
         self._naps = is_called(model)
         self._calls, self._leaves = Counter[str](), list[Any]()  # in this pass; hooks on tensors that outlive it
+        self.entered = True  # whether what goes into the first module of this pass was looked at
         self._soon = True  # there is something to do when the next step begins
         self._pace, self._timing, self._waking = Pace(), Timing(sender), threading.Lock()
         self._hook.count = self._count if self._by_optimizer or step_of is not None else None
@@ -152,7 +153,10 @@ class Probes:
     def _be_quiet(self, passes: int) -> None:
         """From here on, so many more are only counted."""
         self._reached, self._hook.quiet = self.count - 1 + passes, passes
-        self._ears = self._listening or self._by_optimizer
+        self._listen()
+
+    def _listen(self) -> None:
+        self._ears = self._listening or self._by_optimizer or self._weights.follows
 
     def _count(self) -> bool:
         """Count a pass where that is not a step: one of several, or numbered by others; False: it was not foreseen."""
@@ -202,6 +206,7 @@ class Probes:
 
     def _begin(self, step: int) -> None:
         """Watch a step."""
+        self.looks += 1
         self._timing.begin(step, next(self._model.parameters(), _NOTHING).device)
         self._listening, self.watched_step, self._differentiates = True, step, torch.is_grad_enabled()
         self._leave_out_what_is_gone()
@@ -235,6 +240,7 @@ class Probes:
 
     def _attach_outputs(self) -> None:
         self._calls.clear()
+        self.entered = "output" not in self._what
         if not {"output", "grad"} & self._what:
             return
         for name, hook in list(self._outputs.items()):
@@ -255,6 +261,14 @@ class Probes:
         attached, self._attached = self._attached, []
         for handle in attached:
             handle.remove()
+
+    def enter(self, name: str, arguments: Any) -> None:
+        """The first module of a pass was called: what went in is sent where it is not finite, before what it gave."""
+        self.entered = True
+        for _, tensor in tensors_in(arguments, name)[:1]:  # further ones may be masks, of infinities
+            plain = tensor.is_floating_point() and tensor.is_cpu and not refusal(tensor)
+            if plain and not all_finite(tensor.detach()):  # on a GPU nobody waits for the answer
+                self._sender.send(tensor, name, "input", self.watched_step)
 
     def output(self, name: str, value: Any) -> None:
         """A chosen module returned something."""
@@ -311,7 +325,8 @@ class Probes:
     def _optimizer_steps(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         if not self._ears or is_dynamo_compiling():
             return  # nearly always
-        if self._begun and not self._listening and (self._within is None or self._within is optimizer):
+        idle = self._begun and not self._listening and not self._weights.follows
+        if idle and (self._within is None or self._within is optimizer):
             self._within = optimizer
             return  # nearly always, where its steps are counted
         with self._sender.guard("the gradients of the weights"):
@@ -351,7 +366,7 @@ class Probes:
             counts, self._within = self._counts(optimizer), None
             if self._listening and (self._weights.stepped(optimizer) or counts):
                 self._listening = self._weights.unsent
-                self._ears = self._listening or self._by_optimizer
+            self._listen()
             if counts:
                 self._begun = False
                 self._timing.stepped()

@@ -24,6 +24,7 @@ class Sent:
     finite: bool | None = None  # whether all of its numbers are, where only a part was sent
     summary: Summary | None = None  # made on its own device; the array is a sample then, if there is one
     frozen: bool = False  # whether it is a weight that takes no gradient (`requires_grad=False`)
+    scaled: bool = False  # whether a GradScaler had multiplied the gradients that this update comes from
     type: str = ""  # of its numbers, as the training process has them: "bfloat16", also where numpy has no such
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class Alert:
     since: int  # the step from which on it was so
     what: str  # "98% of the outputs are zero"
     advice: str  # "lower the learning rate, or use a leaky ReLU"
-    severity: str = "warning"  # or "error": the run is lost
+    severity: str = "warning"  # "error": the run is lost; "note": it may be meant
     values: dict[str, Any] = field(default_factory=dict)  # the numbers behind it
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -26,6 +26,11 @@ class Chosen:
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)
     hidden: tuple[str, ...] = ()  # chosen modules inside compiled code, where no hook is called
     behind: tuple[str, ...] = ()  # parameters of modules in there
+
+    def values_of(self, what: Collection[str]) -> int:
+        """How many values a step has, as far as can be foreseen."""
+        of_modules = len({"output", "grad"} & set(what)) * len(self.modules)
+        return of_modules + len({"weight", "weight_grad", "update"} & set(what)) * len(self.parameters)
 
 
 def choose(model: nn.Module, layers: Any = None) -> Chosen:
@@ -76,6 +81,24 @@ def _compiled_away(model: nn.Module) -> set[int]:
         elif isinstance(module, torch.jit.ScriptModule):
             found |= {id(part) for part in module.modules()}
     return found
+
+
+def what_is_hidden(chosen: Chosen, what: Collection[str]) -> str:
+    """In words, what compiled code hides of the chosen layers, and what is watched of them; "" for nothing."""
+    asked = set(what)
+    if not chosen.hidden or not {"output", "grad"} & asked:
+        return ""
+    if "grad" in asked and any(chosen.parameters[name].requires_grad for name in chosen.behind):
+        asked.add("weight_grad")  # stands for the gradients that cannot be had
+    kinds = {"weight": "values", "weight_grad": "gradients", "update": "updates"}
+    seen = [word for kind, word in kinds.items() if kind in asked and chosen.behind]
+    shown = " and ".join(filter(None, (", ".join(seen[:-1]), *seen[-1:])))
+    some = ", ".join(chosen.hidden[:3]) + (", …" if len(chosen.hidden) > 3 else "")
+    lost = " and ".join(word for kind, word in (("output", "outputs"), ("grad", "gradients")) if kind in asked)
+    return (
+        f"{len(chosen.hidden)} layers ({some}) run inside compiled code, where no hook is called: their {lost} are "
+        f"not watched; {f'of their weights {shown} are' if shown else 'nothing of them is'}"
+    )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

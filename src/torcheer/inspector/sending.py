@@ -20,6 +20,7 @@ from torcheer.inspector.cuda import Fetcher, looked_at_bytes
 from torcheer.inspector.tensors import Report, is_wrapped, local, offer, part, refusal
 from torcheer.inspector.turns import Takes, Turns
 
+_PLANNED_BYTES = 64 << 10  # at least, of each tensor, however many are foreseen
 _LEAST_BYTES = 4 << 10  # of each tensor, however many there are
 _ROOM = 5  # shares of the ring, which has eight, that a look may fill: the child may not have read all of the last one
 _NUMBER = struct.Struct("<d")
@@ -33,6 +34,7 @@ class Sender:
         self, link: Takes, *, limit_bytes: int, share_bytes: int, whole: Sequence[str] = (), report: Report
     ) -> None:
         self.limit_bytes, self.message = limit_bytes, ""
+        self.scaled = False  # whether a GradScaler is in use
         self._link, self._share_bytes, self._whole, self.report = link, share_bytes, tuple(whole), report
         self._turns, self._overflows = Turns(link, self._say_it_overflows), 0
         self._fetcher, self._lock, self._process = Fetcher(self._turns), threading.RLock(), os.getpid()
@@ -55,6 +57,8 @@ class Sender:
             about["message"] = self.message
         if variable == "weight" and not tensor.requires_grad:
             about["frozen"] = True
+        if variable == "update" and self.scaled:
+            about["scaled"] = True
         try:
             with self._lock:
                 plain = local(tensor)
@@ -201,6 +205,11 @@ class Sender:
             return  # even a look at an event would spoil a graph that is being captured
         with self.guard("values on a device"), self._lock:
             self._fetcher.harvest(wait)
+
+
+def fair_bytes(values: int, share_bytes: int) -> int:
+    """How many bytes of each of so many values are sent, so that all find room together, the last like the first."""
+    return min(max(share_bytes * 4 // max(values, 1), _PLANNED_BYTES), share_bytes)
 
 
 def fair_share(sizes: Sequence[int], room: int) -> int:

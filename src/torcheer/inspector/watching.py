@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
 from torcheer.history.failures import NO_HISTORY, explain
+from torcheer.inspector import status
 from torcheer.inspector.ending import Ending, ending_of
 from torcheer.inspector.link import Account, Link
 from torcheer.inspector.log import write_account
@@ -27,8 +28,8 @@ from torcheer.inspector.probes import Probes
 from torcheer.inspector.records import Alert, Plan
 from torcheer.inspector.rules import RULES, settle
 from torcheer.inspector.schedule import Every
-from torcheer.inspector.selection import Chosen, choose
-from torcheer.inspector.sending import Sender
+from torcheer.inspector.selection import Chosen, choose, unwrapped, what_is_hidden
+from torcheer.inspector.sending import Sender, fair_bytes
 from torcheer.inspector.settings import Settings, Transport, stops, understood
 from torcheer.inspector.tensors import rank_of
 
@@ -37,7 +38,6 @@ __all__ = ["Every", "Transport", "Watch", "watch"]
 _MOST_WARNINGS = 10
 _PATIENCE_SECS = 2.0  # what may take longer is told
 _LAST_SECS = 1.0  # for the child to close its files, where closing is interrupted
-_LEAST_BYTES = 64 << 10  # of each tensor, however many there are
 
 
 def watch(
@@ -97,6 +97,8 @@ class Watch:
         self._link: Link | None = None
         self._probes: Probes | None = None
         self._model = weakref.ref(model)
+        self.name = type(unwrapped(model)).__name__  # of the model's class
+        self._box: status.Box | None = None  # what a notebook shows of it
         if not self._has_a_part(chosen):
             return
         plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
@@ -116,13 +118,14 @@ class Watch:
     def _begin(self, model: nn.Module, chosen: Chosen, link: Link) -> None:
         """Put the probes on."""
         settings, share = self._settings, link.ring.share_bytes
-        limit = fair_bytes(chosen, settings.what, share)
+        limit = fair_bytes(chosen.values_of(settings.what), share)
         self._sender = Sender(link, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem)
         self._probes = Probes(
             model, chosen, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary,
             optimizer=settings.optimizer, step_of=settings.step_of,
         )  # fmt: skip
-        self._say_what_is_hidden(chosen)
+        if hidden := what_is_hidden(chosen, settings.what):
+            self._problem(hidden)
         self._probes.attach()
 
     def _has_a_part(self, chosen: Chosen) -> bool:
@@ -138,27 +141,36 @@ class Watch:
                 "let them agree on `w.should_stop` (torch.distributed.all_reduce) and leave the loop together"
             )
 
-    def _say_what_is_hidden(self, chosen: Chosen) -> None:
-        what = set(self._settings.what)
-        if not chosen.hidden or not {"output", "grad"} & what:
-            return
-        if "grad" in what and any(chosen.parameters[name].requires_grad for name in chosen.behind):
-            what.add("weight_grad")  # stands for the gradients that cannot be had
-        kinds = {"weight": "values", "weight_grad": "gradients", "update": "updates"}
-        seen = [word for kind, word in kinds.items() if kind in what and chosen.behind]
-        some = ", ".join(chosen.hidden[:3]) + (", …" if len(chosen.hidden) > 3 else "")
-        lost = " and ".join(word for kind, word in (("output", "outputs"), ("grad", "gradients")) if kind in what)
-        self._problem(
-            f"{len(chosen.hidden)} layers ({some}) run inside compiled code, where no hook is called: their {lost} are "
-            f"not watched; {f'of their weights {_listed(seen)} are' if seen else 'nothing of them is'}"
-        )
-
     # -- for users ---------------------------------------------------------------------------------------------------
 
     @property
     def step(self) -> int:
         """The step that began last, from 0 on."""
         return self._probes.now if self._probes is not None else 0
+
+    @property
+    def steps(self) -> int:
+        """How many steps there were."""
+        return self._probes.count if self._probes is not None else 0
+
+    @property
+    def looks(self) -> int:
+        """How many of them were looked at."""
+        return self._probes.looks if self._probes is not None else 0
+
+    @property
+    def has_part(self) -> bool:
+        """Whether this process watches; of several with the same model, one does."""
+        return self._probes is not None
+
+    def __repr__(self) -> str:
+        return status.line(self)
+
+    def __str__(self) -> str:
+        return status.text(self)
+
+    def _repr_html_(self) -> str:
+        return status.html(self)
 
     @property
     def is_watching(self) -> bool:
@@ -265,6 +277,9 @@ class Watch:
             self._problem(self._ending.problem)
         self._write_account()
         self._told(self._ending.line(self._probes.count))
+        if self._box is not None:
+            with self._sender.guard("what the notebook shows"):
+                self._box.update(self, now=True)
         atexit.unregister(self._at_exit)
 
     def _say_what_never_came(self, sender: Sender) -> None:
@@ -301,6 +316,9 @@ class Watch:
         if self._probes is not None and self.closed:
             self._problem("it was closed before this block and looks at nothing in it; a new watch does")
         self._inside = True
+        if self._probes is not None and status.Box.fits():
+            with self._sender.guard("what the notebook shows"):
+                self._box = self._box or status.Box(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
@@ -315,6 +333,8 @@ class Watch:
     def _boundary(self) -> None:
         with self._sender.guard("what the watching process says"):
             self._hear()
+            if self._box is not None:
+                self._box.update(self)
         if self.should_stop and self._inside:
             raise StopAsked(id(self))
 
@@ -384,23 +404,11 @@ def _close(watch: weakref.ref[Watch]) -> None:
         found.close()
 
 
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
 def _say(text: str) -> None:
     try:
         print(text, file=sys.stderr)
     except (OSError, ValueError):  # nobody is there to read it
         return
-
-
-def fair_bytes(chosen: Chosen, what: Sequence[str], share_bytes: int) -> int:
-    """How many bytes of each tensor are sent, so that all of a step find room together, the last like the first."""
-    of_modules = len({"output", "grad"} & set(what)) * len(chosen.modules)
-    of_parameters = len({"weight", "weight_grad", "update"} & set(what)) * len(chosen.parameters)
-    fair = share_bytes * 4 // max(of_modules + of_parameters, 1)
-    return min(max(fair, _LEAST_BYTES), share_bytes)
 
 
 def _folder(to: Path | None, chosen: Chosen) -> Path | None:

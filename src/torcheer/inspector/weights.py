@@ -6,12 +6,14 @@ import sys
 import weakref
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
+from torcheer.inspector.hooks import Carried
 from torcheer.inspector.sending import Sender
 from torcheer.inspector.tensors import local, rank_of
 
@@ -27,6 +29,23 @@ class _Before:
     step: int
     value: Tensor | None  # what is sent of it, where its update is wanted
     version: int
+
+
+@dataclass(slots=True)
+class _Follow:
+    """A parameter on its way from one step of its optimizer to the next: is its gradient cleared in between?"""
+
+    optimizer: weakref.ref[Optimizer]
+    label: str
+    step: int  # that was watched
+    hook: Carried
+    handle: Any
+
+    def end(self) -> Tensor | None:
+        """The least that any backward pass found; None where one found a gradient that was cleared."""
+        self.handle.remove()
+        sums = [one for one in self.hook.sums if one is not None]
+        return torch.stack(sums).min() if sums and len(sums) == len(self.hook.sums) else None
 
 
 class Weights:
@@ -49,6 +68,10 @@ class Weights:
         self._before: dict[int, _Before] = {}  # by the parameter's id
         self._step, self._gradients = 0, set[int]()  # of which parameters a gradient is still wanted, by their ids
         self._by_torch = False  # whether an optimizer of torch's was seen to move the weights
+        self._follow: _Follow | None = None
+        self._carried = 0  # steps in a row to which gradients were carried on
+        self.follows = False  # whether another step of an optimizer is waited for, after a watched one
+        self._hidden = set(graded)
         self._owned: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._unclaimed, self._waited = set[int](), 0  # weights that no optimizer moves; steps since this look began
         self._names = {id(parameter): name for name, parameter in parameters.items()}
@@ -57,6 +80,8 @@ class Weights:
 
     def begin(self, step: int) -> None:
         """A step begins that is watched."""
+        if self._follow is not None and self._follow.step != step and self._waited > _PATIENCE:
+            self._let_go()  # that optimizer does not step any more
         self._step, self._waited = step, 0
         if self._unclaimed:
             self._unclaimed -= self._claimed()
@@ -97,6 +122,10 @@ class Weights:
 
     def stepping(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
         """An optimizer is about to step."""
+        if self._follow is not None:
+            self._follow_on(optimizer)
+        if self._before:
+            self._sender.scaled = _by_scaler()
         if not self._by_torch and self.concerns(optimizer):  # before a closure's passes, which are within its step
             self._by_torch = any(id(one) in self._names for group in optimizer.param_groups for one in group["params"])
         if self._gradients and self.concerns(optimizer) and not has_closure(arguments, keywords):
@@ -113,10 +142,37 @@ class Weights:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     self._send_update(parameter)
+        self._follow_from(optimizer)
         self._waited += 1
         if self._waited == _PATIENCE and self.unsent:
             self._leave_the_unclaimed()
         return True
+
+    def _follow_from(self, optimizer: Optimizer) -> None:
+        """See whether the gradients that this step has used are cleared before its next."""
+        if self._follow is not None or "grad" not in self._what:
+            return
+        ours = [one for group in optimizer.param_groups for one in group["params"] if id(one) in self._names]
+        for parameter in reversed(ours):  # those of the last layer are small, and seldom zero
+            label = self._names[id(parameter)]
+            dense = parameter.grad is not None and parameter.grad.layout is torch.strided
+            if dense and parameter.requires_grad and local(parameter) is parameter and label not in self._hidden:
+                hook, register = Carried(parameter), cast(Any, parameter.register_hook)
+                self._follow = _Follow(weakref.ref(optimizer), label, self._step, hook, register(hook))
+                self.follows = True
+                return
+
+    def _follow_on(self, optimizer: Optimizer) -> None:
+        """The optimizer steps again: send what its gradients had in them all the time, if anything."""
+        follow = self._follow
+        if follow is None or follow.optimizer() is not optimizer:
+            return
+        self._follow, self.follows = None, False
+        least = follow.end()
+        carried = least is not None and (least.is_cuda or bool(least > 0))
+        self._carried = self._carried + 1 if carried else 0
+        if least is not None and self._carried > 1:  # once may be by chance: two losses, two optimizers
+            self._sender.send(least, follow.label, "carried", self._step)
 
     def _leave_the_unclaimed(self) -> None:
         """Who trains only a head need not wait for the rest at every step; until another optimizer has it."""
@@ -203,13 +259,32 @@ class Weights:
         """Whether there is something that another optimizer may still do."""
         return bool(self._before or self._gradients)
 
+    def _let_go(self) -> None:
+        if self._follow is not None:
+            self._follow.handle.remove()
+        self._follow, self.follows = None, False
+
     def rest(self) -> None:
         """Keep no copies."""
+        self._let_go()
         self._before.clear()
         self._gradients.clear()
 
 
 _STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what torch puts around the step of every optimizer
+
+
+_SCALED = GradScaler.step.__code__
+
+
+def _by_scaler() -> bool:
+    """Whether the step of an optimizer that is about to begin is a GradScaler's."""
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _SCALED:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def has_closure(arguments: Any, keywords: Any) -> bool:

@@ -94,6 +94,7 @@ class Rule(ABC):
 
     name: ClassVar[str]
     severity: ClassVar[str] = "warning"
+    explains: ClassVar[tuple[str, ...]] = ()  # rules whose findings follow from what this one finds
     defaults: ClassVar[dict[str, Any]]  # `patience`: for how many looks it must be so before it is told
     common: ClassVar[dict[str, Any]] = {"most": 10}  # alerts in a run
 

@@ -21,7 +21,7 @@ class _Streak:
     ill: int = 0  # looks in a row
     well: int = 0
     since: int = 0
-    told: bool = False
+    told: bool = False  # or folded into what it follows from
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,9 @@ class Rules:
         self._asked.clear()
 
     def idle(self) -> list[Alert]:
-        """What waits to be told; a step that stands still has brought most of what it will."""
-        return [alert for name in list(self._waiting) for alert in self._tell(name)]
+        """What waits to be told, causes first; a step that stands still has brought most of what it will."""
+        names = sorted(self._waiting, key=lambda name: not RULES[name].explains)
+        return [alert for name in names for alert in self._tell(name)]
 
     def close(self) -> list[Alert]:
         """Judge the last step, and tell everything: nothing more will come."""
@@ -145,24 +146,48 @@ class Rules:
             self._waiting.setdefault(rule.name, []).append(_Case(key, finding, step, since))
 
     def _tell(self, name: str) -> Iterator[Alert]:
-        """One alert for all keys that fell ill together, or while the rule had just spoken."""
+        """One alert for all keys that fell ill together, or while the rule had just spoken; none for symptoms."""
         told = self._told.setdefault(name, [])
         if name not in self._waiting or (told and self._looks < told[-1] + _APART):
+            return
+        causes = self._causes(name)
+        if causes and RULES[name].severity != "error":  # what ends the run is told all the same
+            del self._waiting[name]
             return
         cases = sorted(self._waiting.pop(name), key=lambda case: (case.since, case.finding.order))
         told.append(self._looks)
         most = RULES[name].common["most"] if name not in self._rules else self._rules[name].settings["most"]
         if len(told) <= most:
-            yield self._alert(name, cases, last=len(told) == most)
+            yield self._alert(name, cases, self._symptoms(name), causes, last=len(told) == most)
+
+    def _causes(self, name: str) -> list[str]:
+        """What was found, and still holds, that explains the findings of a rule."""
+        ill = {rule for (rule, _), streak in self._streaks.items() if streak.ill and streak.told}
+        return [rule for rule in ill if rule in self._rules and name in self._rules[rule].explains]
+
+    def _symptoms(self, name: str) -> list[str]:
+        """What follows from a finding, as far as it shows: also what has not lasted long enough to be told."""
+        explains = self._rules[name].explains if name in self._rules else ()
+        ill = [place for place, streak in self._streaks.items() if streak.ill and place[0] in explains]
+        return [
+            f"{rule} of {key[0]} ({key[1]})" for rule, key in sorted(ill, key=lambda place: explains.index(place[0]))
+        ]
 
     @staticmethod
-    def _alert(name: str, cases: list[_Case], *, last: bool) -> Alert:
+    def _alert(name: str, cases: list[_Case], symptoms: list[str], causes: list[str], *, last: bool) -> Alert:
         first, *others = cases
         values, what = dict(first.finding.values), first.finding.what
         if others:
             values["also"] = [str(case) for case in others]
             named = ", ".join(values["also"][:_NAMED]) + (", …" if len(others) > _NAMED else "")
             what += f"; so it is with {len(others):,} more: {named}"
+        if causes:
+            values["causes"] = causes
+            what += f"; it may follow from {' and '.join(causes)}, told before"
+        if symptoms:
+            values["symptoms"] = symptoms
+            named = ", ".join(symptoms[:_NAMED]) + (", …" if len(symptoms) > _NAMED else "")
+            what += f"; {len(symptoms):,} other finding{'s' * (len(symptoms) != 1)} may follow from it: {named}"
         if last:
             what += " (this rule tells no more in this run)"
         layer, variable = first.key

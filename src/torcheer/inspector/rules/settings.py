@@ -10,6 +10,8 @@ from torcheer.errors import BadArgument
 from torcheer.inspector.rules.activations import DeadRelu, Saturation
 from torcheer.inspector.rules.base import Rule
 from torcheer.inspector.rules.gradients import ExplodingGradient, VanishingGradient
+from torcheer.inspector.rules.habits import ForgottenZeroGrad, FrozenLayer
+from torcheer.inspector.rules.loss import ActivationTwice, LossScale
 from torcheer.inspector.rules.metrics import LossPlateau, Overfitting, StalledLoader
 from torcheer.inspector.rules.values import AllZero, NanInf
 from torcheer.inspector.rules.weights import PoorInitialisation, Unchanged, UpdateRatio
@@ -18,7 +20,8 @@ RULES: dict[str, type[Rule]] = {
     rule.name: rule
     for rule in (
         NanInf, ExplodingGradient, VanishingGradient, DeadRelu, Saturation, AllZero, Unchanged, UpdateRatio,
-        PoorInitialisation, LossPlateau, Overfitting, StalledLoader,
+        PoorInitialisation, LossPlateau, Overfitting, StalledLoader, LossScale, ForgottenZeroGrad, ActivationTwice,
+        FrozenLayer,
     )
 }  # fmt: skip
 

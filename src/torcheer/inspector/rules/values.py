@@ -49,7 +49,7 @@ class NanInf(Rule):
         since = ill.setdefault(key, board.step)
         leads = next(iter(ill)) == key and not self._follows[kind]
         if leads or key in self._first:  # the others have it from those
-            yield key, self._finding(seen, since)
+            yield key, self._finding(seen, since, at_the_loss=not board.all("grad") and bool(board.all("output")))
 
     def _is_news(self, kind: str, key: Key) -> bool:
         """Whether a key has it from no other: it has been well for some time where others were ill.
@@ -69,7 +69,7 @@ class NanInf(Rule):
         return next((name for name, there in found.items() if there and self.settings[name]), "")
 
     @staticmethod
-    def _finding(seen: Seen, since: int) -> Finding:
+    def _finding(seen: Seen, since: int, at_the_loss: bool) -> Finding:
         nans, infs, count = seen.summary.nans, seen.summary.infs, seen.summary.count
         told = [f"{number:,} {name}" for number, name in ((nans, "NaN"), (infs, "infinite")) if number]
         what = f"of {count:,} numbers {' and '.join(told)}"
@@ -77,6 +77,14 @@ class NanInf(Rule):
             what = "it is NaN" if nans else "it is infinite"
         if not told:
             what = f"some of its numbers are NaN or infinite, though none of the {count:,} that were sent"
+        if seen.variable == "input":
+            what += ": it is in the batch that the model was given, and in no layer"
+            advice = (
+                "look at the data and at what prepares them: missing values, a division by zero; drop or fill those"
+            )
+            return Finding(what, advice, {"nans": nans, "infs": infs, "count": count}, since)
+        if seen.variable == "grad" and at_the_loss:
+            what += ": every output that was looked at is finite, so it comes from the loss or its targets"
         before = "in the layers before it" if seen.variable == "output" else "in what it is computed from"
         advice = f"look {before} for a division by zero, a log of zero or an overflow; lower the learning rate; clip the gradients"  # noqa: E501
         return Finding(what, advice, {"nans": nans, "infs": infs, "count": count}, since)

@@ -1,0 +1,471 @@
+"""Mistakes that are named for what they are, once, with what follows from them; and loops that only look like them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from inspector_runs import blobs, mlp
+from torch import Tensor, nn
+from torch.nn import functional as F
+from watch_checks import Probed
+
+from torcheer.inspector.records import Alert
+from torcheer.inspector.rules import Rules, settle
+from torcheer.inspector.statistics import summarise
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+WHAT = ("output", "grad", "weight", "update")  # what `tl.watch` looks at where nothing is said
+SGD, Adam = torch.optim.SGD, torch.optim.Adam
+LOADER = {"stalled_loader": False}  # a busy machine is no matter here
+
+
+def judged(probed: Probed, rules: Any = LOADER) -> list[Alert]:
+    problems: list[str] = []
+    judge = Rules(settle(rules), problems.append)
+    alerts = [alert for one in probed.taken() for alert in judge.judge(one, summarise(one))] + judge.close()
+    assert problems == probed.problems == []
+    return alerts
+
+
+def told(
+    model: nn.Module,
+    loss_of: Callable[[Tensor, Tensor], Tensor] = F.cross_entropy,
+    *,
+    steps: int = 30,
+    optimizer: torch.optim.Optimizer | None = None,
+    batches: Any = None,
+    every: int = 1,
+    clear: Callable[[torch.optim.Optimizer, int], Any] = lambda optimizer, step: optimizer.zero_grad(),
+    update: Callable[[torch.optim.Optimizer, int], Any] = lambda optimizer, step: optimizer.step(),
+    log: Callable[[Tensor], Tensor] = lambda loss: loss,
+) -> list[Alert]:
+    """Train as people do, with real probes; what the rules tell."""
+    optimizer, batches = optimizer or Adam(model.parameters(), 1e-3), batches or blobs()
+    with Probed(model, what=WHAT, every=every) as probed:
+        for step in range(steps):
+            x, y = batches(step)
+            output = model(x)
+            clear(optimizer, step)
+            loss = loss_of(output, y)
+            loss.backward()
+            update(optimizer, step)
+            probed.sender.number("loss", log(loss).detach(), probed.probes.now)
+            probed.taken()
+    return judged(probed)
+
+
+def names(alerts: list[Alert]) -> list[str]:
+    return [alert.rule for alert in alerts]
+
+
+# -- a loss that is scaled
+
+
+@pytest.mark.parametrize("factor", [1e4, 1e6, 1e8, 1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("make", [lambda weights: SGD(weights, 0.05), lambda weights: Adam(weights, 1e-3)])
+def test_a_loss_that_is_scaled_is_named_and_nothing_else_but_the_end(factor: float, make: Any) -> None:
+    model = mlp()
+    first, *rest = told(model, lambda z, y: F.cross_entropy(z, y) * factor, optimizer=make(model.parameters()))
+    assert (first.rule, first.step) == ("loss_scale", 0) and first.values["factor"] == pytest.approx(factor, rel=1e-3)
+    assert "the loss is scaled" in first.what and first.severity == "warning"
+    assert names(rest) in ([], ["nan_inf"])  # which ends the run, and says from what it follows
+    assert all(alert.values["causes"] == ["loss_scale"] and "loss_scale" in alert.what for alert in rest)
+
+
+@pytest.mark.parametrize("factor", [1e4, 1e6, 1e8, 1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("logs", [lambda factor: lambda loss: loss, lambda factor: lambda loss: loss / factor])
+def test_a_loss_of_squares_that_is_scaled_is_named_by_the_loss_that_is_logged(factor: float, logs: Any) -> None:
+    found = told(regressor(), lambda z, y: F.mse_loss(z, y) * factor, batches=curve, log=logs(factor))
+    assert names(found)[:1] == ["loss_scale"] and set(names(found)) <= {"loss_scale", "nan_inf"}
+
+
+def test_a_scaled_loss_on_yes_and_no_is_named() -> None:
+    for model in (mlp(), Functional(nn.Flatten(0), 1)):  # of the first, one number of four is used
+        found = told(model, lambda z, y: F.binary_cross_entropy_with_logits(*yes(z.reshape(32, -1)[:, 0], y)) * 1e5)
+        assert names(found) == ["loss_scale"] and found[0].values["factor"] == pytest.approx(1e5, rel=1e-2)
+
+
+def test_what_follows_from_a_cause_is_folded_into_it() -> None:
+    def found(rules: Any) -> list[Alert]:
+        model = mlp()
+        with Probed(model, what=WHAT, every=1) as probed:
+            optimizer = SGD(model.parameters(), 0.05)
+            for step in range(30):
+                x, y = blobs()(step)
+                optimizer.zero_grad()
+                (F.cross_entropy(model(x), y) * 1e-6).backward()
+                optimizer.step()
+                probed.taken()
+        return judged(probed, rules)
+
+    alone = found({**LOADER, "loss_scale": False})
+    assert names(alone) == ["update_ratio"]  # the symptom, where its cause is not looked for
+    assert names(found(LOADER)) == ["loss_scale"]
+
+
+def test_symptoms_that_show_when_a_cause_is_told_are_listed_with_it() -> None:
+    model = mlp()
+    found = told(
+        model, optimizer=SGD(model.parameters(), 0.3), clear=lambda optimizer, step: None, steps=60,
+        every=5, loss_of=lambda z, y: F.cross_entropy(z, y) * 5,
+    )  # fmt: skip
+    alert, *rest = found
+    assert names(rest) in ([], ["nan_inf"])
+    assert alert.rule == "forgotten_zero_grad" and alert.values["symptoms"]
+    assert f"{len(alert.values['symptoms'])} other finding" in alert.what and "may follow from it: " in alert.what
+
+
+# -- gradients that are not cleared
+
+
+@pytest.mark.parametrize("every", [1, 7])
+@pytest.mark.parametrize("make", [lambda weights: SGD(weights, 0.01), lambda weights: Adam(weights, 1e-3)])
+def test_a_forgotten_zero_grad_is_named(make: Any, every: int) -> None:
+    model = mlp()
+    found = told(model, optimizer=make(model.parameters()), clear=lambda optimizer, step: None, every=every, steps=40)
+    assert names(found) == ["forgotten_zero_grad"] and "optimizer.zero_grad()" in found[0].advice
+
+
+def test_gradients_that_are_accumulated_for_ever_are_named_too() -> None:
+    def update(optimizer: torch.optim.Optimizer, step: int) -> None:
+        if step % 3 == 2:
+            optimizer.step()
+
+    found = told(mlp(), clear=lambda optimizer, step: None, update=update, steps=60)
+    assert names(found) == ["forgotten_zero_grad"]
+
+
+@pytest.mark.parametrize("every", [1, 4, 5])
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("passes", [1, 4])
+def test_gradients_that_are_accumulated_on_purpose_are_not_told(passes: int, to_none: bool, every: int) -> None:
+    def clear(optimizer: torch.optim.Optimizer, step: int) -> None:
+        if step % passes == 0:
+            optimizer.zero_grad(set_to_none=to_none)
+
+    def update(optimizer: torch.optim.Optimizer, step: int) -> None:
+        if step % passes == passes - 1:
+            optimizer.step()
+
+    assert told(mlp(), lambda z, y: F.cross_entropy(z, y) / passes, clear=clear, update=update, every=every) == []
+
+
+def test_a_gan_whose_critic_gets_gradients_from_the_generators_pass_is_not_told() -> None:
+    torch.manual_seed(0)
+    parts = nn.ModuleDict({
+        "generator": nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2)),
+        "critic": nn.Sequential(nn.Linear(2, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1)),
+    })  # fmt: skip
+    makes, judges = parts["generator"], parts["critic"]
+    of_makes, of_judges = Adam(makes.parameters(), 1e-3), Adam(judges.parameters(), 1e-3)
+    for optimizer in (of_makes, of_judges):
+        with Probed(parts, what=WHAT, every=1, optimizer=optimizer) as probed:
+            for _ in range(30):
+                real, fake = torch.randn(32, 2) + 2, makes(torch.randn(32, 4))
+                of_makes.zero_grad()
+                F.binary_cross_entropy_with_logits(judges(fake), torch.ones(32, 1)).backward()
+                of_makes.step()
+                of_judges.zero_grad()
+                for x, y in ((real, 1.0), (fake.detach(), 0.0)):
+                    F.binary_cross_entropy_with_logits(judges(x), torch.full((32, 1), y)).backward()
+                of_judges.step()
+                probed.taken()
+        assert judged(probed) == []
+
+
+def test_what_follows_a_gradient_leaves_no_hook_and_changes_no_number() -> None:
+    def losses(watched: bool) -> list[float]:
+        model, found = mlp(), list[float]()
+        optimizer = Adam(model.parameters(), 1e-2)
+        probed = Probed(model, what=WHAT, every=2) if watched else None
+        for step in range(12):
+            x, y = blobs()(step)
+            loss = F.cross_entropy(model(x), y)
+            optimizer.zero_grad(set_to_none=step % 3 == 0)
+            loss.backward()
+            optimizer.step()
+            found.append(loss.item())
+            copy.deepcopy(model)
+        if probed is not None:
+            probed.__exit__()
+        assert not any(parameter._backward_hooks for parameter in model.parameters())
+        return found
+
+    assert losses(True) == losses(False)
+
+
+# -- an activation that the loss has in itself
+
+
+class Functional(nn.Module):
+    """Returns what a function makes of the last layer's output: no module shows it."""
+
+    def __init__(self, last: Callable[[Tensor], Tensor], outputs: int = 4) -> None:
+        super().__init__()
+        self.body, self.last = nn.Sequential(*mlp()[:-1], nn.Linear(32, outputs)), last
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.body(x))
+
+
+def yes(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return z.reshape(-1), (y % 2).float()
+
+
+def shares(z: Tensor) -> Tensor:
+    return F.softmax(z, 1)
+
+
+TWICE = {
+    "softmax module": (lambda: mlp().append(nn.Softmax(1)), F.cross_entropy, "cross_entropy the numbers before"),
+    "softmax function": (lambda: Functional(shares), F.cross_entropy, "cross_entropy the numbers before"),
+    "class weights": (
+        lambda: Functional(shares),
+        lambda p, y: F.cross_entropy(p, y, torch.tensor([1.0, 2.0, 0.5, 3.0])),
+        "cross_entropy the numbers before",
+    ),
+    "sigmoid module": (
+        lambda: nn.Sequential(Functional(nn.Flatten(0), 1), nn.Sigmoid()),
+        lambda p, y: F.binary_cross_entropy_with_logits(*yes(p, y)),
+        "the numbers before the sigmoid",
+    ),
+    "sigmoid function": (
+        lambda: Functional(torch.sigmoid, 1),
+        lambda p, y: F.binary_cross_entropy_with_logits(*yes(p, y)),
+        "the numbers before the sigmoid",
+    ),
+    "no log": (lambda: mlp().append(nn.Softmax(1)), F.nll_loss, "log_softmax before nll_loss"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_an_activation_before_a_loss_that_has_it_in_itself_is_named(name: str) -> None:
+    make, loss_of, advice = TWICE[name]
+    found = told(make(), loss_of, steps=60)
+    assert names(found) == ["activation_twice"] and advice in found[0].advice, list(map(str, found))
+
+
+# -- a layer that is frozen
+
+
+def test_a_layer_that_its_neighbours_train_past_is_named_with_a_note() -> None:
+    model = mlp()
+    model[2].requires_grad_(False)
+    (alert,) = told(model)
+    assert (alert.rule, alert.layer, alert.severity) == ("frozen_layer", "2.weight", "note")
+    assert "3 of 4 weight matrices" in alert.what and "this may be meant" in alert.what
+
+
+class Lora(nn.Module):
+    """A frozen layer with a trained one of low rank beside it."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base, self.a = base.requires_grad_(False), nn.Linear(base.in_features, 4, bias=False)
+        self.b = nn.Linear(4, base.out_features, bias=False)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.base(x) + self.b(self.a(x))
+
+
+def lora() -> nn.Module:
+    return nn.Sequential(*(Lora(part) if isinstance(part, nn.Linear) else part for part in mlp()))
+
+
+def fine_tuned(behind: int) -> nn.Module:
+    model = mlp()
+    model[:behind].requires_grad_(False)
+    return model
+
+
+class Embedded(nn.Module):
+    """Words that are learned, places that are given, and a net behind both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = nn.Embedding(50, 16)
+        self.places = nn.Embedding.from_pretrained(torch.randn(8, 16))
+        self.body = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+    def forward(self, x: Tensor) -> Any:
+        words = self.words((x[:, :8].abs() * 10).long().clamp(max=49))
+        return self.body((words + self.places(torch.arange(8))).mean(1))
+
+
+@pytest.mark.parametrize("make", [lora, lambda: fine_tuned(2), lambda: fine_tuned(5), Embedded])
+def test_layers_that_are_frozen_by_design_are_not_told(make: Any) -> None:
+    model = make()
+    assert told(model, optimizer=Adam([one for one in model.parameters() if one.requires_grad], 1e-3)) == []
+
+
+# -- NaN in the batch
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_batch_with_nan_is_named_and_no_layer(value: float) -> None:
+    def batches(step: int) -> tuple[Tensor, Tensor]:
+        x, y = blobs()(step)
+        if step >= 6:
+            x[3, 2] = value
+        return x, y
+
+    (alert,) = told(mlp(), batches=batches)
+    assert (alert.rule, alert.layer, alert.variable, alert.step) == ("nan_inf", "0", "input", 6)
+    assert "it is in the batch" in alert.what and "data" in alert.advice and alert.severity == "error"
+
+
+def test_nan_in_the_targets_is_said_to_come_from_the_loss() -> None:
+    def batches(step: int) -> tuple[Tensor, Tensor]:
+        x, y = curve(step)
+        y[0] = float("nan") if step >= 6 else y[0]
+        return x, y
+
+    (alert,) = told(regressor(), F.mse_loss, batches=batches)
+    assert (alert.rule, alert.variable, alert.step) == ("nan_inf", "grad", 6)
+    assert "comes from the loss or its targets" in alert.what
+
+
+def test_a_first_layer_that_makes_nan_of_good_numbers_is_named_itself() -> None:
+    class Root(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sqrt()
+
+    (alert,) = told(nn.Sequential(Root(), *mlp()))
+    assert (alert.rule, alert.layer, alert.variable) == ("nan_inf", "0", "output")
+
+
+# -- what only looks like it
+
+
+def regressor() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 3))
+
+
+def curve(step: int) -> tuple[Tensor, Tensor]:
+    x = torch.randn(32, 4, generator=torch.Generator().manual_seed(step))
+    return x, torch.stack([x.sum(1), x[:, 0] * x[:, 1], x[:, 2] ** 2], 1)
+
+
+def prices(step: int) -> tuple[Tensor, Tensor]:
+    x, y = curve(step)
+    return x, 1e5 + 1e3 * y
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.lstm, self.head = nn.Embedding(12, 16), nn.LSTM(16, 32, batch_first=True), nn.Linear(32, 12)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.head(self.lstm(self.words(x))[0])
+
+
+def letters(step: int) -> tuple[Tensor, Tensor]:
+    first = torch.randint(12, (16, 1), generator=torch.Generator().manual_seed(step))
+    text = (first + torch.arange(9)) % 12
+    target = text[:, 1:].clone()
+    target[:, 5:] = -100  # padding
+    return text[:, :-1], target
+
+
+def mixed(z: Tensor, y: Tensor) -> Tensor:
+    soft = 0.7 * F.one_hot(y, 4) + 0.3 * F.one_hot(y.flip(0), 4)
+    return F.cross_entropy(z, soft)
+
+
+def distilled(z: Tensor, y: Tensor) -> Tensor:
+    teacher = F.one_hot(y, 4) * 3.0 + torch.linspace(0, 1, 4)
+    return 9 * F.kl_div(F.log_softmax(z / 3, 1), F.softmax(teacher / 3, 1), reduction="batchmean")
+
+
+def rewarded(z: Tensor, y: Tensor) -> Tensor:
+    rewards = torch.linspace(20, 500, len(y))
+    return (rewards * F.cross_entropy(z, y, reduction="none")).sum()
+
+
+def focal(z: Tensor, y: Tensor) -> Tensor:
+    each = F.cross_entropy(z, y, reduction="none")
+    return ((1 - torch.exp(-each)) ** 2 * each).mean()
+
+
+def hot(y: Tensor) -> Tensor:
+    return F.one_hot(y, 4).float()
+
+
+HEALTHY: dict[str, tuple[Any, Any, Any]] = {
+    "sum": (mlp, lambda z, y: F.cross_entropy(z, y, reduction="sum"), None),
+    "label smoothing": (mlp, lambda z, y: F.cross_entropy(z, y, label_smoothing=0.1), None),
+    "class weights": (mlp, lambda z, y: F.cross_entropy(z, y, torch.tensor([0.1, 1.0, 5.0, 20.0])), None),
+    "mixup": (mlp, mixed, None),
+    "distillation": (mlp, distilled, None),
+    "rewards": (mlp, rewarded, None),
+    "focal": (mlp, focal, None),
+    "weighted by 0.01": (mlp, lambda z, y: 0.01 * F.cross_entropy(z, y), None),
+    "nll of log softmax": (lambda: mlp().append(nn.LogSoftmax(1)), F.nll_loss, None),
+    "cross entropy of log softmax": (lambda: mlp().append(nn.LogSoftmax(1)), F.cross_entropy, None),
+    "nll of the log of softmax": (lambda: mlp().append(nn.Softmax(1)), lambda p, y: F.nll_loss(p.log(), y), None),
+    "squares of softmax": (lambda: mlp().append(nn.Softmax(1)), lambda p, y: F.mse_loss(p, hot(y)), None),
+    "binary of softmax": (lambda: mlp().append(nn.Softmax(1)), lambda p, y: F.binary_cross_entropy(p, hot(y)), None),
+    "sigmoid and its loss": (
+        lambda: nn.Sequential(Functional(nn.Flatten(0), 1), nn.Sigmoid()),
+        lambda p, y: F.binary_cross_entropy(*yes(p, y)), None,
+    ),
+    "sigmoid and squares": (lambda: mlp().append(nn.Sigmoid()), lambda p, y: F.mse_loss(p, hot(y)), None),
+    "with logits": (
+        lambda: Functional(nn.Flatten(0), 1), lambda z, y: F.binary_cross_entropy_with_logits(*yes(z, y)), None,
+    ),
+    "several yes or no": (mlp, lambda z, y: F.binary_cross_entropy_with_logits(z, hot(y)), None),
+    "weight of yes": (
+        lambda: Functional(nn.Flatten(0), 1),
+        lambda z, y: F.binary_cross_entropy_with_logits(*yes(z, y), pos_weight=torch.tensor(0.608)), None,
+    ),
+    "two classes": (lambda: Functional(lambda z: z, 2), lambda z, y: F.cross_entropy(z, y % 2), None),
+    "two weighted classes": (
+        lambda: Functional(lambda z: z, 2), lambda z, y: F.cross_entropy(z, y % 2, torch.tensor([1.0, 0.4])), None,
+    ),
+    "squares": (regressor, F.mse_loss, curve),
+    "sum of squares": (regressor, lambda z, y: F.mse_loss(z, y, reduction="sum"), curve),
+    "prices": (regressor, F.mse_loss, prices),
+    "distance of prices": (regressor, F.l1_loss, prices),
+    "huber": (regressor, F.smooth_l1_loss, prices),
+    "text": (Recurrent, lambda z, y: F.cross_entropy(z.transpose(1, 2), y), letters),
+    "text, sum": (Recurrent, lambda z, y: F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="sum"), letters),
+    "margins": (mlp, F.multi_margin_loss, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-2])
+@pytest.mark.parametrize("name", HEALTHY)
+def test_of_losses_that_are_meant_nothing_is_told(name: str, rate: float) -> None:
+    make, loss_of, batches = HEALTHY[name]
+    model = make()
+    found = told(model, loss_of, batches=batches, optimizer=Adam(model.parameters(), rate), steps=40)
+    new = {"loss_scale", "activation_twice", "forgotten_zero_grad", "frozen_layer", "nan_inf"}
+    assert [str(alert) for alert in found if alert.rule in new] == []
+
+
+def test_the_scale_of_a_grad_scaler_is_not_told() -> None:
+    def scaled(scale: float) -> Iterator[str]:
+        model = mlp()
+        optimizer, scaler = SGD(model.parameters(), 0.05), torch.amp.GradScaler("cpu", init_scale=scale)
+        with Probed(model, what=WHAT, every=1) as probed:
+            for step in range(20):
+                x, y = blobs()(step)
+                loss = F.cross_entropy(model(x), y, label_smoothing=0.05)
+                optimizer.zero_grad()
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                probed.taken()
+        assert any(one.scaled for one in probed.taken())
+        yield from map(str, judged(probed))
+
+    assert [*scaled(65536.0), *scaled(3e5)] == []
