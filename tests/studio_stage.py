@@ -156,6 +156,10 @@ class Stage:
         slow = moment // 10 if variable.endswith(".Wt") else moment
         return value(slow + of[1], layer, variable, sizes[layer]) if joined else np.full(sizes[layer], GAP, np.float32)
 
+    def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
+        """The only reason there is here."""
+        return "gradients do not reach the input"
+
     def raster(self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1) -> Any:
         """The moments up to one side by side."""
         until = [one for one in self.moments if moment < 0 or one.id <= moment]

@@ -8,10 +8,11 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torcheer.host.absences import Absence
 from torcheer.host.listening import Doorway, HostBusy
 from torcheer.host.records import Network, Order, Parameter, State, TableHead, Wants
 from torcheer.host.serving import Board, Service
@@ -165,6 +166,11 @@ class Host:
         except Exception as error:  # a value that cannot be copied is no reason to stop a training run
             self._problem(f"{layer} ({variable}) cannot be shown: {type(error).__name__}: {error}")
             return False
+
+    def absent(self, id: int, absences: Iterable[Absence]) -> None:
+        """Say of layers why a state has no value of a variable."""
+        if id >= 0 and not self._gone and self._service is not None:
+            self._service.values.absent(id, absences)
 
     def end(self, id: int) -> None:
         """A state is complete: the viewer may show it, if all of it found room."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torcheer.host.absences import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, WHOLE_NUMBERS, Absences
 from torcheer.host.attention import attention_weights
 from torcheer.host.choosing import Choice, Pass
 from torcheer.host.describing import WEIGHTS, describe, network_of, run_once
@@ -63,6 +64,7 @@ class Probing:
         self._leaves: list[Any] = []  # hooks on tensors that outlive their pass
         self._calls: Counter[str] = Counter()
         self._id, self._secs, self._made_secs, self._described_at = -1, 0.0, 0.0, -1e9
+        self._absences = Absences()
         self._stale = self._follows = False  # shapes have changed; gradients were asked for
         self._process = os.getpid()
         if self._hidden:
@@ -197,6 +199,7 @@ class Probing:
 
     def _attach(self, arguments: Any, keywords: Any) -> None:
         self._calls.clear()
+        self._absences.begin()
         if not self.host.wants.variables:
             return
         for name, module in self._modules.items():
@@ -215,9 +218,12 @@ class Probing:
         self._calls["(input)"] += 1
         tensors = [one for _, one in tensors_in((arguments, keywords or {}), "") if one.dim() and not one.is_complex()]
         for place, tensor in zip(self._inputs, tensors):
-            self.host.offer(self._id, self._arranged(tensor, place), place.layer, "Act")
+            self._absences.ran(place.layer)
+            self._offer(self._arranged(tensor, place), place.layer, "Act")
             if tensor.requires_grad and "Grad" in self.host.wants.variables:
                 self._follow(tensor, place)
+            else:
+                self._absences.note(place.layer, "Grad", INPUT if tensor.is_floating_point() else WHOLE_NUMBERS)
 
     def returned(self, name: str, module: nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
         """A module returned something."""
@@ -227,15 +233,23 @@ class Probing:
         tensors = tensors_in(output, name) if places else []
         wanted = self.host.wants.variables
         for place, (_, tensor) in ((place, tensors[0]) for place in places if tensors):
+            self._absences.ran(place.layer)
             if place.variable in wanted:
-                self.host.offer(self._id, self._arranged(tensor, place), place.layer, place.variable)
-            if place.variable == "Act" and "Grad" in wanted and tensor.requires_grad:
-                self._follow(tensor, place)
+                self._offer(self._arranged(tensor, place), place.layer, place.variable)
+            if place.variable == "Act" and "Grad" in wanted:
+                if tensor.requires_grad:
+                    self._follow(tensor, place)
+                else:
+                    self._absences.note(place.layer, "Grad", _without_gradient(tensor))
             if place.layer in self._heads and "Act" in wanted:
                 heads = attention_weights(module, arguments, keywords, output)
                 if heads is not None:
-                    self.host.offer(self._id, heads, place.layer + WEIGHTS, "Act")
+                    self._offer(heads, place.layer + WEIGHTS, "Act")
+                    self._absences.note(place.layer + WEIGHTS, "Grad", BESIDE)
         self._secs += cost(began)
+
+    def _offer(self, value: Any, layer: str, variable: str) -> None:
+        self._absences.came(layer, variable, self.host.offer(self._id, value, layer, variable))
 
     def _arranged(self, tensor: Tensor, place: _Place) -> Tensor:
         """The batch first, each item as the layer's shape says."""
@@ -267,6 +281,7 @@ class Probing:
         follow: Any = tensor.register_hook
         handle = follow(_Gradient(self, place, self._id))
         self._follows = True
+        self._absences.note(place.layer, "Grad", NO_BACKWARD)  # unless it comes
         if tensor.is_leaf:  # it would keep the hook for ever
             self._leaves.append(handle)
 
@@ -274,7 +289,7 @@ class Probing:
         """A gradient arrived, maybe in one of autograd's threads."""
         if number == self._id:
             began = stamp()
-            self.host.offer(number, self._arranged(gradient, place), place.layer, "Grad")
+            self._offer(self._arranged(gradient, place), place.layer, "Grad")
             self._secs += cost(began)
 
     def end_pass(self) -> None:
@@ -294,6 +309,8 @@ class Probing:
         secs, self._secs = self._secs, 0.0
         if number < 0:
             return secs
+        if self.host.network is not None:
+            self.host.absent(number, self._absences.of(self.host.network, self.host.wants.variables, self._hidden))
         self.host.end(number)
         secs -= self.host.making_secs - self._made_secs
         return _HIDDEN_SHARE * max(secs, 0.0) + _HIDDEN_SECS
@@ -326,6 +343,12 @@ class Probing:
     def close(self) -> None:
         """Take every hook off."""
         self.finish()
+
+
+def _without_gradient(tensor: Tensor) -> str:
+    if not tensor.is_floating_point():
+        return WHOLE_NUMBERS
+    return FROZEN if torch.is_grad_enabled() and not tensor.is_inference() else NO_GRAD
 
 
 def _named(models: Mapping[str, nn.Module]) -> dict[str, nn.Module]:

@@ -294,7 +294,14 @@ class Service:
             viewer.wire.send({"kind": "ring"}, fd)
             os.close(fd)
         viewer.wire.send_all(
-            {"kind": "moment", "id": one.id, "step": one.step, "counters": one.counters, "test": one.test}
+            {
+                "kind": "moment",
+                "id": one.id,
+                "step": one.step,
+                "counters": one.counters,
+                "test": one.test,
+                **({"absences": one.absences} if one.absences else {}),
+            }
             for one in moments
         )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
 from torcheer.encoding import refusal, to_bytes
+from torcheer.host.absences import Absence
 from torcheer.host.pacing import cost, stamp
 from torcheer.host.records import Layer, Network, Wants
 from torcheer.inspector.memory import HEAD, TAIL
@@ -21,6 +22,7 @@ LEAST_RING: Final = 16 << 20
 MOST_RING: Final = 256 << 20
 BATCH_BYTES: Final = 1 << 20  # of a value: so many items of its batch are sent as fit in here
 _MOST_OPEN: Final = 32  # states that were begun, and not ended or still on their way from a device
+_MOST_ABSENCES: Final = 1000
 _MOST_READY: Final = 4096  # that wait to be announced
 
 
@@ -36,6 +38,7 @@ class Moment:
     values: int = 0
     failed: bool = False  # something found no room
     ended: bool = False
+    absences: list[Absence] = field(default_factory=list)
     late: list[Any] = field(default_factory=list)  # copies that are still on their way from a device
 
 
@@ -123,6 +126,11 @@ class Values:
     def _others(self, first: int, sent: int, batch: int) -> list[int]:
         """Items that somebody looks at, beside those that are sent together."""
         return [one for one in self._wants.items if 0 <= one < batch and not first <= one < first + sent]
+
+    def absent(self, number: int, absences: Iterable[Absence]) -> None:
+        """Layers that a state has no value of, and why."""
+        if (moment := self._moments.get(number)) is not None:
+            moment.absences += list(absences)[:_MOST_ABSENCES]
 
     def end(self, number: int) -> None:
         """All of a state was offered."""
@@ -216,7 +224,7 @@ class Values:
             self._size *= 2
         if moment.failed:
             self.dropped += 1
-        elif moment.values and len(self._ready) < _MOST_READY:
+        elif (moment.values or moment.absences) and len(self._ready) < _MOST_READY:
             self._ready.append(moment)
             self.announced += 1
             self._poke()

@@ -126,6 +126,37 @@ class Answers:
             return None
         return float(numbers_of(found.reshape(-1)[unit : unit + 1])[0])
 
+    # -- what there is not -------------------------------------------------------------------------------------------
+
+    def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
+        """Why a layer has no value, in half a sentence."""
+        known = self._layers().get(layer)
+        if known is None:
+            return "there is no such layer"
+        if variable in OF_WEIGHTS:
+            return self._no_weights(layer, variable, of)
+        value = self._store.value(moment, layer, variable)
+        if value is None:
+            return self.told_why(moment, layer, variable) or "it was not recorded at this moment"
+        first, array = value
+        if self._item(moment, known, variable, item) is None:
+            return f"item {item} was not recorded: those from {max(first, 0)} to {max(first, 0) + len(array) - 1} were"
+        return f"it had another shape then: {tuple(array.shape[1:])}, not {tuple(known.shape)}"
+
+    def told_why(self, moment: int, layer: str, variable: str) -> str:
+        """What the source itself knows about it, if anything."""
+        return ""
+
+    def _no_weights(self, layer: str, variable: str, of: Unit | None) -> str:
+        if of is None:
+            return "click a unit: these are its weights"
+        ends = (of[0], layer) if variable[0] == "r" else (layer, of[0])
+        if not any((one.receiver, one.sender) == ends for one in self._known[2]):
+            return f"no weights that can be shown lead {'to' if variable[0] == 'r' else 'from'} {of[0]}"
+        if variable.endswith("DWt"):
+            return "a change needs two states with the same weights"
+        return "its weights were not recorded at this moment"
+
     # -- weights -----------------------------------------------------------------------------------------------------
 
     def _weights(self, moment: int, layer: str, variable: str, of: Unit) -> Floats | None:

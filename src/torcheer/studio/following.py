@@ -107,6 +107,9 @@ class Following:
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
         return self.current.units(moment, layer, variable, item, of)
 
+    def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
+        return self.current.why(moment, layer, variable, item, of)
+
     def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
         return self.current.exact(moment, layer, variable, item, unit)
 

@@ -72,6 +72,19 @@ class HistorySource(Resting):
         array = None if entry is None else self._array(entry)
         return None if array is None else Value(-1 if variable == "Wt" else 0, array)
 
+    def told_why(self, moment: int, layer: str, variable: str) -> str:
+        """What the record of the operation says."""
+        op = self._found.made.get(layer)
+        if layer in self._found.heads or op is None:
+            return (
+                "it is worked out beside the pass" if variable == "Grad" else "what it is worked out from was not saved"
+            )
+        if self._of.get((layer, variable)) in self._damaged:
+            return "what was saved of it is damaged"
+        if variable != "Grad":
+            return "it was not saved: layers_to_save left it out"
+        return "no gradient has come to it" if op.grad_fn else "nothing in it or before it asks for a gradient"
+
     def _heads(self, name: str) -> Value | None:
         """Where heads looked; kept, as it may have to be worked out."""
         if name not in self._worked_out:

@@ -22,11 +22,12 @@ from torcheer.studio.placing import net_of
 from torcheer.studio.recording import home_of, saving
 from torcheer.studio.rows import Incoming
 from torcheer.studio.source import Changes, Rowed, Source, alert_key
-from torcheer.studio.timeline import MOST_BYTES, MOST_STATES, Timeline, Values
+from torcheer.studio.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
 
 _AGAIN_SECS: Final = 1.0  # between two tries to connect
 _GREETING_SECS: Final = 10.0  # that a host may take to answer; one that is in a long step answers from its own thread
 _MOST_ALERTS: Final = 2000
+_MOST_ABSENCES: Final = 2000
 _MOST_WAITING: Final = 512 << 20  # bytes of states that were not announced
 _HOSTILE: Final = (
     TorcheerError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, MemoryError,
@@ -254,6 +255,10 @@ class LiveSource(Answers):
 
     # -- values ------------------------------------------------------------------------------------------------------
 
+    def told_why(self, moment: int, layer: str, variable: str) -> str:
+        """Why a layer has no value, as its host said."""
+        return self.timeline.why(moment, layer, variable)
+
     def _open_ring(self, fd: int) -> None:
         """Another ring; what is in the one before is taken first."""
         self._drain()
@@ -309,10 +314,16 @@ class LiveSource(Answers):
         moment = read(Moment, {**message, "id": self._base + number})
         self._last = moment.id
         self._changes.moments_came.append(moment)
-        gone = set(self.timeline.add(moment, values))
+        gone = set(self.timeline.add(moment, values, _reasons(message.get("absences", []))))
         came = {one.id for one in self._changes.moments_came}
         self._changes.moments_gone += sorted(gone - came)
         self._changes.moments_came = [one for one in self._changes.moments_came if one.id not in gone]
+
+
+def _reasons(absences: Any) -> Reasons:
+    """Why layers have no value, as a host says it."""
+    told = [one for one in _listed(absences)[:_MOST_ABSENCES] if isinstance(one, list) and len(one) == 3]
+    return {(str(layer)[:500], str(variable)[:100]): str(why)[:300] for layer, variable, why in told}
 
 
 def _listed(value: Any) -> list[Any]:

@@ -177,6 +177,7 @@ class Shown:
     look: int
     moment: int  # -1 where there is nothing to show
     missing: tuple[str, ...] = ()  # layers without a value of the variable
+    why: tuple[str, ...] = ()  # the reason of each of them, half a sentence
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ class Page:
 
     async def _write_state(self) -> None:
         """The frames of one state and `shown`, unless the page looks at something else by then."""
-        show, look, missing = self.show, self.looking.look, []
+        show, look, missing = self.show, self.looking.look, dict[str, str]()
         if show is None or look is None:
             return
         moment, net = self.looking.due(show.source.moments), show.source.net
@@ -188,13 +188,14 @@ class Page:
         self.looking.sent(look, moment)
         for layer, frame in show.pictures.messages(show.source, net, look, moment) if net and moment >= 0 else ():
             if frame is None:
-                missing.append(layer)
+                of = (look.layer, look.unit) if look.unit >= 0 else None
+                missing[layer] = show.source.why(moment, layer, look.variable, look.item, of)
             else:
                 await self._send(frame)
             if self.looking.look is not look or self.show is not show:
                 self.looking.broken_off(look)
                 return
-        await self._send(written(messages.Shown(look.look, moment, tuple(missing))))
+        await self._send(written(messages.Shown(look.look, moment, tuple(missing), tuple(missing.values()))))
 
 
 def _rows_a_message(rowed: Rowed) -> int:

@@ -175,6 +175,10 @@ class RunSource(Resting):
         found = self._checkpoints.weights(step, name)
         return None if found is None else Value(-1, found)
 
+    def told_why(self, moment: int, layer: str, variable: str) -> str:
+        """A run keeps what its captures were told to."""
+        return "it was not captured at this step"
+
     def value(self, moment: int, name: str, variable: str) -> Value | None:
         """A captured value."""
         if variable == "Wt":

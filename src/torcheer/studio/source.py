@@ -93,6 +93,9 @@ class Source(Protocol):
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
         """A value for each unit of a layer; `of` is the clicked unit for "r.Wt" and its like, `GAP` where none goes."""
 
+    def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
+        """Why `units` has nothing, in half a sentence."""
+
     def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
         """One number of a unit as it came, a numpy scalar; None where there is none, or it is one of weights."""
 

@@ -11,15 +11,16 @@ MOST_BYTES: Final = 256 << 20
 MOST_STATES: Final = 500
 
 Values = dict[tuple[str, str], Value]  # by layer or projection, and variable
+Reasons = dict[tuple[str, str], str]  # by layer and variable
 
 
 class _State:
     """A moment and what it has."""
 
-    __slots__ = ("bytes", "moment", "number", "values")
+    __slots__ = ("absences", "bytes", "moment", "number", "values")
 
-    def __init__(self, moment: Moment, values: Values, number: int) -> None:
-        self.moment, self.values, self.number = moment, values, number
+    def __init__(self, moment: Moment, values: Values, number: int, absences: Reasons) -> None:
+        self.moment, self.values, self.number, self.absences = moment, values, number, absences
         self.bytes = sum(value.array.nbytes for value in values.values())
 
 
@@ -41,9 +42,9 @@ class Timeline:
     def __len__(self) -> int:
         return len(self._states)
 
-    def add(self, moment: Moment, values: Values) -> list[int]:
+    def add(self, moment: Moment, values: Values, absences: Reasons | None = None) -> list[int]:
         """Keep a state, newer than all others; return the ids of those that had to go."""
-        state = _State(moment, values, self._added)
+        state = _State(moment, values, self._added, absences or {})
         self._added += 1
         self._states[moment.id] = state
         self.bytes += state.bytes
@@ -53,6 +54,11 @@ class Timeline:
         """The value of a layer or projection, None where there is none."""
         state = self._states.get(moment)
         return None if state is None else state.values.get((name, variable))
+
+    def why(self, moment: int, layer: str, variable: str) -> str:
+        """Why there is none, where that was said."""
+        state = self._states.get(moment)
+        return "" if state is None else state.absences.get((layer, variable), "")
 
     def values(self, moment: int) -> Values:
         """All that a moment has."""

@@ -221,6 +221,7 @@ export interface Shown {
   look: number;
   moment: number; // -1 where there is nothing to show
   missing: string[]; // layers without a value of the variable
+  why: string[]; // the reason of each of them, half a sentence
 }
 
 /** To a question: its number, and what was asked for. */

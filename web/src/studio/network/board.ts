@@ -19,7 +19,7 @@ export interface Seen {
   moment: number; // -1: nothing
   variable: string;
   item: number;
-  missing: readonly string[];
+  missing: ReadonlyMap<string, string>; // layers without a value, and why
 }
 
 /** What lies under the pointer. */
@@ -31,7 +31,7 @@ export interface Pointed {
   rough: number | undefined; // from the byte; undefined where there is none
 }
 
-const NOTHING: Seen = { look: -1, moment: -1, variable: "", item: 0, missing: [] };
+const NOTHING: Seen = { look: -1, moment: -1, variable: "", item: 0, missing: new Map() };
 const POINTED_WAIT_MS = 60;
 
 /** The tab's state that is not the store's. */
@@ -213,7 +213,8 @@ export class Board {
     this.coming.set(head.layer, { head, bytes });
   }
 
-  private takeShown({ look, moment, missing }: Shown): void {
+  private takeShown({ look, moment, missing: names, why }: Shown): void {
+    const missing = new Map(names.map((name, n) => [name, why[n] ?? ""]));
     if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // the next may come
     const frames = this.coming;
     if (`${look} ${moment}` !== this.comingState) frames.clear(); // of this state nothing came
@@ -223,7 +224,7 @@ export class Board {
     if (this.store.tab.get() === "network") {
       this.scene.setRange(this.range());
       this.scene.setFrames(frames);
-      this.seen.set({ look, moment: frames.size || missing.length ? moment : -1, variable, item, missing });
+      this.seen.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
       if (this.pointed.get()) this.refreshPointed();
     }
     this.scene.ask(() => this.store.send({ kind: "seen", look, moment }));

@@ -45,7 +45,7 @@ function Why({ board }: { board: Board }) {
   }
   if (!moments.length) return <NoValues board={board} source={hello.source} />;
   if (seen.moment < 0) return <Hint title="Loading…" small late />;
-  return seen.missing.length === net.layers.length ? <NotThen board={board} /> : null;
+  return seen.missing.size === net.layers.length ? <NotThen board={board} /> : null;
 }
 
 function NoNetwork({ board, source }: { board: Board; source: string }) {
@@ -102,7 +102,8 @@ function NoValues({ board, source }: { board: Board; source: string }) {
 
 // There are values, but not of this variable and item.
 function NotThen({ board }: { board: Board }) {
-  const { variable, item } = useValue(board.seen);
+  const { variable, item, missing } = useValue(board.seen);
+  const reasons = [...new Set(missing.values())];
   const { batch } = useValue(board.store.state);
   const live = useValue(board.store.hello)?.source === "live";
   if (item && batch && item >= batch) {
@@ -114,10 +115,15 @@ function NotThen({ board }: { board: Board }) {
   }
   return (
     <Hint title={item ? `No ${variable} of item ${item} at this moment` : `No ${variable} at this moment`} small>
-      {item ? "The batch was smaller then, or this item was not recorded. Try item 0." : "It was not recorded then."}{" "}
+      {reasons.length === 1 && reasons[0] ? `${sentence(reasons[0])} ` : reasons.length > 1 ? "Point at a layer to read why. " : ""}
       {live ? "Go to a newer moment, or let the run take a step while you look." : "Try another moment."}
     </Hint>
   );
+}
+
+/** Half a sentence as one. */
+export function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
 interface HintProps {

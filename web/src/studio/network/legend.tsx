@@ -92,6 +92,8 @@ export function Tooltip({ board }: { board: Board }) {
   const { unit, column } = pointed.picked;
   const tile = unit < 0 ? "" : tileName(placed.layer, placed.grid, cellAt(placed.grid, unit).tile);
   const block = board.scene.frames.get(placed.layer.name)?.head;
+  const { variable, missing } = board.seen.get();
+  const why = missing.get(placed.layer.name);
   const grouped = block && Math.max(...block.block) > 1;
   return (
     <div class="network-tip" role="tooltip" style={spot(board, pointed)}>
@@ -104,7 +106,13 @@ export function Tooltip({ board }: { board: Board }) {
           {column >= 0 && <span class="soft"> · {whenOf(board, placed.layer.name, column)}</span>}
         </div>
       )}
-      {unit >= 0 && <ValueLine board={board} pointed={pointed} />}
+      {unit >= 0 && why === undefined && <ValueLine board={board} pointed={pointed} />}
+      {why !== undefined && (
+        <div class="why">
+          no {variable}
+          {why && `: ${why}`}
+        </div>
+      )}
       {grouped && (
         <div class="soft">
           cell: {Number.isNaN(pointed.rough) ? "one" : "largest"} of {block.block[0]}×{block.block[1]}

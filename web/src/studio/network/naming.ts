@@ -15,6 +15,7 @@ export interface Sight {
   height: number;
   worldPerPixel: number;
   crowded: boolean;
+  filled: boolean; // whether some layer has values
   onScreen(point: Vector3): { x: number; y: number } | null; // null: behind the one who looks
 }
 
@@ -29,7 +30,8 @@ export function wishesOf(view: LayerView, sight: Sight, chosen: boolean): Wish[]
   const [xs, ys] = [quad.map(({ x }) => x), quad.map(({ y }) => y)];
   const [wide, high] = [Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)];
   if (Math.max(wide, high) < SMALLEST) return tiles;
-  const detail = sight.crowded && !chosen ? "" : layer.shape.join(" × ");
+  const empty = sight.filled && !view.frame ? " · no values" : "";
+  const detail = sight.crowded && !chosen ? "" : `${layer.shape.join(" × ")}${empty}`;
   const wish = { key: layer.name, title: titleOf(layer.name), detail, spots: spotsOf(quad), chosen, quad };
   return [{ ...wish, weight: (chosen ? 1e9 : 0) + wide }, ...tiles];
 }

@@ -383,7 +383,7 @@ export class Scene {
     const { clientWidth: width, clientHeight: height } = this.host;
     const onScreen = (point: Vector3): { x: number; y: number } | null => this.onScreen(point);
     const crowded = this.views.size > CROWDED;
-    const sight: Sight = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, crowded };
+    const sight: Sight = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, crowded, filled: this.frames.size > 0 };
     for (const [name, view] of this.looks.labels ? this.views : []) {
       wishes.push(...wishesOf(view, sight, this.selected?.layer === name || this.pointed?.layer === name));
     }

@@ -56,13 +56,13 @@ function Facts({ board, selection, placed }: { board: Board; selection: Selectio
 }
 
 function Statistics({ board, name }: { board: Board; name: string }) {
-  useValue(board.seen);
+  const why = useValue(board.seen).missing.get(name);
   const head = board.scene.frames.get(name)?.head;
   if (!head) {
     return (
       <>
         <dt>Layer</dt>
-        <dd class="soft">no values of it</dd>
+        <dd class="soft">{why ? `no values: ${why}` : "no values of it"}</dd>
       </>
     );
   }
