@@ -23,6 +23,7 @@ import torcheer as tl
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.host.records import EACH_TRIAL, Wants
 from torcheer.studio.live import Live, live
+from torcheer.studio.opening import is_live
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -305,7 +306,7 @@ def test_a_paused_loop_ends_by_ctrl_c_and_the_page_is_told_why(tmp_path: Path) -
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stderr=subprocess.PIPE, text=True)
     path = tmp_path / "control.sock"
-    until(path.exists, "the host")
+    until(lambda: is_live(tmp_path), "the host")  # a socket is there before it listens
 
     class There:  # as much of a host as the viewer asks for
         closed, viewer, wants = False, "", Wants()

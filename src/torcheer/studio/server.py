@@ -127,6 +127,8 @@ def server_of(place: Place, keys: Keys) -> Any:
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await desk.part(expects_death=self.is_orphan)
+            for connection in [one for one in self.server_state.connections if _is_leaving(one)]:
+                self.server_state.connections.discard(connection)
             await super().shutdown(sockets)
 
     guarded = make_app(desk, keys)
@@ -138,6 +140,12 @@ def server_of(place: Place, keys: Keys) -> Any:
         proxy_headers=False,
     )  # fmt: skip
     return Server(config)
+
+
+def _is_leaving(connection: Any) -> bool:
+    """Whether a page has said goodbye to its socket: uvicorn would raise where it says so, too."""
+    state = getattr(getattr(connection, "conn", None), "state", None)
+    return getattr(state, "name", "") in ("CLOSING", "CLOSED")
 
 
 async def _serve(server: Any, listener: socket.socket, url: str, parent: int, ready: Ready) -> None:
