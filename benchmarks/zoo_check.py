@@ -130,7 +130,8 @@ def _replay(found: Finding, trial: _Trial, plain: Any) -> None:
     report = history.validate()
     found.ops = report.ops
     found.equal = sum(verdict == "equal" for verdict in report.verdicts.values())
-    found.skipped = dict(Counter(text.removeprefix("skipped: ") for text in report.skipped.values()))
+    reasons = [text.removeprefix("skipped: ") for text in (*report.skipped.values(), *report.unjudged.values())]
+    found.skipped = dict(Counter(reasons))
     found.unequal = [f"{report.labels.get(index, index)} {text}" for index, text in report.failures.items()]
     found.dead_edges = list(report.dead_edges)
     found.outputs = _difference(plain, returned[-1])

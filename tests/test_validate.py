@@ -1,10 +1,22 @@
 """The proof has teeth: what is wrong is found, what cannot show is not blamed."""
 
+import random
+import time
+
 import pytest
 import torch
+import torch.ao.quantization as quantization
 from torch import nn
+from torch.ao.quantization._learnable_fake_quantize import _LearnableFakeQuantize
+from torch.autograd import forward_ad
+from torch.masked import masked_tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import torcheer as tl
+from torcheer.capture.replay import Replay
 from torcheer.errors import CannotReplay
 
 
@@ -86,3 +98,376 @@ def test_a_proof_of_nothing_is_no_proof():
     history = tl.log_forward_pass(nn.Linear(2, 2), torch.rand(1, 2), layers_to_save="none")
     report = history.validate()
     assert not report and "nothing could be replayed" in str(report)
+
+
+# -- right captures are held ------------------------------------------------------------------------------------------
+
+ROWS = torch.arange(3)
+EVERYWHERE = ROWS[:, None].expand(3, 4)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.zeros(3, 4).scatter_reduce_(0, EVERYWHERE, x, "amax", include_self=False),
+        lambda x: (x * 2).scatter_reduce(0, EVERYWHERE, x, "sum", include_self=False),
+        lambda x: (x * 2).scatter(0, EVERYWHERE, x),
+        lambda x: (x * 2).scatter_(0, EVERYWHERE, x),
+        lambda x: (x * 2).index_copy(0, ROWS, x),
+        lambda x: (x * 2).index_put((ROWS,), x),
+        lambda x: (x * 2).slice_scatter(x),
+        lambda x: (x * 2)[:1].select_scatter(x[0], 0, 0),
+        lambda x: (x * 2).masked_scatter(x == x, x),
+        lambda x: torch.add(x, x * 2, alpha=0),
+        lambda x: torch.addmm(x, x, torch.eye(4), beta=0),
+        lambda x: torch.heaviside(x, x * 2),
+        lambda x: functional.group_norm(x[:, :, None], 4, torch.ones(4), torch.ones(4)),
+    ],
+)
+def test_a_target_that_is_covered_is_not_blamed(function):
+    report = tl.validate(Does(function), torch.randn(3, 4))
+    assert report and not report.unjudged, report
+
+
+def learnable():
+    layer = _LearnableFakeQuantize(quantization.MovingAverageMinMaxObserver, 0, 255)
+    layer.enable_param_learning()
+    return layer
+
+
+def prepared():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3)).train()
+    model.qconfig = quantization.get_default_qat_qconfig("fbgemm")
+    return quantization.prepare_qat(model)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "model",
+    [
+        quantization.FakeQuantize,
+        quantization.FusedMovingAvgObsFakeQuantize,
+        learnable,
+        prepared,
+        lambda: Does(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255)),
+        lambda: Does(
+            lambda x: torch.fake_quantize_per_tensor_affine(
+                x, torch.tensor(0.1), torch.tensor(3, dtype=torch.int32), 0, 255
+            )
+        ),
+        lambda: Does(
+            lambda x: torch.fake_quantize_per_channel_affine(
+                x, torch.rand(3) + 0.1, torch.zeros(3, dtype=torch.int32), 1, 0, 255
+            )
+        ),
+        lambda: nn.BatchNorm2d(3, momentum=None),
+        lambda: nn.BatchNorm2d(3, momentum=1.0),
+        lambda: nn.InstanceNorm2d(3, track_running_stats=True, momentum=1.0),
+        lambda: torch.jit.script(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5)).train()),
+        lambda: nn.Sequential(nn.ReLU(), torch.jit.script(nn.BatchNorm2d(3).train()), nn.ReLU(inplace=True)),
+    ],
+)
+def test_layers_that_write_what_they_measured_are_held(model):
+    model = nn.Sequential(model())
+    report = tl.validate(model, torch.randn(2, 3, 8, 8))
+    assert report and not report.unjudged, report
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_replaying_scripted_batch_norm_leaves_the_models_statistics_alone():
+    model = torch.jit.script(nn.BatchNorm1d(4).train())
+    history = tl.log_forward_pass(model, torch.randn(5, 4))
+    before = model.running_mean.clone()
+    assert history.validate() and torch.equal(model.running_mean, before)
+    norm = next(op for op in history if op.name == "native_batch_norm")
+    assert [meta.shape for meta in norm.written] == [(4,), (4,)]
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_attention_under_inference_mode_is_held(fused, inside, padded):
+    model = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2).eval()
+    mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2]) if padded else None
+    with torch.inference_mode():
+        inputs = {"src": torch.randn(2, 5, 8), "src_key_padding_mask": mask}
+        history = tl.log_forward_pass(model, (), input_kwargs=inputs, fused=fused)
+        report = history.validate() if inside else None
+    report = history.validate() if report is None else report
+    assert report and not report.unjudged, report
+
+
+def dual(x):
+    with forward_ad.dual_level():
+        number = forward_ad.make_dual(x * 1, torch.ones_like(x))
+        y = (number * 2).sin()
+        y.mul_(number)
+        y[0] = 1.0
+        return tuple(forward_ad.unpack_dual(y))
+
+
+def test_forward_mode_is_held_and_its_tangents_are_proved():
+    history = tl.log_forward_pass(Does(dual), torch.randn(4))
+    assert history.validate()
+    last = next(op for op in history if op.name == "_unpack_dual")
+    recorder = history.trace.recorder
+    recorder.memory.copies[last.index << 20 | 1] = torch.randn(4)  # another tangent than came out
+    report = history.validate()
+    assert next(iter(report.failures)) == last.index
+
+
+def test_dual_numbers_given_to_a_model_are_held_in_and_after_their_level():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(torch.randn(2, 4), torch.randn(2, 4))
+        history = tl.log_forward_pass(model, x)
+        assert history.validate()
+    assert history.validate()
+
+
+class Larger(TorchDispatchMode):
+    """Whatever is computed as a sine is larger."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return result * 1.5 if func is torch.ops.aten.sin.default else result
+
+
+class LargerFunction(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return result * 1.5 if func is torch.Tensor.sin else result
+
+
+@pytest.mark.parametrize("mode", [Larger, LargerFunction])
+def test_a_mode_of_the_users_around_a_capture_is_replayed(mode):
+    with mode():
+        history = tl.log_forward_pass(Does(lambda x: x.sin() * 2), torch.randn(4))
+        assert history.validate()
+    assert history.validate()
+    history.trace.recorder.memory.copies[1 << 20] = torch.randn(4)
+    assert not history.validate()
+
+
+def test_a_mode_of_the_users_inside_a_model_is_replayed():
+    def forward(x):
+        with Larger():
+            y = x.sin()
+        return y.sin()
+
+    assert tl.validate(Does(forward), torch.randn(4))
+
+
+def test_a_default_device_is_replayed():
+    with torch.device("meta"):
+        history = tl.log_forward_pass(Does(lambda x: torch.ones(3) + x), torch.empty(3))
+    assert history["ones_1"].device == "meta" and history.validate()
+
+
+def test_replay_does_not_show_in_the_users_counters():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with FlopCounterMode(display=False) as counter:
+        history = tl.log_forward_pass(model, torch.randn(2, 4))
+        before = counter.get_total_flops()
+        assert history.validate() and counter.get_total_flops() == before > 0
+        stack = torch._C._len_torch_dispatch_stack()
+    assert stack == 1 and not torch._C._len_torch_dispatch_stack()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.new(400).fill_(1) + 1,
+        lambda x: x.new(2, 200).zero_() + 1,
+        lambda x: x.new(torch.Size([400])) * 0 + 1,
+        lambda x: torch.cat([x.new(), x]),
+        lambda x: x.new([1.0, 2.0]) + 1,
+        lambda x: x.new(x * 2) + 1,
+        lambda x: torch.Tensor(400).fill_(2) + 1,
+        lambda x: torch.FloatTensor(2, 200).fill_(2) + 1,
+        lambda x: torch.empty_like(x).copy_(x) + 1,
+        lambda x: (x * 2).resize_(900).zero_() + 1,
+        lambda x: torch.add(x, 1, out=x.new()),
+        lambda x: torch.ops.torcheer_tests.fresh(x, 400)[:4] * 2,
+        lambda x: torch.ops.torcheer_tests.fresh(x.long(), 400)[:4] * 2,
+    ],
+)
+def test_memory_that_nobody_wrote_is_skipped_under_whatever_name(function):
+    _ = fresh
+    x = torch.randn(4)
+    dirty = [torch.full((400,), float(number)) for number in range(50)]
+    del dirty  # what is allocated next has something in it
+    report = tl.validate(Does(function), x)
+    assert report and not report.unjudged, report
+
+
+@torch.library.custom_op("torcheer_tests::fresh", mutates_args=())
+def fresh(x: torch.Tensor, count: int) -> torch.Tensor:
+    result = torch.empty(count, dtype=x.dtype)
+    result[: x.numel()] = x
+    return result
+
+
+def test_what_was_written_beside_uninitialised_memory_is_judged():
+    history = tl.log_forward_pass(Does(lambda x: fresh(x, 4000)), torch.randn(4))
+    value = history["fresh_1"].tensor_contents.clone()
+    value[0] += 1
+    history.trace.recorder.memory.copies[1 << 20] = value
+    value[5] = 12.5  # surely other memory than replay finds
+    assert 1 in history.validate().failures
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.LazyLinear(2)),
+        lambda: nn.Sequential(nn.LazyConv1d(4, 1), nn.LazyBatchNorm1d(), nn.ReLU()),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_lazy_modules_are_held(model):
+    report = tl.validate(model(), torch.randn(3, 5, 6))
+    assert report and not report.unjudged, report
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_masked_tensors_are_held_inside_and_as_input():
+    x, mask = torch.randn(3, 4), torch.rand(3, 4) > 0.5
+    assert tl.validate(Does(lambda x: (masked_tensor(x, x > 0) * 2).sum()), x)
+    history = tl.log_forward_pass(Does(lambda m: (m * 2).sin()), masked_tensor(x, mask))
+    assert history.validate()
+    history.trace.recorder.memory.copies[2 << 20] = masked_tensor(x + 1, mask)
+    assert not history.validate()
+
+
+def test_a_single_number_that_is_nan_equals_itself():
+    assert tl.validate(Does(lambda x: (x * float("nan")).sum() + 1), torch.randn(4))
+
+
+def test_other_number_types_are_compared():
+    assert tl.validate(Does(lambda x: x.chalf().real.float() + 1), torch.randn(4))
+    assert tl.validate(Does(lambda x: x.to(torch.float8_e4m3fn).float() + 1), torch.randn(4))
+
+
+# -- the third verdict ------------------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("torcheer_tests::wavers", mutates_args=())
+def wavers(x: torch.Tensor) -> torch.Tensor:
+    return x * (1 + 1e-3 * random.random())
+
+
+def test_a_kernel_that_gives_other_numbers_each_time_cannot_be_judged():
+    history = tl.log_forward_pass(Does(lambda x: wavers(x) + 1), torch.randn(40))
+    report = history.validate()
+    assert report and list(report.unjudged) == [1] and report.equal == 2 and not report.failures
+    second = str(report).splitlines()[1]
+    assert (
+        second
+        == "\t2/4 operations replay bit for bit from their recorded parents, 0 failed, 1 cannot be judged, 1 skipped"
+    )
+    assert "1 cannot be judged, because it gives other numbers each time it runs" in str(report)
+
+
+def test_a_wrong_value_of_such_a_kernel_is_found_all_the_same():
+    history = tl.log_forward_pass(Does(lambda x: wavers(x) + 1), torch.randn(40))
+    history.trace.recorder.memory.copies[1 << 20] = torch.randn(40)
+    assert list(history.validate().failures) == [1, 2]
+
+
+def test_a_report_on_nothing_but_what_cannot_be_judged_is_false():
+    x = torch.randn(40)
+    with tl.recording() as history:
+        wavers(x)
+    report = history.validate()
+    assert not report and not report.failures and "nothing could be replayed" in str(report)
+    with tl.recording() as history:
+        pass
+    assert not history.validate()
+
+
+# -- wrong captures fail, in each of these ways -----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "function, name",
+    [
+        (lambda x: (x * 2).scatter(0, EVERYWHERE, x), "scatter"),
+        (lambda x: torch.zeros(3, 4).scatter_reduce_(0, EVERYWHERE, x, "amax", include_self=False), "scatter_reduce_"),
+        (lambda x: functional.batch_norm(x, torch.zeros(4), torch.ones(4), training=True, momentum=1.0), "batch_norm"),
+        (lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255), "fake_quantize_per_tensor_affine"),
+        (lambda x: (masked_tensor(x, x > 0) * 2).get_data(), "mul"),
+        (lambda x: dual(x)[0], "sin"),
+        (lambda x: x.split(1)[2] * 2, "split"),
+        (lambda x: torch.cat([*x.unbind(), *[x[0]] * 20]), "cat"),
+        (lambda x: torch._foreach_mul(list(x.unbind()), 2.0)[1], "_foreach_mul"),
+    ],
+)
+def test_an_altered_value_or_another_parent_is_found(function, name):
+    torch.manual_seed(0)
+    x = torch.rand(3, 4) + 0.5
+    history = tl.log_forward_pass(Does(function), x)
+    assert history.validate(), history.validate()
+    op, recorder = next(op for op in history if op.name == name), history.trace.recorder
+    for output in range(len(op.outputs) + len(op.written)):
+        altered = tl.log_forward_pass(Does(function), x)
+        value = altered.trace.value(op.index, output)
+        data = value.get_data() if hasattr(value, "get_data") else value.clone()
+        data.view(-1)[-1] += 1
+        other = masked_tensor(data, value.get_mask()) if hasattr(value, "get_data") else data
+        altered.trace.recorder.memory.copies[op.index << 20 | output] = other
+        assert op.index in altered.validate().failures, output
+    edge = next(edge for edge in reversed(op.edges) if history[edge.parent].name not in ("zeros", "ones"))
+    parent = altered.trace.value(edge.parent, edge.output)
+    swapped = tl.log_forward_pass(Does(function), x).trace.recorder
+    place = swapped.row(op.index).refs.index(edge.parent << 20 | edge.output)
+    swapped.refs[swapped.rows[op.index * 9 + 4] + place] = edge.parent << 20 | edge.output | 1 << 19
+    swapped.memory.copies[edge.parent << 20 | edge.output | 1 << 19] = parent + 1
+    verdict = Replay(swapped).judge(op.index)[0] if name != "sin" else "unequal"
+    assert verdict.startswith("unequal"), verdict
+    assert recorder.count == swapped.count
+
+
+# -- cost -------------------------------------------------------------------------------------------------------------
+
+
+def many(count):
+    return tuple(torch.randn(2) for _ in range(count))
+
+
+@pytest.mark.parametrize(
+    "function, given",
+    [
+        (lambda x: x.split(1)[0] + 1, lambda n: torch.randn(n, 2)),
+        (lambda x: x.unbind()[0] + 1, lambda n: torch.randn(n, 2)),
+        (lambda *x: torch.cat(x), many),
+        (lambda *x: torch.stack(x), many),
+        (lambda *x: torch._foreach_addcmul(x, x[::-1], x), many),
+    ],
+    ids=["split", "unbind", "cat", "stack", "foreach_addcmul"],
+)
+def test_the_cost_is_linear_in_the_number_of_tensors(function, given):
+    def seconds(count):
+        history = tl.log_forward_pass(Does(function), given(count))
+        begin = time.process_time()
+        assert history.validate()
+        return time.process_time() - begin
+
+    seconds(60)
+    small = min(seconds(60) for _ in range(3))
+    assert min(seconds(600) for _ in range(2)) < 45 * small  # 10 to 16 if nearly linear, 100 if square
+
+
+def test_of_many_parents_the_one_that_does_not_matter_is_found():
+    @torch.library.custom_op("torcheer_tests::all_but_one", mutates_args=())
+    def all_but_one(xs: list[torch.Tensor]) -> torch.Tensor:
+        return torch.cat(xs[:30] + xs[31:])
+
+    def forward(x):
+        return all_but_one(
+            [x[number] for number in range(30)] + [x[30].sin()] + [x[number] for number in range(31, 50)]
+        )
+
+    report = tl.validate(Does(forward), torch.randn(50, 3))
+    assert len(report.dead_edges) == 1 and "sin" in report.dead_edges[0] and not report

@@ -84,8 +84,8 @@ def aten_call(function: Any) -> Call:
     if call is None:
         known = learn(function)
         call = Call(function, known.name, known.where)
-        call.writes, call.random, call.view = known.writes, known.random, known.view
-        call.level = "aten"
+        call.writes, call.random, call.view, call.switch = known.writes, known.random, known.view, known.switch
+        call.level, call.late = "aten", True
         _calls[function] = call
     return call
 

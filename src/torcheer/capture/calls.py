@@ -22,6 +22,7 @@ class Call:
         "function",
         "higher",
         "idle",
+        "late",
         "leaks",
         "level",
         "mark",
@@ -50,6 +51,9 @@ class Call:
         self.higher = False  # takes functions and runs them: torch.cond
         self.view = False
         self.level = "function"
+        self.late = (
+            False  # its result's version is set later: of aten operations by autograd, of collectives by threads
+        )
         self.mark = function is None  # no call at all: an input, an output, memory that changed
         self.plain = True  # none of the above
         self.switch = 0  # the argument that, when False, makes it plain: dropout and batch_norm in eval
@@ -121,7 +125,8 @@ def _classify(function: Any) -> Call:
     call.skip = call.skip and not call.leaks
     call.view = name in _VIEWS
     call.idle = name in _IDLE
-    call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin or call.higher)
+    call.late = "c10d_functional" in where
+    call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin or call.higher or call.late)
     call.switch = _SWITCHES.get(name, 0) if call.twin is None else 0
     return call
 
@@ -162,18 +167,19 @@ def _packet(name: str) -> Any:
         return None
 
 
-_RUNNING_STATISTICS: dict[str, tuple[int | str, ...]] = {
-    "batch_norm": (3, 4, "running_mean", "running_var"),
-    "instance_norm": (3, 4, "running_mean", "running_var"),
-}
+# Their schemas do not say that they write, and only the argument after these says whether they do.
+_RUNNING_STATISTICS: tuple[int | str, ...] = (3, 4, "running_mean", "running_var")
+_NORMS = frozenset(
+    """batch_norm instance_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index""".split()
+)
 
 
 def _writes(function: Any, name: str) -> tuple[int | str, ...]:
     """The arguments a function writes to, from its schemas; `out=` is looked at call by call."""
     if name in _WRITES_NOTHING:
         return ()
-    if name in _RUNNING_STATISTICS:
-        return _RUNNING_STATISTICS[name]
+    if name in _NORMS:
+        return _RUNNING_STATISTICS
     if name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__")):
         return (0,)
     written: dict[int | str, bool] = {}  # argument -> whether every overload that takes a tensor there writes it
@@ -206,7 +212,7 @@ def _always(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
 
 
 _DROPOUTS = "dropout alpha_dropout feature_dropout feature_alpha_dropout native_dropout".split()
-_SWITCHES = {**dict.fromkeys(_DROPOUTS, 2), "rrelu": 3, "batch_norm": 5, "instance_norm": 5}
+_SWITCHES = {**dict.fromkeys(_DROPOUTS, 2), "rrelu": 3, **dict.fromkeys(_NORMS, 5)}
 _RANDOM: dict[str, Function] = {
     **{name + ending: _flag(2, "train") for name in _DROPOUTS for ending in ("", "_")},
     **dict.fromkeys(("rrelu", "rrelu_"), _flag(3, "training")),

@@ -2,79 +2,101 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from torcheer.capture.calls import written_tensors
+from torcheer.capture.equality import equal_values, has_numbers, parts
+from torcheer.capture.located import located
 from torcheer.capture.recorder import Recorder, Row
 from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.rerun import equal_values, run_again
-from torcheer.capture.trees import argument_tensors
+from torcheer.capture.rerun import Run
+from torcheer.capture.trees import argument_leaves, argument_tensors
 
-# Operations that ask an argument for its shape or type, or overwrite it: its values do not show.
-INDIFFERENT = frozenset(
-    """zeros_like ones_like full_like rand_like randn_like randint_like empty_like new_zeros new_ones new_full
-    new_tensor new_empty zero_ fill_ normal_ uniform_ bernoulli_ exponential_ random_ log_normal_ geometric_ cauchy_
-    copy_ set_ set_data __setitem__ expand_as view_as reshape_as type_as resize_as_ to result_type
-    isnan isinf isfinite isreal nonzero fractional_max_pool2d fractional_max_pool3d""".split()
-)
+MANY = 16  # so many parents are looked at one by one; more of them together
 
 
-def dead_edges(recorder: Recorder, node: int) -> list[str]:
+def dead_edges(recorder: Recorder, node: int, run: Run) -> list[str]:
     """Parents that can be replaced by anything without changing the result: edges that should not be there.
 
     Of an argument that is written, `scatter_`'s target or a running mean, nothing may be left, so it need not show.
     """
     row = recorder.row(node)
-    name, refs = row.call.name, row.refs
-    if not refs or name in INDIFFERENT or row.call.mark or _is_discrete(recorder, node):
+    refs = row.refs
+    if not refs or row.call.mark or _is_discrete(recorder, node):
         return []
     values = [recorder.exact(ref) for ref in refs]
     tensors = argument_tensors(row.args, row.kwargs or {})
     written = {id(tensor) for tensor in written_tensors(row.call, row.args, row.kwargs or {})}
-    targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in written}  # maybe never read
-    suspects: list[int] = []
-    for ref in dict.fromkeys(refs):
-        places = [other == ref for other in refs]
-        if ref not in targets and perturbable(recorder.exact(ref)) and not _shows(recorder, node, row, values, places):
-            suspects.append(ref)
-    if suspects and _is_degenerate(name, tensors, row.args):
+    targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in written}
+    found = dict(zip(refs, values, strict=True))
+    suspects = [ref for ref, value in found.items() if ref not in targets and perturbable(value)]
+    if not suspects:
         return []
-    if suspects and not _shows(recorder, node, row, values, [True] * len(refs)):
-        return []  # constant whatever goes in: dropout with p=1, a threshold above everything
-    return [f"{_name(recorder, ref)} into {name} (operation {node})" for ref in suspects]
-
-
-def _is_degenerate(name: str, tensors: list[Tensor], args: tuple[Any, ...]) -> bool:
-    """One number normalised by itself, attention to a single key: the input cannot show, whatever it is."""
-    if name in ("layer_norm", "rms_norm"):
-        return bool(math.prod(args[1]) == 1)
-    return name == "scaled_dot_product_attention" and tensors[1].shape[-2] == 1
-
-
-def _shows(recorder: Recorder, node: int, row: Row, values: list[Tensor], places: list[bool]) -> bool:
-    """Whether other values in these places change the result, with the rest as it was, or random.
-
-    The random rest is for products with zero and masks that hide everything.
-    """
     before = [recorder.exact(node << SLOT_BITS | slot) for slot in range(len(recorder.outputs(node)))]
-    around = values
+    if len(suspects) > MANY:
+        groups = _groups(row, set(suspects))
+        shown = {refs[place] for group in groups for place in located(group, values, before, run, perturbed)}
+        suspects = [ref for ref in suspects if ref not in shown]
+    suspects = [ref for ref in suspects if not _shows(run, values, before, [other == ref for other in refs])]
+    if not suspects or not _shows(run, values, before, [True] * len(refs)):
+        return []  # constant whatever goes in: dropout with p=1, a threshold above everything
+    return [f"{_name(recorder, ref)} into {row.call.name} (operation {node})" for ref in suspects]
+
+
+def _groups(row: Row, suspects: set[int]) -> list[list[int]]:
+    """The places of parents, by argument: of two lists, an element of the result may read one of each."""
+    paths = [path for path, value in argument_leaves(row.args, row.kwargs) if isinstance(value, Tensor)]
+    groups: dict[int | str, list[int]] = {}
+    for place, (ref, path) in enumerate(zip(row.refs, paths, strict=True)):
+        if ref in suspects:
+            groups.setdefault(path[0], []).append(place)
+    return list(groups.values())
+
+
+def _shows(run: Run, values: list[Tensor], before: list[Tensor], places: list[bool]) -> bool:
+    """Whether something else in these places changes the result: other numbers, with the rest as it was, or random.
+
+    The random rest is for products with zero and masks that hide everything. Where no number shows, the form may:
+    `expand_as` asks for a shape, `type_as` for a type, and of a target that `scatter` covers only its shape is left.
+    """
+    for seed, (size, parity) in enumerate(_ATTEMPTS):
+        try:
+            around = values if parity is None else [_scrambled(value, parity, seed) for value in values]
+            usual = before if parity is None else run(list(around))
+        except Exception:
+            continue  # such numbers do not go together
+        if _changes(run, around, usual, places, partial(perturbed, size=size, seed=seed)):
+            return True
+    return any(_changes(run, values, before, places, other) for other in _FORMS)
+
+
+def _changes(
+    run: Run, values: list[Tensor], before: list[Tensor], places: list[bool], other: Callable[[Tensor], Tensor]
+) -> bool:
+    pairs = zip(places, values, strict=True)
+    swapped = [other(value) if here and perturbable(value) else value for here, value in pairs]
     try:
-        for size, scramble in ((2.0, None), (0.0, None), (2.0, 0), (100.0, None), (2.0, 1)):
-            if scramble is not None:
-                around = [_scrambled(value, scramble) for value in values]
-                before = run_again(recorder, node, row, list(around))
-            pairs = zip(places, around, strict=True)
-            swapped = [perturbed(value, size) if here and perturbable(value) else value for here, value in pairs]
-            after = run_again(recorder, node, row, swapped)
-            if any(not equal_values(one, two) for one, two in zip(before, after, strict=True)):
-                return True
+        after = run(swapped)
     except Exception:
-        return True  # out of range, not positive definite: the operation certainly read it
-    return False
+        return True  # out of range, not positive definite, not of this shape: the operation certainly read it
+    return len(after) != len(before) or not all(map(equal_values, before, after))
+
+
+# How large the noise is, and what is around it: None what was; 0 or 1 noise, with every other place of the masks on;
+# 2 nothing but zeros.
+_ATTEMPTS: tuple[tuple[float, int | None], ...] = (
+    (2.0, None), (0.0, None), (2.0, 0), (100.0, None), (2.0, 1), (1.0, None), (100.0, 0), (-100.0, 1), (2.0, 2)
+)  # fmt: skip
+_FORMS: tuple[Callable[[Tensor], Tensor], ...] = (
+    torch.zeros_like,
+    lambda value: value.unsqueeze(0),
+    # Never a smaller type: a kernel that does not ask may read as many bytes as it is used to.
+    lambda value: value.to(torch.complex128 if value.dtype is torch.float64 else torch.float64),
+)
 
 
 def _is_discrete(recorder: Recorder, node: int) -> bool:
@@ -93,32 +115,35 @@ def perturbable(value: Tensor) -> bool:
     """Whether another value of the same kind can be made."""
     return (
         value.is_floating_point()
-        and value.numel() > 0
-        and value.device.type != "meta"
         and value.layout is torch.strided
         and not value.is_nested
+        and has_numbers(value)
+        and value.numel() > 0
+        and parts(value) is None
     )
 
 
-def _scrambled(value: Tensor, parity: int) -> Tensor:
+def _scrambled(value: Tensor, parity: int, seed: int) -> Tensor:
     """Noise for numbers, every other one for a mask, so that both sides of a choice show."""
     if perturbable(value):
-        return perturbed(value, 3.0)
-    if value.dtype is torch.bool and value.layout is torch.strided and value.device.type != "meta":
+        return torch.zeros_like(value) if parity == 2 else perturbed(value, 3.0, seed + 1)
+    if value.dtype is torch.bool and value.layout is torch.strided and has_numbers(value) and parts(value) is None:
         return torch.arange(value.numel(), device=value.device).view(value.shape) % 2 == parity
     return value
 
 
-_noise = {"normal": torch.empty(0), "uniform": torch.empty(0)}
+_SEEDS = 64
+_MAKERS: dict[float, Callable[[Tensor], Tensor]] = {0.0: torch.sigmoid, 1.0: torch.round}
+_noise: dict[float, Tensor] = {}
 
 
-def perturbed(value: Tensor, size: float) -> Tensor:
-    """Random numbers in the place of a value: normal ones of this size, or between 0 and 1 where it is 0."""
-    kind, count = ("normal" if size else "uniform"), value.numel()
-    if _noise[kind].numel() < count:
-        generator = torch.Generator().manual_seed(0)
-        _noise[kind] = (torch.randn if size else torch.rand)(count, generator=generator)
-    noise = _noise[kind][:count].view(value.shape) * (size or 1.0)
+def perturbed(value: Tensor, size: float, seed: int = 0) -> Tensor:
+    """Random numbers in the place of a value: normal ones of this size; of size 0 between 0 and 1, of size 1 whole."""
+    count = value.numel()
+    if size not in _noise or _noise[size].numel() < count + _SEEDS:
+        normal = torch.randn(count + _SEEDS, generator=torch.Generator().manual_seed(0))
+        _noise[size] = _MAKERS[size](normal) if size in _MAKERS else normal * size
+    noise = _noise[size][seed % _SEEDS :][:count].view(value.shape)
     if 0 in value.stride() or value.element_size() == 1:
         return noise.to(value.dtype).to(value.device)
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(noise)

@@ -23,7 +23,14 @@ from torcheer.capture.calls import CALLS, Call, learn, written_tensors
 from torcheer.capture.memory import Memory, bare, is_empty, is_freed, is_wrapped
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import DIRECT, caller_of
-from torcheer.capture.state import Unseen, autocast_settings, random_state, version_of
+from torcheer.capture.state import (
+    Unseen,
+    autocast_settings,
+    dispatch_modes,
+    function_modes,
+    random_state,
+    version_of,
+)
 from torcheer.capture.trees import (
     ATOMS,
     ATOMS_AND_TENSORS,
@@ -59,6 +66,7 @@ MARKS["grad"] = Call(None, "grad", "torch.autograd.grad")
 
 _frame = sys._getframe
 _autocast_enabled = torch._C._is_any_autocast_enabled
+_dispatch_modes_on = torch._C._len_torch_dispatch_stack
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 
 
@@ -108,6 +116,8 @@ class Recorder(TorchFunctionMode):
         self.exits: list[Any] = []  # two cells per module call that returned: its scope, what it returned as refs
         self.random_states: dict[int, Any] = {}  # node -> random state before it ran
         self.autocast: dict[int, Any] = {}  # node -> autocast settings, where on
+        self.modes: dict[int, tuple[Any, ...]] = {}  # node -> the dispatch modes it ran under, where there were any
+        self.outer_modes = function_modes()  # they were on before us, and see each call after us
         self.callers: dict[int, Any] = {}  # node -> the user's code around it, where torch's own code made the call
         self.notes: dict[int, str] = {}  # node -> what a reader should know
         self.wrote: set[int] = set()  # nodes that wrote to their arguments
@@ -122,7 +132,7 @@ class Recorder(TorchFunctionMode):
         self.below: list[Any] = []  # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
         self.resting = False  # whether a dispatch mode of ours should look away
         self.careful = False  # a dispatch mode is on and asks which call is running
-        self.unsettled: set[int] = set()  # ids of aten results: autograd sets their version after we see them
+        self.unsettled: set[int] = set()  # ids of results whose version is set after we see them
         self.beside = 0  # whether the inside of a fused kernel is being computed, which the model will not use
         self.has_edits = False
         self.watched: set[int] = set()  # ids of modules below which calls of `.forward` are watched
@@ -132,6 +142,7 @@ class Recorder(TorchFunctionMode):
         self.after: Callable[[int, Call, Any], Any] | None = None  # edits, saving, gradients, followers
         self.after_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
         self.inputs_from_call = False  # whether tensors given to a root module call are inputs (in `recording`)
+        self._several: tuple[int, Any, list[Any]] = (-1, None, [])  # a row of many tensors, its result, and these
         self._buffers: dict[int, tuple[str, Tensor]] | None = (
             None  # of the model, by id, as they were at the first look
         )
@@ -206,6 +217,8 @@ class Recorder(TorchFunctionMode):
             return out
         if _autocast_enabled():
             self.autocast[node] = autocast_settings()
+        if _dispatch_modes_on():
+            self.modes[node] = dispatch_modes()
         if id(code) not in DIRECT:
             self.callers[node] = caller_of(frame)
         self.count = node + 1
@@ -312,10 +325,12 @@ class Recorder(TorchFunctionMode):
         elif not self.claim_all(out, written, node):
             self.random_states.pop(node, None)
             return out
-        if call.level == "aten":
+        if call.late:
             self.unsettled.update(id(tensor) for tensor in leaves(out))
         if _autocast_enabled():
             self.autocast[node] = autocast_settings()
+        if _dispatch_modes_on():
+            self.modes[node] = dispatch_modes()
         self.count = node + 1
         begin = len(self.refs)
         self.refs += refs
@@ -474,8 +489,13 @@ class Recorder(TorchFunctionMode):
         out = self.rows[node * WIDTH + OUT]
         if self.saved is not None and hasattr(out, "metas"):
             return list(out.metas)
+        if self._several[0] == node and self._several[1] is out:
+            return self._several[2]
         found = leaves(out)
-        return [*found, *self.writers[node]] if node in self.writers else found
+        found = [*found, *self.writers[node]] if node in self.writers else found
+        if len(found) > 8 and self.saved is None:  # asked for one after the other, by their places
+            self._several = (node, out, found)
+        return found
 
     def values_since(self, node: int, stored: int) -> Iterator[tuple[int, Tensor]]:
         """Every live value from a row and a stored tensor on, with its ref."""

@@ -3,54 +3,73 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.autograd import forward_ad
 
-from torcheer.capture.perturb import dead_edges
-from torcheer.capture.recorder import Recorder
+from torcheer.capture.equality import equal_values, has_numbers, is_lazy, largest_difference
+from torcheer.capture.perturb import dead_edges, perturbable
+from torcheer.capture.recorder import WIDTH, Recorder, Row
 from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.rerun import equal_values, largest_difference, run_again
-from torcheer.capture.state import random_kept
+from torcheer.capture.rerun import Run, memory_filled, run_again, tangent_of
+from torcheer.capture.state import modes_on, random_kept
 from torcheer.errors import CannotReplay, ValueUnavailable
+
+CANNOT = "cannot be judged"
 
 
 @dataclass(slots=True)
 class Validation:
-    """What replay found; true when everything that could be checked held, and nothing was wrong."""
+    """What replay found; true when nothing failed and something was judged."""
 
     model: str
     ops: int
-    verdicts: dict[int, str] = field(default_factory=dict)  # index -> "equal", "unequal: …", "skipped: …"
+    # index -> "equal", "unequal: …", "skipped: …" (has no parents or no values) or "cannot be judged: …"
+    verdicts: dict[int, str] = field(default_factory=dict)
     labels: dict[int, str] = field(default_factory=dict)
     dead_edges: list[str] = field(default_factory=list)  # parents that turned out not to matter
 
     def __bool__(self) -> bool:
-        return not self.failures and not self.dead_edges and (self.equal > 0 or not self.ops)
+        return not self.failures and not self.dead_edges and self.equal > 0
 
     @property
     def equal(self) -> int:
         """How many operations replayed bit for bit."""
-        return self.ops - len(self.failures) - len(self.skipped)
+        return sum(verdict == "equal" for verdict in self.verdicts.values())
 
     @property
     def failures(self) -> dict[int, str]:
         """Operations whose replay gave something else."""
-        return {index: verdict for index, verdict in self.verdicts.items() if verdict.startswith("unequal")}
+        return self._with("unequal")
 
     @property
     def skipped(self) -> dict[int, str]:
-        """Operations that cannot be replayed, with the reason."""
-        return {index: verdict for index, verdict in self.verdicts.items() if verdict.startswith("skipped")}
+        """Operations that there is no way to replay, with the reason: inputs, values that were not kept."""
+        return self._with("skipped")
+
+    @property
+    def unjudged(self) -> dict[int, str]:
+        """Operations that must not be run again, or give another result each time, with the reason."""
+        return self._with(CANNOT)
+
+    def _with(self, word: str) -> dict[int, str]:
+        return {index: verdict for index, verdict in self.verdicts.items() if verdict.startswith(word)}
 
     def __str__(self) -> str:
-        word = "held" if self else "FAILED" if self.failures or self.dead_edges else "nothing could be replayed"
+        failed = len(self.failures) + len(self.dead_edges)
+        word = "held" if self else "FAILED" if failed else "nothing could be replayed"
+        counts = f"{failed} failed, {len(self.unjudged)} cannot be judged, {len(self.skipped)} skipped"
         lines = [f"Validation of {self.model}: {word}"]
-        lines.append(f"\t{self.equal}/{self.ops} operations replay bit for bit from their recorded parents")
-        for reason, count in Counter(text.removeprefix("skipped: ") for text in self.skipped.values()).items():
-            lines.append(f"\t{count} not replayed: {reason}")
+        lines.append(f"\t{self.equal}/{self.ops} operations replay bit for bit from their recorded parents, {counts}")
+        for verdicts, words in ((self.unjudged, "cannot be judged, because"), (self.skipped, "not replayed:")):
+            for reason, count in Counter(text.partition(": ")[2] for text in verdicts.values()).items():
+                lines.append(f"\t{count} {words} {reason}")
         lines += [f"\t{self.labels.get(index, index)} {verdict}" for index, verdict in self.failures.items()]
         lines += [f"\tparent that does not matter: {edge}" for edge in self.dead_edges]
         return "\n".join(lines)
@@ -64,41 +83,186 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
     if not isinstance(recorder, Recorder):
         raise CannotReplay("this history was loaded from a file; replay needs the live model: capture it again")
     report = Validation(history.trace.info().model, recorder.count)
-    with torch.no_grad(), random_kept(), recorder.unseen() if torch._C._len_torch_function_stack() else nullcontext():
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(random_kept())
+        stack.enter_context(modes_on((), ()))  # nobody's counters count this
+        replay = Replay(recorder)
+        if replay.is_forward_mode and forward_ad._current_level < 0:
+            stack.enter_context(forward_ad.dual_level())
         for node in range(recorder.count):
-            report.verdicts[node] = replay(recorder, node)
-            if perturb and report.verdicts[node] == "equal":
-                report.dead_edges += dead_edges(recorder, node)
-    for node in (*report.failures, *report.skipped):
+            report.verdicts[node], run = replay.judge(node)
+            if perturb and run is not None:
+                report.dead_edges += dead_edges(recorder, node, run)
+    for node in (*report.failures, *report.skipped, *report.unjudged):
         report.labels[node] = history[node].label
     return report
 
 
-def replay(recorder: Recorder, node: int) -> str:
-    """Run one row again; what came of it."""
-    row = recorder.row(node)
-    call = row.call
-    if call.mark and call.name == "grad":
-        return "skipped: gradients come from autograd's engine"
-    if call.mark and call.name in ("input", "unseen"):
-        return f"skipped: {call.name}s come from outside"
-    if call.name in UNINITIALISED:
-        return "skipped: uninitialised memory has no value to compare"
-    try:
-        expected = [recorder.exact(node << SLOT_BITS | slot) for slot in range(len(recorder.outputs(node)))]
-        parents = [recorder.exact(ref) for ref in row.refs]
-    except ValueUnavailable as reason:
-        return f"skipped: {reason}"
-    try:
-        found = run_again(recorder, node, row, parents)
-    except Exception as error:
-        return f"unequal: replay raised {type(error).__name__}: {error}"
+class Replay:
+    """All rows of a recorder, one after the other."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+        self.is_forward_mode = any(
+            recorder.rows[place].name in ("_make_dual", "_unpack_dual") for place in range(0, len(recorder.rows), WIDTH)
+        )
+        self._tangents: dict[int, Tensor] = {}  # ref -> what `_make_dual` gave it; values lose it with their level
+        self._guard: tuple[Any, ...] = ()
+        self._communicates: Callable[[Any], bool] = lambda function: False
+        self._refusal: type[Exception] = _Never
+        if torch.distributed.is_available() and (recorder.distributed or torch.distributed.is_initialized()):
+            from torcheer.capture import collectives
+
+            self._communicates, self._refusal = collectives.is_collective, collectives.Communicates
+            self._guard = (collectives.NoCollectives(),)
+
+    def judge(self, node: int) -> tuple[str, Run | None]:
+        """Run one row again; what came of it, and a way to run it again where it was equal."""
+        row = self.recorder.row(node)
+        call = row.call
+        if call.mark and call.name in _OUTSIDE:
+            return f"skipped: {_OUTSIDE[call.name]}", None
+        if call.name in UNINITIALISED or (call.name == "new" and _are_sizes(row.args[1:])):
+            return "skipped: uninitialised memory has no value to compare", None
+        if self._communicates(call.function):
+            return f"{CANNOT}: {_COLLECTIVE}", None
+        try:
+            expected = [
+                self.recorder.exact(node << SLOT_BITS | slot) for slot in range(len(self.recorder.outputs(node)))
+            ]
+            parents = [self._parent(ref) for ref in row.refs]
+        except ValueUnavailable as reason:
+            return f"skipped: {reason}", None
+        if any(map(is_lazy, (*parents, *expected))):
+            return "skipped: a lazy parameter has no value yet", None
+        return self._compare(node, row, parents, expected)
+
+    def _compare(self, node: int, row: Row, parents: list[Tensor], expected: list[Tensor]) -> tuple[str, Run | None]:
+        verdict = ""
+        for modes in self._ways(node):
+            run = partial(run_again, self.recorder, node, row, modes=modes)
+            try:
+                found = run(parents)
+            except self._refusal:
+                return f"{CANNOT}: {_COLLECTIVE}", None
+            except Exception as error:
+                verdict = verdict or f"unequal: replay raised {type(error).__name__}: {error}"
+                continue
+            problem = difference(found, expected)
+            if not problem:
+                self._keep_tangents(node, row, found)
+                return "equal", run
+            verdict = verdict or f"unequal: {problem}"
+            with suppress(Exception):  # what is run for it has other forms of arguments and settings
+                excuse = _excuse(run, parents, found, expected)
+                if excuse:
+                    return excuse, None
+        return verdict, None
+
+    def _ways(self, node: int) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """The function and dispatch modes to try: none, so that no counter notices; then those that were on."""
+        inner, outer = self.recorder.modes.get(node, ()), self.recorder.outer_modes
+        ways = [((), self._guard)]
+        if inner or outer:
+            ways.append((outer, (*self._guard, *inner)))
+        if self._guard:  # it saw no collective, but with a mode on some kernels are other ones
+            ways.append(((), ()))
+        return ways
+
+    def _parent(self, ref: int) -> Tensor:
+        value = self.recorder.exact(ref)
+        if ref in self._tangents and tangent_of(value) is None:
+            value = forward_ad.make_dual(value, self._tangents[ref])
+        return value
+
+    def _keep_tangents(self, node: int, row: Row, found: list[Tensor]) -> None:
+        if self.is_forward_mode:
+            for slot, tensor in enumerate(found):
+                tangent = tangent_of(tensor)
+                if tangent is not None:
+                    self._tangents[node << SLOT_BITS | slot] = tangent
+
+
+class _Never(Exception):
+    """Raised by nobody."""
+
+
+def difference(found: list[Tensor], expected: list[Tensor]) -> str:
+    """How two results differ, or ""."""
     if len(found) != len(expected):
-        return f"unequal: {len(found)} results instead of {len(expected)}"
+        return f"{len(found)} results instead of {len(expected)}"
     for slot, (one, other) in enumerate(zip(found, expected, strict=True)):
         if not equal_values(one, other):
-            return f"unequal: output {slot} differs by up to {largest_difference(one, other):.3g}"
-    return "equal"
+            return f"output {slot} differs by up to {largest_difference(one, other):.3g}"
+    return ""
+
+
+def _excuse(run: Run, parents: list[Tensor], found: list[Tensor], expected: list[Tensor]) -> str:
+    """The verdict on a result that differs although the capture may be right, or ""."""
+    if len(found) != len(expected) or any(map(_are_unlike, found, expected)):
+        return ""
+    runs = [found, *(run([_moved(parent, places) for parent in parents]) for places in (1, 3, 8))]
+    with memory_filled():
+        unwritten = list(map(_unwritten, run(parents), zip(*runs, strict=True)))
+    runs, expected = [list(map(_without, one, unwritten)) for one in runs], list(map(_without, expected, unwritten))
+    if not difference(runs[0], expected):
+        return "skipped: uninitialised memory has no value to compare"
+    if any(difference(one, runs[0]) for one in runs):
+        runs += [list(map(_without, run(parents), unwritten)) for _ in range(6)]
+        spread = max(max(map(largest_difference, one, runs[0])) for one in runs)
+        gap = min(max(map(largest_difference, one, expected)) for one in runs)
+        if gap <= 8 * spread:
+            return f"{CANNOT}: it gives other numbers each time it runs"
+    return ""
+
+
+def _moved(value: Tensor, places: int) -> Tensor:
+    """The same value elsewhere in memory: sums of some kernels depend on where their numbers lie."""
+    if not perturbable(value) or 0 in value.stride():
+        return value
+    extent = sum((length - 1) * stride for length, stride in zip(value.shape, value.stride(), strict=True))
+    memory = torch.empty(extent + 1 + places, dtype=value.dtype, device=value.device)
+    return memory.as_strided(value.shape, value.stride(), places).copy_(value)
+
+
+def _are_unlike(one: Tensor, other: Tensor) -> bool:
+    return type(one) is not type(other) or (one.shape, one.dtype, one.device) != (
+        other.shape,
+        other.dtype,
+        other.device,
+    )
+
+
+def _unwritten(filled: Tensor, runs: tuple[Tensor, ...]) -> Tensor | None:
+    """Where nobody has written: filled memory shows its filling there, and what was found there is something else."""
+    if type(filled) is not Tensor or filled.layout is not torch.strided or filled.is_nested or not has_numbers(filled):
+        return None
+    return _is_filling(filled) & ~torch.stack([_is_filling(value) for value in runs]).all(0)
+
+
+def _is_filling(value: Tensor) -> Tensor:
+    if value.is_floating_point() or value.is_complex():
+        return value.isnan()
+    return value.eq(True if value.dtype is torch.bool else torch.iinfo(value.dtype).max)
+
+
+def _without(value: Tensor, unwritten: Tensor | None) -> Tensor:
+    return value if unwritten is None else value.masked_fill(unwritten, 0)
+
+
+_OUTSIDE = {
+    "input": "inputs come from outside",
+    "unseen": "unseens come from outside",
+    "grad": "gradients come from autograd's engine",
+}
+_COLLECTIVE = "collectives are never run again: the other ranks would wait, or be misled"
+
+
+def _are_sizes(args: tuple[Any, ...]) -> bool:
+    """Whether `x.new(…)` was asked for memory, not for a copy of data."""
+    return all(isinstance(value, (int, torch.Size)) for value in args)
 
 
 UNINITIALISED = frozenset(

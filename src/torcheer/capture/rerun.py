@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from torcheer.capture.calls import written_tensors
-from torcheer.capture.memory import Geometry, copy_of, same_bits
+from torcheer.capture.memory import Geometry, copy_of
 from torcheer.capture.recorder import Recorder, Row
-from torcheer.capture.state import restore_random
+from torcheer.capture.state import modes_on, restore_random
 from torcheer.capture.trees import leaves, replace
 
+Run = Callable[[list[Tensor]], list[Tensor]]  # from parents to the tensors of a row
 
-def run_again(recorder: Recorder, node: int, row: Row, parents: list[Tensor]) -> list[Tensor]:
-    """The tensors a row gives from these parents; nothing outside is touched."""
+
+def run_again(
+    recorder: Recorder, node: int, row: Row, parents: list[Tensor], modes: tuple[tuple[Any, ...], ...] = ((), ())
+) -> list[Tensor]:
+    """The tensors a row gives from these parents, under these function and dispatch modes; it touches nothing else."""
     call = row.call
     if call.mark and call.name == "output":
         return _edited(recorder, node, parents[:1], [])
@@ -29,15 +36,32 @@ def run_again(recorder: Recorder, node: int, row: Row, parents: list[Tensor]) ->
     args, kwargs = replace(row.args, fresh), replace(row.kwargs or {}, fresh)
     written = written_tensors(call, args, kwargs)
     if written:  # never write into a saved value, nor into the model
-        copies = {id(tensor): copy_of(tensor).detach() for tensor in written}
+        copies = {id(tensor): _own(tensor) for tensor in written}
         fresh = iter([copies.get(id(tensor), tensor) for tensor in parents])
         args, kwargs = replace(row.args, fresh), replace(row.kwargs or {}, fresh)
         written = written_tensors(call, args, kwargs)
     with _settings(recorder, node, row):
-        out = call.function(*args, **kwargs)
+        with modes_on(*modes):
+            out = call.function(*args, **kwargs)
         results = _edited(recorder, node, leaves(out), written)
     known = {id(tensor) for tensor in results}
     return results + [tensor for tensor in written if id(tensor) not in known]
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy to be written to."""
+    tangent = tangent_of(tensor)
+    copied = copy_of(tensor).detach()
+    return copied if tangent is None else forward_ad.make_dual(copied, tangent.clone())
+
+
+def tangent_of(tensor: Tensor) -> Tensor | None:
+    """The derivative that a tensor carries along in forward mode."""
+    if forward_ad._current_level < 0 or type(tensor) not in (Tensor, torch.nn.Parameter):
+        return None
+    with torch._C.DisableTorchFunction():
+        tangent: Tensor | None = forward_ad.unpack_dual(tensor).tangent
+    return tangent
 
 
 def _edited(recorder: Recorder, node: int, results: list[Tensor], written: list[Tensor]) -> list[Tensor]:
@@ -80,38 +104,41 @@ def _spread(window: Tensor, value: Tensor) -> None:
     window[index].copy_(value[index])
 
 
-def equal_values(one: Tensor, other: Tensor) -> bool:
-    """Bit-equal in every form a tensor takes."""
-    if one.is_nested and other.is_nested:
-        return all(same_bits(a, b) for a, b in zip(one.unbind(), other.unbind(), strict=True))
-    if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
-        return False
-    if one.device.type == "meta":
-        return True
-    if one.layout is torch.sparse_coo:
-        a, b = one.coalesce(), other.coalesce()
-        return same_bits(a.indices(), b.indices()) and same_bits(a.values(), b.values())
-    if one.layout is not torch.strided:
-        return same_bits(one.to_dense(), other.to_dense())
-    if one.is_quantized:
-        return same_bits(one.int_repr(), other.int_repr())
-    return same_bits(one, other)
-
-
-def largest_difference(one: Tensor, other: Tensor) -> float:
-    """How far two values are apart, for the report."""
-    try:
-        return float((one.detach().to(torch.float64) - other.detach().to(torch.float64)).abs().max())
-    except (RuntimeError, TypeError):
-        return float("nan")
-
-
 @contextmanager
 def _settings(recorder: Recorder, node: int, row: Row) -> Iterator[None]:
     """Torch's switches as they stood when the row ran."""
+    outputs = leaves(row.out)
     with ExitStack() as stack:
-        stack.enter_context(torch.set_grad_enabled(any(tensor.requires_grad for tensor in leaves(row.out))))
+        if outputs and _is_inference(outputs[0]):
+            stack.enter_context(torch.inference_mode())
+        else:
+            stack.enter_context(torch.set_grad_enabled(any(tensor.requires_grad for tensor in outputs)))
         for device, enabled, dtype in recorder.autocast.get(node, ()):
             stack.enter_context(torch.autocast(device, dtype=dtype, enabled=enabled))
         restore_random(recorder.random_states.get(node, {}))
         yield
+
+
+def _is_inference(tensor: Tensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.is_inference()
+
+
+@contextmanager
+def memory_filled() -> Iterator[None]:
+    """New memory that nobody has written to yet is NaN, or the largest number, while this lasts."""
+    filling: Any = torch.utils.deterministic
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        filling.fill_uninitialized_memory,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            filling.fill_uninitialized_memory = True
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            filling.fill_uninitialized_memory = before[2]

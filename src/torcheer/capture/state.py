@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,6 +64,52 @@ def random_kept() -> Iterator[None]:
         torch.set_rng_state(before)
         for number, state in enumerate(devices):
             torch.cuda.set_rng_state(state, number)
+
+
+def function_modes() -> tuple[Any, ...]:
+    """The function modes that are on, outermost first: a default device, a mode of the user's."""
+    return tuple(torch._C._get_function_stack_at(place) for place in range(torch._C._len_torch_function_stack()))
+
+
+def dispatch_modes() -> tuple[Any, ...]:
+    """The dispatch modes that are on, outermost first, but for our own."""
+    modes = (torch._C._get_dispatch_stack_at(place) for place in range(torch._C._len_torch_dispatch_stack()))
+    return tuple(mode for mode in modes if type(mode).__module__ != "torcheer.capture.aten")
+
+
+@contextmanager
+def modes_on(functions: Sequence[Any], dispatches: Sequence[Any]) -> Iterator[None]:
+    """These modes and no others, without their own entering and leaving: a counter may begin anew when entered."""
+    before = [_exchanged(stack, modes) for stack, modes in zip(_STACKS, (functions, dispatches), strict=True)]
+    try:
+        yield
+    finally:
+        for stack, modes in zip(_STACKS, before, strict=True):
+            _exchanged(stack, modes)
+
+
+_Stack = tuple[Callable[[], int], Callable[[], Any], Callable[[Any], Any]]  # its length, and how to take off and put on
+_STACKS: tuple[_Stack, _Stack] = (
+    (
+        torch._C._len_torch_function_stack,
+        torch._C._pop_torch_function_stack,
+        torch._C._push_on_torch_function_stack,
+    ),
+    (
+        torch._C._len_torch_dispatch_stack,
+        partial(torch._C._pop_torch_dispatch_stack, None),
+        torch._C._push_on_torch_dispatch_stack,
+    ),
+)
+
+
+def _exchanged(stack: _Stack, modes: Sequence[Any]) -> list[Any]:
+    """Put these modes in the place of those that are on; the latter, outermost first."""
+    count, pop, push = stack
+    before = [pop() for _ in range(count())]
+    for mode in modes:
+        push(mode)
+    return before[::-1]
 
 
 class Unseen:
