@@ -227,3 +227,12 @@ def test_a_lock_that_the_system_cannot_give_is_told(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(folder.fcntl, "lockf", refuse)
     with pytest.raises(CannotWrite, match="No locks"):
         Writer(tmp_path / "a")
+
+
+def test_a_writer_killed_between_the_seal_and_its_copy_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+    Writer(tmp_path / "a").close()
+    copy = tmp_path / "a" / "000000.seal"
+    text = copy.read_bytes()
+    copy.rename(tmp_path / "a" / ".000000.seal.part")
+    Writer(tmp_path / "a").close()
+    assert copy.read_bytes() == text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -391,6 +392,16 @@ def test_a_killed_run_ends_with_the_bytes_of_one_that_was_not(tmp_path: Path) ->
         kills += 1
     assert kills >= 1
     assert files_of(tmp_path / "x") == files_of(tmp_path / "whole")
+
+
+def test_a_shard_whose_writer_was_killed_between_its_seal_and_the_copy_of_it_ends_the_same(
+    ready: Extraction, tmp_path: Path
+) -> None:
+    shards = shutil.copytree(ready.path, tmp_path / "x") / "shards"
+    (shards / "000001" / "000000.seal").rename(shards / "000001" / ".000000.seal.part")
+    (shards / "000001").rename(shards / ".000001.part")
+    (tmp_path / "x" / "complete.json").unlink()
+    assert files_of(run(tmp_path / "x").path) == files_of(ready.path)
 
 
 # Several processes

@@ -154,6 +154,8 @@ class Segment:
         self.committed = Committed(len(found.frames), found.last, found.end, found.data_end, sealed)
         self.more = found.more  # whether another segment was to follow
         self.dirty = False  # whether there may be bytes that do not count
+        if found.final is not None:
+            seals.complete(path, number)
         if sealed:
             return
         self.forget()

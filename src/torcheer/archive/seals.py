@@ -31,6 +31,12 @@ def confirm(path: Path, number: int) -> None:
     _part(path, number).replace(_file(path, number))
 
 
+def complete(path: Path, number: int) -> None:
+    """Give the copy its name where a writer was killed between the seal and that."""
+    if _part(path, number).exists():
+        confirm(path, number)
+
+
 def copies(path: Path) -> dict[int, int | None]:
     """The CRC-32 of each seal of which there is a copy, by segment; None where the copy is damaged.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive import Archive, Writer
+from torcheer.archive import Archive, Writer, seals
 from torcheer.archive.folder import sync_folder
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, NotAnArchive
 from torcheer.extraction.plan import Plan, about_shard, shard_name, writing
@@ -87,6 +87,7 @@ class Shards:
         about = about_shard(self.plan, shard)
         done = _whole_batches(part, about, shard * self.plan.batches_per_shard)
         if done is None:  # sealed, and killed before it had its name
+            seals.complete(part, 0)
             self._name(shard)
             return -1
         self._writers[shard] = Writer(
