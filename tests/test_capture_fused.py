@@ -431,6 +431,13 @@ def test_forwards_are_put_back_after_an_exception_and_other_threads_run_as_ever(
     assert [op.modules[0].address for op in operations] == ["block"] * 3
 
 
+def test_an_error_in_a_forward_called_directly_names_its_module_and_what_it_received():
+    with pytest.raises(RuntimeError) as raised:
+        tl.log_forward_pass(Calls(), torch.rand(2, 5))
+    [note] = raised.value.__notes__
+    assert "module: block.one (Linear)" in note and "it received: 2×5 float32" in note
+
+
 def test_the_recorded_models_own_forward_may_be_called_directly():
     model = Calls()
     x = torch.rand(2, 4)

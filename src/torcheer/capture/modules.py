@@ -248,7 +248,7 @@ def _directly(own: Any) -> Callable[..., Any]:
     """A forward that knows whether it was called as part of a module call, or instead of one."""
 
     @wraps(own)
-    def forward(self: Module, *args: Any, **kwargs: Any) -> Any:
+    def _direct_call(self: Module, *args: Any, **kwargs: Any) -> Any:
         recorders = None if _compiling() else _active.get(_ident())
         if not recorders:
             return own(self, *args, **kwargs)
@@ -257,7 +257,7 @@ def _directly(own: Any) -> Callable[..., Any]:
             return run(recorder, self, args, kwargs)
         return _nested_call(recorders, self, args, kwargs, run, _frame(1))
 
-    return forward
+    return _direct_call
 
 
 _CHOOSING: list[tuple[Any, Any, Any]] = [(kind, kind.forward, _directly(kind.forward)) for kind in FUSED_MODULES]

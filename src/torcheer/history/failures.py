@@ -20,7 +20,8 @@ from torcheer.history.sizes import human_bytes
 HEAD = "torcheer: what is known of this error"
 NO_HISTORY = "none was kept; tl.log_forward_pass(model, inputs) of the same call keeps one, as error.history"
 _FACTS = "_torcheer_facts"
-_CALLS = frozenset(("_call_impl", "_wrapped_call_impl", "_traced_call"))  # they hold what a module was given
+# They hold what a module was given.
+_CALLS = frozenset(("_call_impl", "_wrapped_call_impl", "_traced_call", "_direct_call"))
 _MOST_ARGUMENTS, _MOST_MODULES = 8, 5
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _CONTEXTLIB = os.path.join(os.path.dirname(os.__file__), "contextlib.py")
