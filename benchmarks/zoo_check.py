@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torcheer
-from torcheer.capture import aten, memory
+from torcheer.capture import aten, film, memory, value_copies, windows
 from torcheer.capture.recorder import Recorder
 
 PAIRS = 3  # plain and captured runs whose CPU times are compared
@@ -191,7 +191,7 @@ class Witness(TorchDispatchMode):
             result = func(*args, **(kwargs or {}))
         frame = _nearest(sys._getframe(1))
         code = frame.f_code if frame is not None else None
-        if code is not None and code.co_filename == memory.__file__:
+        if code is not None and code.co_filename in KEEPING:
             return result  # a copy that the recorder makes to keep a value
         call = frame.f_locals["call"] if code in CALLING else None
         computes = func._schema.is_mutable or next(tensors_in(result), None) is not None
@@ -211,6 +211,8 @@ class Witness(TorchDispatchMode):
         )
 
 
+# Where the recorder copies values, and what a write will replace.
+KEEPING = {module.__file__ for module in (memory, value_copies, film, windows)}
 # Where the recorder calls functions.
 CALLING = (Recorder.__torch_function__.__code__, Recorder._special.__code__, Recorder.record.__code__)
 CAPTURE = memory.__file__.rpartition("/")[0]

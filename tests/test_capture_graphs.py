@@ -222,7 +222,7 @@ def test_gradients_that_are_listened_for_arrive_when_backward_starts_at_such_a_v
 
 
 def test_a_value_whose_graph_could_not_be_kept_says_so_in_backward():
-    from torcheer.capture.memory import cut_off
+    from torcheer.capture.value_copies import cut_off
 
     value = cut_off(torch.ones(3))
     assert value.requires_grad
@@ -252,17 +252,19 @@ STEPS = {
     "mul_": lambda live, i, j: live[i].mul_(0.5),
     "relu_": lambda live, i, j: torch.relu_(live[i]),
     "set": lambda live, i, j: live[i].__setitem__((slice(None), 0), live[j].sum()),
+    "set_cell": lambda live, i, j: live[i].__setitem__((j % live[i].shape[0], 0), live[j].sum()),
+    "add_cell": lambda live, i, j: live[i][-1:, :1].add_(1.0),
     "no_grad": lambda live, i, j: torch.no_grad()(live[i].add_)(1.0),
     "data": lambda live, i, j: live[i].data.mul_(3.0),
 }
 STEP = st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 9), st.integers(0, 9))
 
 
-@given(st.lists(STEP, min_size=1, max_size=15))
-@settings(max_examples=120)
-def test_in_any_program_a_value_has_the_gradient_of_a_clone_taken_when_it_was_made(steps):
+@given(st.lists(STEP, min_size=1, max_size=15), st.sampled_from([2, 20]))
+@settings(max_examples=150)
+def test_in_any_program_a_value_has_the_gradient_of_a_clone_taken_when_it_was_made(steps, rows):
     """The clones are taken in the very run that is recorded, out of the recorder's sight."""
-    w = (torch.arange(6, dtype=torch.float64).reshape(2, 3) - 2).requires_grad_()
+    w = (torch.arange(3 * rows, dtype=torch.float64).reshape(rows, 3) - 2).requires_grad_()
     taken = {}
 
     def take(op):

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from torcheer.capture.memory import NO_MEMORY, same_bits
+from torcheer.capture.geometry import NO_MEMORY
+from torcheer.capture.value_copies import same_bits
 
 
 def equal_values(one: Tensor, other: Tensor) -> bool:

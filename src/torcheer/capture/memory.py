@@ -1,35 +1,45 @@
 """Copy-on-write: saved values are references until somebody is about to write to their memory.
 
-Before a write that torch shows us, the saved values that share the memory are copied. Tensors that look at the same
-memory under another name become *stale*; when one is read again, an `alias` row says where its new value came from.
+Before a write that torch shows us, the saved values that share the memory are copied, or put off where a small part of
+a large one is written (`film`). Tensors that look at the same memory under another name become *stale*; when one is
+read again, an `alias` row says where its new value came from.
 Writes nobody showed us are found by torch's version counter when the tensor is next read, and become `unseen` rows.
 """
 
 from __future__ import annotations
 
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from torcheer.capture import engine
+from torcheer.capture.blocks import MOST_MISSES, Block, Entry, Reached, Stale, can_wait, is_raw, nbytes, writes_to
+from torcheer.capture.calls import Call
+from torcheer.capture.film import Deferred, Film, anchor_of
+from torcheer.capture.geometry import (
+    Place,
+    apart,
+    geometry,
+    inside,
+    is_being_recorded_into_a_graph,
+    is_empty,
+    is_freed,
+    place_of,
+    storage_of,
+    weak_storage,
+)
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
-from torcheer.capture.tensor_facts import grad_fn_name
+from torcheer.capture.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.trees import leaves
+from torcheer.capture.value_copies import graph_copy, same_bits
+from torcheer.capture.windows import BY_INDEX, Window, window_of
 
 if TYPE_CHECKING:
     from torcheer.capture.recorder import Recorder
-
-
-class Stale(NamedTuple):
-    """A tensor whose memory was written under another name."""
-
-    tensor: weakref.ref[Tensor]
-    ref: int  # the value it had
-    writes: list[tuple[int, Any]]  # what was written since: ref and geometry
 
 
 class Leaked(NamedTuple):
@@ -46,15 +56,15 @@ class Memory:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = weakref.ref(recorder)  # no cycle: a dropped history frees its tensors at once
         self.copies: dict[int, Tensor] = {}  # ref -> the value before its memory was written
+        self.deferred: dict[int, Deferred] = {}  # ref -> such a value that is made when it is asked for
         self.grad_fns: dict[int, str] = {}  # ref -> its autograd node's name, where a write replaced it
         self.lost: dict[int, str] = {}  # ref -> why its value is gone
         self.stale: dict[int, Stale] = {}  # id of a tensor whose memory was written under another name
         self.leaked: dict[int, Leaked] = {}  # id of a tensor whose memory was handed out
-        self._handed: dict[
-            int, StorageWeakRef
-        ] = {}  # storage that was handed out; held weakly, its number is not reused
-        self._stale_in: dict[int, list[int]] = {}  # storage -> ids of stale tensors
-        self._index: dict[int, list[tuple[int, Any]]] = {}  # storage -> (ref, weak tensor)
+        self.copied_bytes = 0  # of all copies made before writes
+        self._handed: dict[int, StorageWeakRef] = {}  # storage that was handed out, held weakly
+        self._index: dict[int, list[tuple[int, Any]]] = {}  # storage nobody wrote to -> (ref, weak tensor)
+        self._blocks: dict[int, Block] = {}  # storage that was written
         self._rows = 0  # rows already in the index
         self._stored = 0  # stored tensors already in the index
 
@@ -67,79 +77,215 @@ class Memory:
 
     # -- writes we see -----------------------------------------------------------------------------------------------
 
-    def protect(self, written: list[Tensor]) -> None:
-        """Copy the saved values that a write to these tensors, whose refs are known, would change."""
-        if len(written) == 1 and self._protect_fresh(written[0]):
-            return
+    def protect(self, call: Call, args: tuple[Any, ...], written: list[Tensor]) -> list[Window]:
+        """Keep the saved values that a write to these tensors, whose refs are known, would change."""
+        if len(written) == 1 and call.name not in BY_INDEX:
+            shared = self._protect_fresh(written[0])
+            if shared is not None and not shared:
+                return []
+        else:
+            shared = None
         with self.recorder.unseen():  # subclasses and other recorders need not know that we look
-            self._bring_up_to_date()
-            for tensor in written:
-                storage = storage_of(tensor)
-                entries = self._index.get(storage, [])
-                if entries:
-                    self._index[storage] = [entry for entry in entries if not self._overtake(entry, tensor, storage)]
+            windows = [window_of(call, args, tensor) for tensor in written]
+            for window in windows:
+                if shared is None:
+                    self._protect(window)
+                for ref, other in shared or ():
+                    self._copy(ref, other, other)
+                    self._overtake(ref, other, window, self._block(window.tensor, window.number))
+        return windows
 
-    def _protect_fresh(self, tensor: Tensor) -> bool:
-        """The common case, without an index: memory of its own, and young, so that only recent rows can share it."""
+    def _protect_fresh(self, tensor: Tensor) -> list[tuple[int, Tensor]] | None:
+        """The common case, without an index: memory of its own, and young, so that only recent rows can share it.
+
+        The tensor's own value is copied; the others that share its memory are returned. None: the case is another one.
+        """
         recorder = self.recorder
         ref = recorder.known.get(id(tensor), -1)
         node = ref >> SLOT_BITS
         if ref < 0 or recorder.count - node > 8 or recorder.saved is not None or type(tensor) is not Tensor:
-            return False
+            return None
         if not recorder.made_memory(node, tensor) or tensor._is_view() or tensor.is_inference():
-            return False
+            return None
         storage = tensor.untyped_storage()
-        if storage.nbytes() != tensor.numel() * tensor.element_size():
-            return False
         number = storage._cdata
+        if number in self._blocks or storage.nbytes() != tensor.numel() * tensor.element_size():
+            return None
+        shared = []
         for row in range(node, recorder.count):
             for slot, other in enumerate(recorder.outputs(row)):
-                if other is tensor:
-                    self._copy(row << SLOT_BITS | slot, tensor, tensor)
-                elif storage_of(other) == number:
-                    self._overtake((row << SLOT_BITS | slot, weakref.ref(other)), tensor, number)
-        return True
+                if other is not tensor and storage_of(other) == number:
+                    shared.append((row << SLOT_BITS | slot, other))
+        if ref not in self.copies and ref not in self.lost:
+            with recorder.unseen():
+                self._hold(ref, tensor, graph_copy(tensor))
+        return shared
 
-    def _copy(self, ref: int, tensor: Tensor, kept: Tensor) -> None:
-        """Copy the value of a tensor, in the form in which it is kept: with its graph or without."""
-        if ref in self.copies or ref in self.lost:
+    def _protect(self, window: Window) -> None:
+        self._bring_up_to_date()
+        recorder, block = self.recorder, self._block(window.tensor, window.number)
+        reached: list[Reached] = []
+        done: list[int] = []
+        for number in block.entries.overlapping(window.place):
+            entry: Entry = block.entries.items[number]
+            ref, other = entry.ref, entry.weak()
+            if other is None and recorder.saved and ref in recorder.saved:
+                other = recorder.saved[ref][0]  # kept without its graph, the original is gone
+            if other is None or storage_of(other) != window.number:  # gone, or its memory was exchanged
+                done.append(number)
+            elif entry.missed < MOST_MISSES and other is not window.tensor and apart(entry.place, window.place):
+                entry.missed += 1
+            else:
+                done.append(number)
+                reached.append(Reached(ref, other, entry.place))
+        self._keep_all([value for value in reached if recorder.keeps(value.ref)], window, block)
+        for ref, other, _ in reached:
+            self._overtake(ref, other, window, block)
+        for number in done:  # only now: until they are kept, they are asked for
+            block.entries.remove(number)
+
+    def _overtake(self, ref: int, other: Tensor, window: Window, block: Block) -> None:
+        """Another tensor holds what is about to be written: it will have to look again."""
+        if other is window.tensor or not self._holds(other, ref) or self._written_unseen(other):
             return
-        with self.recorder.unseen():
-            if is_freed(tensor):
+        self.stale[id(other)] = Stale(weakref.ref(other), ref, block, len(block.writes.items))
+        block.stale.append(id(other))
+        self.recorder.known.pop(id(other), None)
+        self.leaked.pop(id(other), None)
+
+    def _keep_all(self, kept: list[Reached], window: Window, block: Block) -> None:
+        """Copy values, or put them off if they are much larger than what is written."""
+        if not kept and block.film is None:
+            return
+        size = block.film.bytes if block.film is not None else 0
+        for _, _, place in kept:
+            size += place.bytes if place is not None else 0
+        if size <= 4 * window.bytes or not can_wait(window):
+            self._settle(block)
+            for ref, other, _ in kept:
+                self._copy(ref, other, self._kept_form(ref, other))
+            return
+        for ref, other, place in kept:
+            form = self._kept_form(ref, other)
+            if not self._is_gone(ref, other, place) and not self._defer(ref, form, place, window, block):
+                self._copy(ref, other, form)
+        if block.film is not None:
+            assert window.place is not None
+            self.copied_bytes += block.film.about_to_write(window.part, window.place, window.index)
+
+    def _kept_form(self, ref: int, other: Tensor) -> Tensor:
+        """A value as it is kept: with its graph or without."""
+        saved = self.recorder.saved.pop(ref, None) if self.recorder.saved else None
+        return saved[0] if saved is not None else other
+
+    def _is_gone(self, ref: int, tensor: Tensor, place: Place | None = None) -> bool:
+        """Whether there is nothing to be copied, or no need."""
+        if ref not in self.copies and ref not in self.deferred and ref not in self.lost:
+            if is_freed(tensor) if place is None else place.end > tensor.untyped_storage().nbytes():
                 self.lost[ref] = FREED
             elif self.changed(tensor, ref):
                 self.lost[ref] = CHANGED
-            if ref in self.lost:
-                return
-            self.copies[ref] = graph_copy(kept)
-            self.grad_fns[ref] = grad_fn_name(tensor)
-
-    def _overtake(self, entry: tuple[int, Any], tensor: Tensor, storage: int) -> bool:
-        """Save one value from the write to `tensor`; whether it is done with (False: it lies elsewhere)."""
-        ref, weak = entry
-        other = weak()
-        if other is None and self.recorder.saved and ref in self.recorder.saved:
-            other = self.recorder.saved[ref][0]  # kept without its graph, the original is gone
-        if other is None or storage_of(other) != storage:  # gone, or its memory was exchanged and this number reused
-            return True
-        if other is not tensor and disjoint(other, tensor):
-            return False
-        if self.recorder.keeps(ref):
-            saved = self.recorder.saved.pop(ref, None) if self.recorder.saved else None
-            self._copy(ref, other, saved[0] if saved is not None else other)
-        if other is not tensor and self._holds(other, ref) and not self._written_unseen(other):
-            self.stale[id(other)] = Stale(weak, ref, [])
-            self._stale_in.setdefault(storage, []).append(id(other))
-            self.recorder.known.pop(id(other), None)
-            self.leaked.pop(id(other), None)
+            else:
+                return False
         return True
+
+    def _copy(self, ref: int, tensor: Tensor, form: Tensor) -> None:
+        """Copy the value of a tensor, in the form in which it is kept."""
+        if not self._is_gone(ref, tensor):
+            self._hold(ref, tensor, graph_copy(form))
+
+    def _hold(self, ref: int, tensor: Tensor, copied: Tensor) -> None:
+        self.copies[ref] = copied
+        self.grad_fns[ref] = grad_fn_name(tensor) if tensor.requires_grad else ""
+        self.copied_bytes += nbytes(copied)
+
+    def _defer(self, ref: int, form: Tensor, place: Place | None, window: Window, block: Block) -> bool:
+        """Put a value off; False where it must be copied after all."""
+        if place is None or window.number in self._handed or (form is not window.tensor and not is_raw(form, place)):
+            return False
+        anchor = anchor_of(form) if form.requires_grad else None
+        if form.requires_grad and anchor is None:
+            return False
+        if block.film is None:
+            block.film = Film(form)
+        self.deferred[ref] = block.film.defer(ref, place, form.dtype, anchor)
+        self.grad_fns[ref] = grad_fn_name(form) if anchor is not None else ""
+        return True
+
+    def _settle(self, block: Block) -> None:
+        """Make every value that was put off, where that costs no more than to remember one write more."""
+        film, block.film = block.film, None
+        if film is None:
+            return
+        for ref, value in film.waiting.items():
+            if self.deferred.pop(ref, None) is not None:
+                self.copies[ref] = copied = value.value()
+                self.copied_bytes += nbytes(copied)
+
+    def _block(self, tensor: Tensor, number: int) -> Block:
+        """What is known of a storage, those that were met since it was last asked included."""
+        block = self._blocks.get(number)
+        if block is None:
+            block = self._blocks[number] = Block(tensor)
+        for ref, weak in self._index.pop(number, ()):
+            other = weak()
+            if other is not None or (self.recorder.saved and ref in self.recorder.saved):
+                place = place_of(other if other is not None else self.recorder.saved[ref][0])  # type: ignore[index]
+                block.entries.append(place, Entry(ref, weak, place))
+        return block
+
+    def as_it_was(self, ref: int, tensor: Any) -> Any:
+        """A tensor of a row, its copy, or its facts: what stands for it since its memory was written."""
+        if ref in self.deferred:
+            return replace(meta_of(tensor), requires_grad=self.deferred[ref].requires_grad)
+        return self.copies.get(ref, tensor)
+
+    def kept(self, ref: int) -> Tensor | None:
+        """The value before its memory was written, if it was."""
+        found = self.copies.get(ref)
+        if found is None and ref in self.deferred:
+            with self.recorder.unseen():
+                return self.deferred[ref].value()
+        return found
+
+    def take(self, ref: int) -> Tensor | None:
+        """Such a value, which is then no longer kept here."""
+        found = self.kept(ref)
+        self.drop(ref)
+        return found
+
+    def drop(self, ref: int) -> None:
+        """Forget such a value."""
+        self.copies.pop(ref, None)
+        self.deferred.pop(ref, None)
+
+    def finish(self) -> None:
+        """The recording is over: what is written from now on is not seen."""
+        with self.recorder.unseen():
+            for block in self._blocks.values():
+                self._seal(block)
+
+    def _seal(self, block: Block) -> None:
+        if block.film is not None:
+            block.film.seal()
+            block.film = None
 
     def changed(self, tensor: Tensor, ref: int) -> bool:
         """Whether something unseen wrote to a tensor, or exchanged its memory, after it took this value."""
         recorder, key = self.recorder, id(tensor)
         if recorder.known.get(key) != ref or key in recorder.unsettled or is_empty(tensor):
             return False
-        return version_of(tensor) != recorder.versions.get(key, 0)
+        before, now = recorder.versions.get(key, 0), version_of(tensor)
+        return before != now and not self.accounts_for(tensor, ref, before, now)
+
+    def accounts_for(self, tensor: Tensor, ref: int, before: int, now: int) -> bool:
+        """Whether all writes that torch counted were seen, and to other parts of the memory in which a value lies."""
+        block = self._blocks.get(storage_of(tensor))
+        if block is None or not block.accounts_for(before, now):
+            return False
+        place = place_of(tensor)
+        entries = (block.entries.items[number] for number in block.entries.overlapping(place))
+        return any(entry.ref == ref and entry.place == place for entry in entries)
 
     def _holds(self, tensor: Tensor, ref: int) -> bool:
         """Whether a value is, as far as is known, what this tensor still holds."""
@@ -148,25 +294,13 @@ class Memory:
             return leaked.ref == ref
         return self.recorder.known.get(id(tensor)) == ref
 
-    def written(self, written: list[Tensor]) -> None:
-        """After the write: siblings share torch's version counter, and the stale learn who wrote."""
-        if not self._index and not self._stale_in:
-            return
-        recorder = self.recorder
-        for tensor in written:
-            ref, storage = recorder.known[id(tensor)], storage_of(tensor)
-            for ref_, weak in self._index.get(storage, ()):
-                other = weak()
-                if other is not None and id(other) in recorder.known:
-                    recorder.know(other, recorder.known[id(other)])
-                if recorder.saved and ref_ in recorder.saved:
-                    value = recorder.saved[ref_][0]
-                    recorder.saved[ref_] = (value, recorder.versions.get(id(other), 0))
-            for key in self._stale_in.get(storage, ()):
-                stale = self.stale.get(key)
-                other = stale.tensor() if stale is not None else None
-                if stale is not None and other is not None and not disjoint(other, tensor):
-                    stale.writes.append((ref, geometry(tensor)))
+    def written(self, windows: list[Window]) -> None:
+        """After the write: the stale learn who wrote, and siblings that torch counted one more write for nothing."""
+        for window in windows:
+            block, tensor = self._blocks.get(window.number), window.tensor
+            if block is not None and storage_of(tensor) == window.number:  # else it took other memory: `.data = …`
+                block.saw(window.version, version_of(tensor))
+                block.writes.append(window.place, (self.recorder.known[id(tensor)], geometry(tensor), window.place))
 
     # -- memory in other hands ---------------------------------------------------------------------------------------
 
@@ -186,18 +320,21 @@ class Memory:
                     return  # no plain memory: there is nothing to write behind our back
                 self._handed = {key: one for key, one in self._handed.items() if not one.expired()}
                 self._handed[number] = weak
-            for key in list(self._stale_in.get(number, ())):
+            block = self._block(tensor, number)
+            self._seal(block)
+            keys, block.stale = block.stale, []
+            for key in keys:
                 stale = self.stale.get(key)
                 old = stale.tensor() if stale is not None else None
                 if old is not None:
                     self._adopt(old)
             self._bring_up_to_date()
-            for other_ref, weak_tensor in self._index.get(number, ()):
-                other = weak_tensor()
-                if other is None or storage_of(other) != number or not self._holds(other, other_ref):
+            for entry in filter(None, list(self._block(tensor, number).entries.items)):
+                other = entry.weak()
+                if other is None or storage_of(other) != number or not self._holds(other, entry.ref):
                     continue
-                if not self.changed(other, other_ref):  # else its next read will tell
-                    self._leak_one(other, other_ref)
+                if not self.changed(other, entry.ref):  # else its next read will tell
+                    self._leak_one(other, entry.ref)
             self._leak_one(tensor, ref)
 
     def spread(self, out: Any) -> None:
@@ -224,7 +361,7 @@ class Memory:
 
     def _keep(self, ref: int, tensor: Tensor, value: Tensor | None) -> None:
         """Remember the value of a tensor that may change at any time, if it is one to be kept."""
-        if ref in self.copies or ref in self.lost or not self.recorder.keeps(ref):
+        if ref in self.copies or ref in self.deferred or ref in self.lost or not self.recorder.keeps(ref):
             return
         if value is None:
             self.lost[ref] = FREED
@@ -244,9 +381,16 @@ class Memory:
         stale, leaked = self.stale.get(key), self.leaked.get(key)
         if stale is not None and stale.tensor() is tensor:
             del self.stale[key]
-            parts = tuple(where for _, where in stale.writes)
-            refs = [stale.ref, *(ref for ref, _ in stale.writes)]
-            return self._alias(tensor, refs, parts, "its memory was written under another name")
+            writes = writes_to(tensor, stale)
+            if not writes:  # they went to cells between its own
+                self.recorder.know(tensor, stale.ref)
+                self._index.setdefault(storage_of(tensor), []).append((stale.ref, stale.tensor))
+                self.spread(tensor)
+                return stale.ref
+            refs = [stale.ref, *(ref for ref, _, _ in writes)]
+            return self._alias(
+                tensor, refs, tuple(where for _, where, _ in writes), "its memory was written under another name"
+            )
         if leaked is not None and leaked.tensor() is tensor:
             return self._look_again(tensor, leaked)
         previous = self.recorder.known.get(key)
@@ -278,7 +422,11 @@ class Memory:
             self.recorder.unsettled.discard(id(tensor))
             self.recorder.know(tensor, previous)
             return previous
-        if previous not in self.copies:
+        now = version_of(tensor)
+        if self.accounts_for(tensor, previous, self.recorder.versions.get(id(tensor), 0), now):
+            self.recorder.know(tensor, previous)  # all writes were to other parts of the memory
+            return previous
+        if previous not in self.copies and previous not in self.deferred:
             self.lost[previous] = CHANGED
         del self.recorder.known[id(tensor)]
         alias = self._same_memory(tensor)  # `set_` takes the memory of another tensor, and no mode is told
@@ -299,7 +447,13 @@ class Memory:
         """A ref for a tensor that lies in the memory of a value we know; None if there is none."""
         self._bring_up_to_date()
         number = storage_of(tensor)
-        for ref, weak in reversed(self._index.get(number, [])):
+        if number in self._blocks:
+            entries = self._block(tensor, number).entries
+            found = [entries.items[place] for place in entries.overlapping(place_of(tensor))]
+            near = [(entry.ref, entry.weak) for entry in found]
+        else:
+            near = self._index.get(number, [])
+        for ref, weak in reversed(near):
             other = weak()
             if other is None or storage_of(other) != number or not self._holds(other, ref) or not inside(tensor, other):
                 continue
@@ -321,207 +475,16 @@ class Memory:
     # -- the index ---------------------------------------------------------------------------------------------------
 
     def _bring_up_to_date(self) -> None:
-        for ref, tensor in self.recorder.values_since(self._rows, self._stored):
-            if ref not in self.copies:
-                self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))
-        self._rows, self._stored = self.recorder.count, len(self.recorder.stored)
+        recorder, known, versions = self.recorder, self.recorder.known, self.recorder.versions
+        for ref, tensor in recorder.values_since(self._rows, self._stored):
+            if ref in self.copies or ref in self.deferred:
+                continue
+            key = id(tensor)
+            if version_of(tensor) != versions.get(key, 0) and known.get(key) == ref and key not in recorder.unsettled:
+                continue  # written or moved unseen: its next read will tell
+            self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))
+        self._rows, self._stored = recorder.count, len(recorder.stored)
 
 
 CHANGED = "its memory was written by something the recorder could not see"
 FREED = "its memory was freed by the model (FSDP does that) before its value was needed"
-
-
-# -- geometry --------------------------------------------------------------------------------------------------------
-
-# What tensors without plain memory raise: sparse, nested, wrapped, not yet initialised.
-NO_MEMORY = (NotImplementedError, RuntimeError, ValueError, AttributeError, TypeError)
-
-Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides, offset
-
-
-def storage_of(tensor: Tensor) -> int:
-    """A number for the memory behind a tensor; tensors without plain memory stand for themselves."""
-    try:
-        return int(tensor.untyped_storage()._cdata)
-    except NO_MEMORY:
-        return storage_of(bare(tensor)) if is_wrapped(tensor) else id(tensor)
-
-
-def is_wrapped(tensor: Tensor) -> bool:
-    """Whether a tensor stands for another one inside vmap, grad or jvp."""
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
-
-
-def bare(tensor: Tensor) -> Tensor:
-    """The tensor behind the wrappers of torch.func; itself where there are none."""
-    while isinstance(tensor, Tensor) and is_wrapped(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
-    return tensor
-
-
-def geometry(tensor: Tensor) -> Geometry | None:
-    """Where in its storage a tensor lies."""
-    tensor = bare(tensor)
-    try:
-        return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
-    except NO_MEMORY:
-        return None
-
-
-def _span(tensor: Tensor) -> tuple[int, int]:
-    """First byte and the one after the last, within the storage."""
-    tensor = bare(tensor)
-    if tensor.is_nested:
-        raise NotImplementedError
-    size = tensor.element_size()
-    first = int(tensor.storage_offset()) * size
-    if tensor.numel() == 0:
-        return first, first
-    extent = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return first, first + (extent + 1) * size
-
-
-def disjoint(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one storage surely share no element."""
-    try:
-        (a, b), (c, d) = _span(one), _span(other)
-    except NO_MEMORY:
-        return False
-    return b <= c or d <= a
-
-
-def inside(one: Tensor, other: Tensor) -> bool:
-    """Whether `one` lies within the span of `other`."""
-    try:
-        (a, b), (c, d) = _span(one), _span(other)
-    except NO_MEMORY:
-        return False
-    return c <= a and b <= d and one.element_size() == other.element_size()
-
-
-def is_empty(tensor: Tensor) -> bool:
-    """Whether it has no element that a write could change."""
-    try:
-        return tensor.numel() == 0
-    except NO_MEMORY:
-        return False
-
-
-def is_freed(tensor: Tensor) -> bool:
-    """Whether its storage is too small to be read; reading it would crash the process."""
-    try:
-        if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
-            tensor = bare(tensor)
-            parts = parts_of(tensor)
-            if parts:
-                return any(is_freed(part) for part in parts)
-        if tensor.numel() == 0 or tensor.device.type == "meta":
-            return False
-        return _span(tensor)[1] > tensor.untyped_storage().nbytes()
-    except NO_MEMORY:
-        return False
-
-
-PLAIN = (Tensor, torch.nn.Parameter)
-_SPARSE_PARTS = {
-    torch.sparse_coo: ("_indices", "_values"),
-    **dict.fromkeys((torch.sparse_csr, torch.sparse_bsr), ("crow_indices", "col_indices", "values")),
-    **dict.fromkeys((torch.sparse_csc, torch.sparse_bsc), ("ccol_indices", "row_indices", "values")),
-}
-
-
-def parts_of(tensor: Tensor) -> list[Tensor]:
-    """The tensors that a sparse tensor or a wrapper (DTensor, masked, jagged) is made of."""
-    if tensor.layout in _SPARSE_PARTS:
-        return [getattr(tensor, name)() for name in _SPARSE_PARTS[tensor.layout]]
-    flatten = getattr(tensor, "__tensor_flatten__", None)
-    return [getattr(tensor, name) for name in flatten()[0]] if flatten is not None else []
-
-
-def weak_storage(tensor: Tensor) -> StorageWeakRef | None:
-    """A weak reference to the memory behind a tensor; None where it has no plain memory."""
-    try:
-        return StorageWeakRef(bare(tensor).untyped_storage())
-    except NO_MEMORY:
-        return None
-
-
-def is_being_recorded_into_a_graph(tensor: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded: nothing has a value yet, and asking for one would end the recording."""
-    return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-
-
-def copy_of(tensor: Tensor) -> Tensor:
-    """The value now, in memory of its own, with the strides it has and without a graph."""
-    value = tensor.detach() if tensor.requires_grad else tensor
-    return restrided(value.clone(), value)
-
-
-def graph_copy(tensor: Tensor) -> Tensor:
-    """The value now, in memory of its own; what is computed from it sends gradients where the tensor's own would go."""
-    if not tensor.requires_grad:
-        return copy_of(tensor)
-    try:
-        if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
-            copied = tensor.clone()
-        else:
-            with torch.inference_mode(False), torch.enable_grad():
-                copied = tensor.clone()
-    except RuntimeError:  # a view that autograd itself gave up
-        return cut_off(copy_of(tensor))
-    if not copied.requires_grad:  # below autograd
-        return cut_off(copied)
-    if type(copied) in PLAIN and not is_wrapped(copied) and copied.stride() != tensor.stride():
-        copied.data = restrided(copied.detach(), tensor.detach())
-    return copied
-
-
-def restrided(copied: Tensor, like: Tensor) -> Tensor:
-    """A copy with the strides of the value it was made from, where it can have them."""
-    try:
-        if copied.stride() != like.stride():
-            other = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
-            other.copy_(like)
-            return other
-    except NO_MEMORY:  # no strides, or several elements in one place
-        pass
-    return copied
-
-
-CUT_OFF = (
-    "this value of a torcheer history was written in place where its autograd graph could not be kept: no backward"
-)
-
-
-def cut_off(value: Tensor) -> Tensor:
-    """A value that required grad and whose graph is gone: backward through it says so, instead of reaching nothing."""
-    if not (value.is_floating_point() or value.is_complex()):
-        return value
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            leaf = value.detach().requires_grad_()
-            found: Tensor = torch._C._functions.DelayedError(CUT_OFF.encode(), 1)(leaf)
-            return found
-    except RuntimeError:
-        return value
-
-
-def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Equal to the last bit, NaN included."""
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    try:
-        if torch.equal(one, other):
-            return True
-    except NotImplementedError:  # complex numbers of half precision
-        pass
-    return _same_bytes(one, other)
-
-
-def _same_bytes(one: Tensor, other: Tensor) -> bool:
-    try:
-        a = one.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)  # a single number has no bytes
-        b = other.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
-    except RuntimeError:
-        return False
-    return bool(torch.equal(a, b))

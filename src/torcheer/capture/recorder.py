@@ -20,7 +20,8 @@ from torch.overrides import TorchFunctionMode
 
 from torcheer.capture import engine
 from torcheer.capture.calls import CALLS, Call, learn, written_tensors
-from torcheer.capture.memory import Memory, bare, is_empty, is_freed, is_wrapped
+from torcheer.capture.geometry import bare, is_empty, is_freed, is_wrapped
+from torcheer.capture.memory import Memory
 from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.source import DIRECT, caller_of
 from torcheer.capture.state import (
@@ -301,8 +302,7 @@ class Recorder(TorchFunctionMode):
         """Run one operation of any kind and keep its row."""
         refs = [self.ref_of(tensor) for tensor in argument_tensors(args, kwargs)]
         written = written_tensors(call, args, kwargs) if call.writes or "out" in kwargs else []
-        if written:
-            self.memory.protect(written)
+        windows = self.memory.protect(call, args, written) if written else []
         node = self.count
         if call.random is not None and call.random(args, kwargs):
             self.random_states[node] = random_state(args, kwargs)
@@ -340,7 +340,7 @@ class Recorder(TorchFunctionMode):
         self.append(cells)
         if written:
             self.wrote.add(node)
-            self.memory.written(written)
+            self.memory.written(windows)
         self.memory.spread((out, written))
         if self.after is not None:
             return self.after(node, call, out)
@@ -523,7 +523,7 @@ class Recorder(TorchFunctionMode):
         return tensor
 
     def _held(self, ref: int) -> Tensor:
-        copied = self.memory.copies.get(ref)
+        copied = self.memory.kept(ref)
         if copied is not None:
             return copied
         if ref in self.memory.lost:
@@ -535,8 +535,10 @@ class Recorder(TorchFunctionMode):
             tensor, version = self.saved[ref]
         else:
             raise ValueUnavailable("it was not saved: layers_to_save did not ask for it")
-        if version_of(tensor) != version and id(tensor) not in self.unsettled and not is_empty(tensor):
-            raise ValueUnavailable("it was written in place after the pass; tl.Save(guard='clone') keeps copies")
+        now = version_of(tensor)
+        if now != version and not self.memory.accounts_for(tensor, ref, version, now):
+            if id(tensor) not in self.unsettled and not is_empty(tensor):
+                raise ValueUnavailable("it was written in place after the pass; tl.Save(guard='clone') keeps copies")
         if is_freed(tensor):
             raise ValueUnavailable(
                 "its memory was freed by the model (FSDP does that); tl.Save(guard='clone') keeps copies"

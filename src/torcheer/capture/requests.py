@@ -234,7 +234,8 @@ class Requests:
             if not found and selector.kind == "label":
                 self._met.discard(selector.key)
         assert self.recorder.saved is not None
-        for kept in (self.recorder.saved, self.recorder.memory.copies):
+        memory = self.recorder.memory
+        for kept in (self.recorder.saved, memory.copies, memory.deferred):
             for ref in [ref for ref in kept if ref >= 0 and ref >> SLOT_BITS not in meant]:
                 del kept[ref]
 

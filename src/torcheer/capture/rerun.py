@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torcheer.capture.calls import written_tensors
-from torcheer.capture.memory import Geometry, copy_of
+from torcheer.capture.geometry import Geometry
 from torcheer.capture.recorder import Recorder, Row
 from torcheer.capture.state import modes_on, restore_random
 from torcheer.capture.trees import leaves, replace
+from torcheer.capture.value_copies import copy_of
 
 Run = Callable[[list[Tensor]], list[Tensor]]  # from parents to the tensors of a row
 

@@ -144,6 +144,7 @@ class _Session:
             raise
         finally:
             modules.stop(self.recorder)
+            self.recorder.memory.finish()
             self.trace.elapsed_secs = perf_counter() - started
             self.trace.finish()
             self.trace.on_follow = _nothing

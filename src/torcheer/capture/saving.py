@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.memory import CHANGED, FREED, copy_of, graph_copy, is_freed, storage_of
+from torcheer.capture.geometry import is_freed, storage_of
+from torcheer.capture.memory import CHANGED, FREED
 from torcheer.capture.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.state import version_of
 from torcheer.capture.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.trees import argument_leaves
+from torcheer.capture.value_copies import copy_of, graph_copy
 from torcheer.errors import BadArgument
 
 
@@ -117,7 +119,7 @@ class Keeper:
         if ref in self._kept:
             return
         self._kept.add(ref)
-        copied = memory.copies.pop(ref, None)  # before it was known to be wanted, its memory was written or handed out
+        copied = memory.take(ref)  # before it was known to be wanted, its memory was written or handed out
         if ref in memory.lost:
             return
         if copied is None and (is_freed(tensor) or memory.changed(tensor, ref)):
@@ -152,7 +154,7 @@ class Keeper:
         for slot, tensor in enumerate(outputs):
             ref, key = node << SLOT_BITS | slot, id(tensor)
             if ref not in self._kept:
-                recorder.memory.copies.pop(ref, None)
+                recorder.memory.drop(ref)
             recorder.live[ref] = weakref.ref(tensor, partial(_forget, self._weak_recorder, ref, key))
         first = outputs[0] if outputs else None
         metas, returned = tuple(meta_of(tensor) for tensor in outputs), recorder.returned(node)

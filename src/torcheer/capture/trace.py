@@ -178,9 +178,9 @@ class LiveTrace:
         row = recorder.row(node)
         call = row.call
         parents, stored, settings = self._arguments(node, row)
-        copies = recorder.memory.copies if recorder.saved is None else {}
-        refs = (node << SLOT_BITS | slot for slot in range(SLOT_MASK))
-        tensors = [copies.get(ref, tensor) for ref, tensor in zip(refs, recorder.outputs(node), strict=False)]
+        tensors = recorder.outputs(node)
+        if recorder.saved is None:
+            tensors = [recorder.memory.as_it_was(node << SLOT_BITS | slot, held) for slot, held in enumerate(tensors)]
         returned = recorder.returned(node)
         return Op(
             index=node,

@@ -1,0 +1,73 @@
+"""The part of a tensor that an operation is about to write."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torcheer.capture.calls import Call
+from torcheer.capture.geometry import PLAIN, Place, is_wrapped, place_of, storage_of
+from torcheer.capture.state import version_of
+
+_BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
+_WHOLE_NUMBERS = (torch.int64, torch.int32)  # bool and uint8 are masks: as large as what they choose from
+_BY_DIMENSION = frozenset("index_copy_ index_fill_ index_add_ index_reduce_".split())
+BY_INDEX = _BY_DIMENSION | {"__setitem__", "index_put_"}  # these may write a small part of a tensor
+
+
+class Window(NamedTuple):
+    """Where an operation will write."""
+
+    tensor: Tensor
+    part: Tensor  # the view of it that is written; all of it where that is not known
+    place: Place | None  # where that lies; None: its memory cannot be looked at
+    index: Any  # of the cells within the part; None: all of them
+    bytes: int  # at most this much
+    number: int  # the storage
+    version: int  # torch's count of writes before this one
+
+
+def window_of(call: Call, args: tuple[Any, ...], tensor: Tensor) -> Window:
+    """What a call is about to write of one of its tensors."""
+    index, part = _index(call, args, tensor), tensor
+    if index is not None and all(type(item) in _BASIC for item in index):
+        part, index = (tensor.detach() if tensor.requires_grad else tensor)[index], None
+    place = place_of(part)
+    size = 0 if place is None else place.bytes if index is None else _most_bytes(tensor, index)
+    return Window(tensor, part, place, index, size, storage_of(tensor), version_of(tensor))
+
+
+def _index(call: Call, args: tuple[Any, ...], tensor: Tensor) -> tuple[Any, ...] | None:
+    """The index of a call that writes by index; None where it may write everywhere, or costs as much as if it did."""
+    name = call.name
+    if name == "__setitem__" and len(args) > 1:
+        index = args[1] if type(args[1]) is tuple else (args[1],)
+    elif name == "index_put_" and len(args) > 1:
+        index = tuple(slice(None) if part is None else part for part in args[1])
+    elif name in _BY_DIMENSION and len(args) > 2 and type(args[1]) is int:
+        index = (*(slice(None),) * (args[1] % max(tensor.dim(), 1)), args[2])
+    else:
+        return None
+    if type(tensor) not in PLAIN or is_wrapped(tensor) or args[0] is not tensor or tensor.layout is not torch.strided:
+        return None
+    return index if all(type(part) in _BASIC or _is_list_of_places(part) for part in index) else None
+
+
+def _is_list_of_places(part: Any) -> bool:
+    return type(part) is Tensor and part.dtype in _WHOLE_NUMBERS and not is_wrapped(part)
+
+
+def _most_bytes(tensor: Tensor, index: tuple[Any, ...]) -> int:
+    """What an index by lists of places reaches at most: each list in turn, everything along the other dimensions."""
+    cells, dimension = tensor.numel() * tensor.element_size(), 0
+    lists = [part for part in index if type(part) is Tensor]
+    for part in index:
+        if part is Ellipsis:
+            return cells  # not worth counting
+        if type(part) is Tensor or type(part) is int:
+            cells //= max(tensor.shape[dimension], 1)
+        dimension += part is not None
+    return cells * math.prod(part.numel() for part in lists)
