@@ -76,6 +76,13 @@ def test_a_loss_that_is_scaled_is_named_and_nothing_else_but_the_end(factor: flo
     assert all(alert.values["causes"] == ["loss_scale"] and "loss_scale" in alert.what for alert in rest)
 
 
+def test_a_cause_is_told_before_what_follows_from_it_between_two_looks() -> None:
+    model = mlp()
+    found = told(model, lambda z, y: F.cross_entropy(z, y) * 1e6, optimizer=SGD(model.parameters(), 0.05), every=20)
+    assert names(found) == ["loss_scale", "nan_inf"] and found[1].variable == "metric"
+    assert found[1].values["causes"] == ["loss_scale"]
+
+
 @pytest.mark.parametrize("factor", [1e4, 1e6, 1e8, 1e-4, 1e-6, 1e-8])
 @pytest.mark.parametrize("logs", [lambda factor: lambda loss: loss, lambda factor: lambda loss: loss / factor])
 def test_a_loss_of_squares_that_is_scaled_is_named_by_the_loss_that_is_logged(factor: float, logs: Any) -> None:

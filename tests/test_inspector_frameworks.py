@@ -37,6 +37,7 @@ def test_lightning_is_watched(tmp_path: Path, gathered: int) -> None:
     plain, _ = lit(None, gathered)
     losses, w = lit(tmp_path / "w", gathered)
     assert losses == plain and not w.problems
+    assert [str(alert) for alert in w.alerts if alert.rule != "stalled_loader"] == []  # a busy machine may wait
     seen = open_watch(tmp_path / "w")
     expected = list(range(0, 32 // gathered, 5))
     for key in (("net.2", "output"), ("net.2", "grad"), ("net.2.weight", "update")):
@@ -89,6 +90,7 @@ def test_hugging_face_is_watched(tmp_path: Path) -> None:
     plain, _ = hugging(None, tmp_path)
     losses, w = hugging(tmp_path / "w", tmp_path)
     assert losses == plain and not w.problems
+    assert [str(alert) for alert in w.alerts if alert.rule != "stalled_loader"] == []  # a busy machine may wait
     seen = open_watch(tmp_path / "w")
     assert seen["lm_head", "output"].steps.tolist() == [0, 5, 10]
     assert seen["transformer.h.0.attn.c_attn.weight", "update"].steps.tolist() == [0, 5, 10]

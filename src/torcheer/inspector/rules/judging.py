@@ -62,7 +62,16 @@ class Rules:
             board.add(seen)
         asked = [rule for rule in self._wanting(seen.variable) if sound or rule.severity == "error"]
         self._ask(asked, step, lambda rule: rule.see(seen, sent, board))
-        return alerts + [alert for rule in asked if rule.severity == "error" for alert in self._tell(rule.name)]
+        fatal = [rule.name for rule in asked if rule.severity == "error" and rule.name in self._waiting]
+        alerts += self._tell_causes(step) if fatal else []
+        return alerts + [alert for name in fatal for alert in self._tell(name)]
+
+    def _tell_causes(self, step: int) -> list[Alert]:
+        """What the last look had found to explain others, before the first of those is told of a later step."""
+        board, causes = self._boards.get(False), [rule for rule in self._rules.values() if rule.explains]
+        if board is not None and board.step < step:
+            self._ask(causes, board.step, lambda rule: rule.end(board))
+        return [alert for rule in causes for alert in self._tell(rule.name)]
 
     def _board_of(self, step: int, layer: str, variable: str) -> tuple[list[Alert], Board]:
         """Where a value belongs, and what is told of the step that it ends.
