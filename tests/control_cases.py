@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from host_viewer import connected
+
 from torcheer.host.plain import plain
 from torcheer.host.records import Wants
-from torcheer.host.wire import connect
 from torcheer.inspector.ring import RingReader
 from torcheer.training.control import Control
 from torcheer.training.events import Event
@@ -25,8 +26,7 @@ class Looker:
     """A viewer without a page: says hello, keeps what it is told, asks for things."""
 
     def __init__(self, path: Path) -> None:
-        until(path.exists)
-        self.wire = connect(path)
+        self.wire = until(lambda: connected(path))
         self.state: dict[str, Any] = {}
         self.states: list[str] = []
         self.parameters: dict[str, dict[str, Any]] = {}
@@ -124,12 +124,13 @@ def page_at(url: str) -> int:
         return int(page.status)
 
 
-def until(condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> None:
-    """Wait until something holds."""
+def until(condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> Any:
+    """Wait until something holds; the answer is it."""
     end = time.monotonic() + secs
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.01)
+    return found
 
 
 class Running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,14 @@ def until(condition: Callable[[], Any], what: str = "") -> Any:
         assert time.monotonic() < deadline, f"in vain: {what}"
         time.sleep(0.005)
     return found
+
+
+def connected(path: str | os.PathLike[str]) -> Any:
+    """A wire to the host that listens there; None as long as none does: a socket is there before it listens."""
+    try:
+        return connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
 
 
 class Viewer:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from host_viewer import Viewer, until
+from host_viewer import Viewer, connected, until
 from torch import nn
 
 from torcheer.host import Host, HostBusy
@@ -448,9 +448,7 @@ def test_a_viewer_sees_the_end_though_a_forked_worker_lives_on(tmp_path: Path) -
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], start_new_session=True)
     try:
-        from torcheer.host.wire import connect
-
-        wire = until(lambda: (tmp_path / "control.sock").exists() and connect(tmp_path / "control.sock"), "a host")
+        wire = until(lambda: connected(tmp_path / "control.sock"), "a host")
         wire.send({"kind": "hello", "version": 1, "url": "http://x"})
         assert until(lambda: (wire.receive(), wire.closed)[1], "the end to be seen")
     finally:
