@@ -18,6 +18,12 @@ from torcheer.studio.frames import MINUS, NAN, PLUS
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+def told_rows(page: Page) -> Any:
+    """The first rows that a page was told, be it while it waited for something else."""
+    told = [one for one in page.heard if isinstance(one, dict) and one["kind"] == "rows"]
+    return next((one for one in told if one["table"] == "train_step" and one["columns"].get("loss")), None)
+
+
 def frame_of(page: Page, layer: str) -> Any:
     frames, _ = page.state(look=time.monotonic_ns() % 10**9, variable="Act")
     return frames.get(layer)
@@ -38,7 +44,7 @@ def test_a_live_models_values_arrive_as_what_they_are(dtype: torch.dtype) -> Non
         head, payload = until(seen, "the inputs")
         assert [int(byte) for byte in payload[:4]][1:] == [NAN, PLUS, MINUS]
         assert (head.lo, head.hi, head.nans, head.infs, head.negative_infs) == (0.5, 0.5, 1, 2, 1)
-        rows = page.until("rows", lambda told: told["table"] == "train_step" and told["columns"].get("loss"))
+        rows = until(lambda: seen() and told_rows(page), "the rows")
         assert rows["columns"]["loss"][0] == "NaN" and rows["columns"]["rate"][0] == "Infinity"
         about = {"layer": "Input", "unit": 1, "variables": ["Act"]}
         assert set(page.ask("ask_trace", 3, **about)["values"]["Act"]) == {"NaN"}
