@@ -83,9 +83,32 @@ SCRIPT = textwrap.dedent("""
             history.trace.recorder.memory.copies[product << 20] = wrong
         return history
 
+    class Talks(torch.Tensor):  # refuses to work where a dispatch mode looks on, and communicates elsewhere
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if torch._C._len_torch_dispatch_stack():
+                raise RuntimeError("not while somebody looks on")
+            result = super().__torch_function__(func, types, args, kwargs or {})
+            if func is torch.Tensor.mul:
+                dist.all_reduce(torch.ones(1))
+                talks.append(1)
+            return result
+
+    talks = []
+
+    def communicates_only_unguarded():
+        x = torch.ones(4).as_subclass(Talks)
+        with tl.recording() as history:
+            y = x.mul(2)
+        assert len(talks) == 1
+        if rank == 0:  # alone, it would wait for ever
+            history.validate()
+        assert len(talks) == 1
+        return tl.log_forward_pass(net(), torch.ones(1, 4))
+
     told = {}
     for scene in (data_parallel, functional, tensor_parallel, communicates_inside, wrong_shard_on_one_rank,
-                  fully_sharded_forward, fully_sharded_step):
+                  fully_sharded_forward, fully_sharded_step, communicates_only_unguarded):
         history = scene()
         report = history.validate()
         told[scene.__name__] = {
@@ -146,6 +169,10 @@ def test_the_collectives_of_a_tensor_parallel_step_are_not_judged(told: list[dic
 
 def test_an_operation_that_communicates_inside_is_not_run_again(told: list[dict[str, Any]]) -> None:
     assert told[0]["communicates_inside"]["unjudged"] == ["matmul"]
+
+
+def test_what_raises_under_guard_is_not_run_without_it(told: list[dict[str, Any]]) -> None:
+    assert told[0]["communicates_only_unguarded"]["held"]  # the script asserts it, and ended
 
 
 def test_a_wrong_shard_is_found_on_its_rank(told: list[dict[str, Any]]) -> None:
