@@ -147,6 +147,19 @@ def test_identical_blocks_are_one_box_that_unfolds() -> None:
     assert "×6" not in words(unrolled) and unrolled.boxes == len(history)
 
 
+@torch.no_grad()
+def test_the_inside_of_a_fused_kernel_is_drawn_beside_it_and_holds_its_weights() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    drawn = words(tl.draw(encoder, torch.rand(1, 4, 8)))
+    assert "×3" in drawn and "inside of a fused kernel, computed beside it" in drawn
+    folded = words(tl.draw(encoder, torch.rand(1, 4, 8), depth=1))
+    assert "1.8k params" in folded and 3 * sum(p.numel() for p in layer.parameters()) == 1800
+    opened = words(tl.draw(layer.eval(), torch.rand(1, 4, 8), depth="all"))
+    assert "_transformer_encoder_layer_fwd" in opened
+    assert "self_attn.in_proj_weight" not in opened and "same letter: shared weights" not in opened
+
+
 def test_blocks_whose_results_are_kept_are_not_made_one() -> None:
     class Keeper(nn.Module):
         def __init__(self) -> None:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+# Notes of operations that readers go by.
+KERNEL = "a fused kernel: its inside is computed beside it"
+BESIDE = "computed beside the fused kernel, to be read: the model goes on with the kernel's own result"
+
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:

@@ -23,6 +23,7 @@ from torcheer.capture.recorder import Recorder
 from torcheer.capture.state import random_kept
 from torcheer.capture.trees import leaves
 from torcheer.capture.twins import FUSED_MODULES, choosing_twin, forward_twin
+from torcheer.records import BESIDE, KERNEL
 
 Function = Callable[..., Any]
 
@@ -31,9 +32,7 @@ REMARK = (
     "to be read; fused=True leaves them out"
 )
 EDITED = "an edit asked for the inside of a fused attention kernel: there the explicit path replaced it"
-BESIDE = "computed beside the fused kernel, to be read: the model goes on with the kernel's own result"
 REPLACED = "computed in place of the fused kernel, because of an edit"
-KERNEL = "a fused kernel: its inside is computed beside it"
 
 
 class Choice(NamedTuple):

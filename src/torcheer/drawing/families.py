@@ -20,7 +20,8 @@ _MEMBERS = {
     "upsample max_unpool2d fractional_max_pool2d upsample_nearest upsample_bilinear grid_sample pixel_shuffle "
     "pixel_unshuffle upsample_nearest2d upsample_bilinear2d upsample_bicubic2d mean sum amax max min amin var std "
     "logsumexp prod argmax argmin topk norm",
-    "attention": "scaled_dot_product_attention multi_head_attention_forward",
+    "attention": "scaled_dot_product_attention multi_head_attention_forward _transformer_encoder_layer_fwd "
+    "_native_multi_head_attention",
     "reshape": "view reshape view_as reshape_as permute transpose t T mT H mH adjoint swapaxes swapdims movedim "
     "moveaxis flatten unflatten squeeze unsqueeze expand expand_as contiguous __getitem__ select narrow slice chunk "
     "split split_with_sizes tensor_split unbind unsafe_chunk unsafe_split cat concat stack hstack vstack dstack repeat "

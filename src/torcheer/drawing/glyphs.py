@@ -51,6 +51,9 @@ def clean(text: str) -> str:
     return escape(UNPRINTABLE.sub("�", text))
 
 
+DASHED = frozenset(("unseen", "borrowed", "beside"))  # marks whose boxes have a broken border
+
+
 @lru_cache(maxsize=100_000)
 def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str = "", ink: str = "") -> str:
     """A box without an inside, from its top left corner; `fill` and `ink` are an overlay's."""
@@ -65,7 +68,7 @@ def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str =
     if sheets:
         sheet = f'{size} fill="{theme.card}" stroke="{theme.frame}"'
         parts += [f'<rect class="sheet" x="{n}" y="{n}" {sheet}/>' for n in ("6", "3")]
-    dashed = face.look in ("buffer", "constant") or "unseen" in face.marks or "borrowed" in face.marks
+    dashed = face.look in ("buffer", "constant") or not DASHED.isdisjoint(face.marks)
     dashes = ' stroke-dasharray="3 2"' if dashed and not face.folded else ""
     kind = "" if face.fill or fill else f'class="{_class(face)}" '
     parts.append(f'<rect {kind}{size} fill="{fill or own_fill}" stroke="{line}"{dashes}/>')

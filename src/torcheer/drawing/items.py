@@ -32,7 +32,7 @@ class Face(NamedTuple):
     entries: tuple[str, ...] = ()  # the name at each entry, "" for none
     exits: tuple[str, ...] = ()  # the shape at each exit, "" for none
     badge: str = ""  # shared weights carry the same one
-    marks: tuple[str, ...] = ()  # of "frozen", "partly frozen", "edited", "unseen", "borrowed"
+    marks: tuple[str, ...] = ()  # of "frozen", "partly frozen", "edited", "unseen", "beside", "borrowed"
     fill: str = ""  # colours a user's function asked for
     stroke: str = ""
     folded: bool = False  # a box with something in it

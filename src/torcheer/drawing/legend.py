@@ -47,6 +47,10 @@ def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None)
             _box("", theme.card, theme.soft, ' stroke-dasharray="3 2"'),
             "unseen: made where torch shows nothing",
         ),
+        "beside": (
+            _box("", theme.card, theme.soft, ' stroke-dasharray="3 2"'),
+            "inside of a fused kernel, computed beside it",
+        ),
         "stack": (
             "".join(
                 f'<rect class="sheet" x="{x}" y="{x}" width="12" height="8" rx="2" fill="{theme.card}" '

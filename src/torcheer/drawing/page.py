@@ -108,6 +108,7 @@ OTHER_MARKS = (
     "stop",
     "folded",
     "unseen",
+    "beside",
     "gradient",
     "kept",
     "rule",

@@ -228,7 +228,9 @@ class _Planner:
                 continue
             group.operations += bool(member.ops)
             if member.marks:
-                group.marks |= {mark for mark in member.marks if "frozen" not in mark and mark != "borrowed"}
+                group.marks |= {
+                    mark for mark in member.marks if "frozen" not in mark and mark not in ("borrowed", "beside")
+                }
             if member.states:
                 group.states |= member.states
                 if member.badge:

@@ -15,7 +15,7 @@ from torcheer.drawing.style import Style
 from torcheer.drawing.words import argument_names, body_text, frozen_text, parameter_text
 from torcheer.history import ModelHistory
 from torcheer.history.graph import components
-from torcheer.records import ModuleCall, Op, Stored
+from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
 
 
 def items_of(history: ModelHistory, *, rolled: bool, style: Style) -> list[Item]:
@@ -89,7 +89,7 @@ class _Maker:
             if members[0] in self.upkeep and op.modules[-1] in self.leaf_modules:
                 continue  # told in the box of the module it belongs to
             place = self._place(op)
-            bare = self._bare_of(op, place) if op.stored else []
+            bare = self._bare_of(op, place) if _stored(op) else []
             item = self._item(op, place, members)
             item.number = len(self.found)
             self.found.append(item)
@@ -120,13 +120,15 @@ class _Maker:
             if place.leaf:
                 item.kind = place.kind
             item.form = form.number
-            if op.stored:
-                item.stored = tuple([one for one in op.stored if _holds(op, one, place.leaf)])
+            if stored := _stored(op):
+                item.stored = tuple([one for one in stored if _holds(op, one, place.leaf)])
         item.carries = tuple([FLOWS if meta.requires_grad else STILL for meta in op.outputs])
         if len(members) > 1:
             self._tell_passes(item, op, place)
         if op.edited or op.kind == "unseen":
             item.marks += ("edited",) if op.edited else ("unseen",)
+        elif op.note == BESIDE:
+            item.marks += ("beside",)
         return item
 
     def _tell_passes(self, item: Item, op: Op, place: _Place) -> None:
@@ -139,7 +141,8 @@ class _Maker:
     def _form(self, op: Op, leaf: bool) -> _Form:
         """What every operation of the same function, settings, weights and results has in common."""
         results = tuple([(meta.shape, meta.dtype) for meta in op.outputs])
-        held = tuple([(one.kind, one.shape, one.trainable, one.where) for one in op.stored]) if op.stored else ()
+        stored = _stored(op)
+        held = tuple([(one.kind, one.shape, one.trainable, one.where) for one in stored]) if stored else ()
         key: object = (op.name, op.settings, results, held, leaf, len(op.parents) > 1)
         try:
             found = self.forms.get(key)
@@ -153,9 +156,9 @@ class _Maker:
     def _new_form(self, op: Op, leaf: bool) -> _Form:
         family = "" if op.kind in ("input", "output") else family_of(op.name)
         body = body_text(op) if op.kind == "op" else ""
-        bare = sum(not _holds(op, one, leaf) for one in op.stored)
+        bare = sum(not _holds(op, one, leaf) for one in _stored(op))
         look, kind = look_of(op.name, leaf, family, body, len(op.parents) + bare > 1)
-        held = [one for one in op.stored if one.kind == "parameter" and _holds(op, one, leaf)]
+        held = [one for one in _stored(op) if one.kind == "parameter" and _holds(op, one, leaf)]
         count, states = sum(one.count for one in held), frozenset(one.trainable for one in held)
         if states and look not in ("pill", "merge"):
             words = parameter_text(count, states)
@@ -194,7 +197,7 @@ class _Maker:
         if op.kind == "input" or place.leaf:
             return []
         entering = []
-        for one in op.stored:
+        for one in _stored(op):
             if op.kind == "op" and _holds(op, one, False):
                 continue
             key = (one.name, place.path)
@@ -268,8 +271,13 @@ def _sorted(items: list[Item]) -> list[Item]:
 WEIGHTED = frozenset(
     "linear bilinear embedding embedding_bag batch_norm layer_norm group_norm instance_norm rms_norm prelu lstm gru "
     "rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell conv1d conv2d conv3d conv_transpose1d "
-    "conv_transpose2d conv_transpose3d".split()
+    "conv_transpose2d conv_transpose3d _transformer_encoder_layer_fwd _native_multi_head_attention".split()
 )  # functions that have weights as others have settings
+
+
+def _stored(op: Op) -> tuple[Stored, ...]:
+    """What is drawn of its parameters and buffers: those of a fused kernel stand in its inside, where that is shown."""
+    return op.stored if op.note != KERNEL else ()
 
 
 def _holds(op: Op, one: Stored, leaf: bool) -> bool:

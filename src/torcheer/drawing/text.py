@@ -8,7 +8,7 @@ from typing import Protocol
 
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes
-from torcheer.records import ModuleCall
+from torcheer.records import BESIDE, ModuleCall
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class _HistoryLines:
             f"  [{self.module(inside)}]" if inside else "",
             f"  ← {', '.join(self._sources(index))}" if self._needs_arrow(index) else "",
             f"  edited: {op.edited}" if op.edited else "",
-            f"  note: {op.note}" if op.note else "",
+            "  (beside)" if op.note == BESIDE else f"  note: {op.note}" if op.note else "",
         ]
         self._above = index
         return "".join(f" {part}" if part.startswith("×") else part for part in parts)
