@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -67,9 +70,10 @@ _library: Any = None
 
 
 def load() -> Any:
-    """torchvision without its compiled part, which has no build for every torch: nms in Python takes its place."""
+    """torchvision; where its compiled part, which has no build for every torch, cannot be loaded, nms is in Python."""
     global _library
     if _library is None:
+        _load_compiled_part()
         _library = torch.library.Library("torchvision", "FRAGMENT")
         for name in ("nms", "qnms"):
             if not hasattr(torch.ops.torchvision, name):
@@ -82,6 +86,14 @@ def load() -> Any:
     roi_align = sys.modules["torchvision.ops.roi_align"]  # written in Python and compiled: run what is written
     roi_align._roi_align = getattr(roi_align._roi_align, "__wrapped__", roi_align._roi_align)
     return torchvision
+
+
+def _load_compiled_part() -> None:
+    package = importlib.util.find_spec("torchvision")
+    for folder in package.submodule_search_locations or () if package is not None else ():
+        for file in Path(folder).glob("_C*.so"):
+            with suppress(OSError):
+                torch.ops.load_library(str(file))
 
 
 def _nms(boxes: torch.Tensor, scores: torch.Tensor, threshold: float) -> torch.Tensor:
