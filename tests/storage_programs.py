@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import torcheer as tl
+from torcheer.capture import memory
 from torcheer.errors import ValueUnavailable
 
 
@@ -151,7 +152,11 @@ def run(steps, layers):
 def fuzz(examples, seeded):
     """Many programs; the last one is on the screen if the process dies."""
 
-    @given(st.lists(STEP, min_size=1, max_size=20), st.sampled_from(["all", "all", "every other one", [-1, 0]]))
+    @given(
+        st.lists(STEP, min_size=1, max_size=20),
+        st.sampled_from(["all", "all", "every other one", [-1, 0]]),
+        st.sampled_from([0, 1 << 14]),
+    )
     @settings(
         max_examples=examples,
         deadline=None,
@@ -159,11 +164,12 @@ def fuzz(examples, seeded):
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    def programs(steps, layers):
+    def programs(steps, layers, small_bytes):
         last.seek(0)
         last.truncate()
-        last.write(f"{steps} {layers}")
+        last.write(f"{steps} {layers} {small_bytes}")
         last.flush()
+        memory.SMALL_BYTES = small_bytes
         run(steps, layers)
 
     with open(sys.argv[1], "w") as last:

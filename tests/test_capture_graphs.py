@@ -1,5 +1,7 @@
 """Values keep their autograd graph: backward from any of them reaches the parameters, whatever was written later."""
 
+from unittest import mock
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torcheer as tl
+from torcheer.capture import memory
 
 
 class Block(nn.Module):
@@ -271,7 +274,8 @@ def test_in_any_program_a_value_has_the_gradient_of_a_clone_taken_when_it_was_ma
         with torch.enable_grad():
             taken[op.index] = recorder.outputs(op.index)[0].clone()
 
-    with tl.recording() as history:
+    small = mock.patch.object(memory, "SMALL_BYTES", 1 << 14 if rows == 2 else 0)
+    with small, tl.recording() as history:
         recorder = history.trace.recorder
         history.follow(take)
         live = [w * 1]

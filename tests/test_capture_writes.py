@@ -8,7 +8,13 @@ import torch
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture import film, geometry
+from torcheer.capture import film, geometry, memory
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch):
+    """Small values are copied whole; these programs stand for large ones."""
+    monkeypatch.setattr(memory, "SMALL_BYTES", 0)
 
 
 def fill(n):
@@ -105,6 +111,16 @@ def test_every_value_between_the_writes_is_what_it_was(program, mode):
         assert torch.equal(history.trace.value(node, 0), taken[node]), history[node].label
     report = history.validate()
     assert report, report
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_small_values_are_copied_whole_and_are_what_they_were(program, monkeypatch):
+    monkeypatch.setattr(memory, "SMALL_BYTES", 1 << 14)
+    history, taken, out = clones(program, 25)
+    assert torch.equal(out, program(25))
+    for node, value in taken.items():
+        assert torch.equal(history.trace.value(node, 0), value), history[node].label
+    assert history.validate()
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

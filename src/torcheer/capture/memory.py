@@ -50,6 +50,9 @@ class Leaked(NamedTuple):
     value: Tensor | None  # None: it could not be read
 
 
+SMALL_BYTES = 1 << 14  # a value of this size is copied sooner than it is known which part of it is written
+
+
 class Memory:
     """Who shares memory with whom, found out only once something writes."""
 
@@ -79,7 +82,7 @@ class Memory:
 
     def protect(self, call: Call, args: tuple[Any, ...], written: list[Tensor]) -> list[Window]:
         """Keep the saved values that a write to these tensors, whose refs are known, would change."""
-        if len(written) == 1 and call.name not in BY_INDEX:
+        if len(written) == 1 and (call.name not in BY_INDEX or nbytes(written[0]) <= SMALL_BYTES):
             shared = self._protect_fresh(written[0])
             if shared is not None and not shared:
                 return []
