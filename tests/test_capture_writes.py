@@ -313,3 +313,26 @@ def test_spans_find_what_overlaps_and_forget_what_is_removed():
         place = geometry.place_of(torch.empty(2000, dtype=torch.uint8)[first:end])
         found = sorted(spans.items[place] for place in spans.overlapping(place))
         assert found == sorted(n for n, (a, b) in places.items() if a < end and first < b)
+
+
+@pytest.mark.parametrize("name", ["index_add_", "index_copy_", "index_reduce_"])
+def test_a_single_number_is_written_by_index(name):
+    def write(x):
+        reduce = ("amax",) if name == "index_reduce_" else ()
+        return getattr(x, name)(0, torch.tensor([0]), torch.tensor(2.0), *reduce)
+
+    with tl.recording() as history:
+        found = write(torch.tensor(1.0))
+    assert torch.equal(found, write(torch.tensor(1.0))) and history.validate()
+
+
+@pytest.mark.parametrize("index", [9, (0, 0, 0), (slice(None), 9), torch.tensor([9]), (0, 0, torch.tensor([0]))])
+def test_a_wrong_index_is_refused_as_without_us(index):
+    def write():
+        torch.zeros(3, 3)[index] = 1
+
+    with pytest.raises(IndexError) as plain:
+        write()
+    with pytest.raises(IndexError) as found, tl.recording():
+        write()
+    assert str(found.value).splitlines()[0] == str(plain.value).splitlines()[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
 from torcheer.encoding import TYPES
@@ -425,6 +425,7 @@ ends = some.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(some.lists(some.tuples(ends, ends), min_size=1, max_size=60))
+@example([(0.0, 5e-324)])
 @settings(max_examples=200, deadline=None)
 def test_a_range_holds_every_frame_and_zero_is_in_the_middle_of_a_signed_one(frames: list[tuple[float, float]]) -> None:
     scale = Scale()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +35,9 @@ def window_of(call: Call, args: tuple[Any, ...], tensor: Tensor) -> Window:
     """What a call is about to write of one of its tensors."""
     index, part = _index(call, args, tensor), tensor
     if index is not None and all(type(item) in _BASIC for item in index):
-        part, index = (tensor.detach() if tensor.requires_grad else tensor)[index], None
+        with suppress(IndexError):  # the call itself will raise it
+            part = (tensor.detach() if tensor.requires_grad else tensor)[index]
+        index = None
     place = place_of(part)
     size = 0 if place is None else place.bytes if index is None else _most_bytes(tensor, index)
     return Window(tensor, part, place, index, size, storage_of(tensor), version_of(tensor))
@@ -52,6 +55,8 @@ def _index(call: Call, args: tuple[Any, ...], tensor: Tensor) -> tuple[Any, ...]
     else:
         return None
     if type(tensor) not in PLAIN or is_wrapped(tensor) or args[0] is not tensor or tensor.layout is not torch.strided:
+        return None
+    if len(index) > tensor.dim() + index.count(None):  # of a single number, or one index too many
         return None
     return index if all(type(part) in _BASIC or _is_list_of_places(part) for part in index) else None
 

@@ -49,13 +49,13 @@ class Scale:
 
     def _set(self, minimum: float, maximum: float) -> None:
         self.calm, self.least, self.most = 0, math.inf, -math.inf
+        step = round_up(maximum - minimum) / 4 if not self.signed else 0.0
         if self.signed:
             self.high = round_up(max(abs(minimum), abs(maximum))) or 1.0
             self.low = -self.high
-        elif minimum < maximum / 2 or minimum == maximum:
-            self.low, self.high = 0.0, round_up(maximum) or 1.0
+        elif minimum < maximum / 2 or not step:  # the least numbers there are have no quarter
+            self.low, self.high = 0.0, max(round_up(maximum), maximum) or 1.0
         else:  # all far from zero: the room below would be wasted
-            step = round_up(maximum - minimum) / 4
             self.low = max(0.0, math.floor(minimum / step) * step)
             self.high = max(math.ceil(maximum / step) * step, maximum)
 
