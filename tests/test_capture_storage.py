@@ -145,6 +145,18 @@ def test_memory_exchanged_without_a_word_is_found_by_its_count_of_writes():
     assert not history.validate().failures
 
 
+def test_a_stale_tensor_whose_memory_was_exchanged_is_looked_for_where_it_lies_now():
+    x = torch.arange(4.0)
+    with tl.recording() as history:
+        y = x + 1
+        name = y.data
+        y.add_(1)  # `name` holds this, too
+        name.set_(x)
+        total = name.sum()
+    report = history.validate()
+    assert total == 6 and report and torch.equal(history["sum_1"].tensor_contents, total), report
+
+
 def test_what_is_kept_by_its_position_from_the_end_is_what_it_was_before_a_write():
     class Writes(nn.Module):
         def forward(self, x):

@@ -384,6 +384,8 @@ class Memory:
         stale, leaked = self.stale.get(key), self.leaked.get(key)
         if stale is not None and stale.tensor() is tensor:
             del self.stale[key]
+            if self._blocks.get(storage_of(tensor)) is not stale.block:  # `set_` gave it other memory
+                return self._from_shared_memory(tensor)
             writes = writes_to(tensor, stale)
             if not writes:  # they went to cells between its own
                 self.recorder.know(tensor, stale.ref)
