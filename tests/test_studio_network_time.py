@@ -219,7 +219,7 @@ def test_what_is_thinned_away_does_not_throw_one_forward(open_page: Pages) -> No
 
 def test_play_runs_to_the_end_and_stays_there(open_page: Pages) -> None:
     view, source = look_at(open_page, states=12)
-    view.page.select_option("#network-speed", "30")
+    view.page.select_option("#network-speed", "5")
     _press(view, "Play")
     until(lambda: view.moment < 11, "a film from the start", page=view.page)
     seen: list[int] = []
