@@ -41,7 +41,7 @@ class Tables:
         for head in (
             _head("train_epoch", "Train epochs", "Epoch", ("Epoch",), every),
             _head("train_step", "Train steps", "Step", ("Step", "Epoch"), [loss_of(name, trained) for name in trained]),
-            _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch"), tested),
+            _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch", "Trial"), tested),
             _head("test_trial", "Test trials", "Trial", ("Trial", "Epoch", "Step"), tested or every, ("Name",)),
         ):
             self._host.table(head)
@@ -70,7 +70,7 @@ class Tables:
         }
         if tested:
             with suppress(OSError):  # as above
-                self.test({"Step": place.step, "Epoch": event.epoch, **tested})
+                self.test({"Step": place.step, "Epoch": event.epoch, "Trial": place.round, **tested})
 
     def begin_test(self) -> None:
         """The trials of the last test go."""
@@ -105,13 +105,21 @@ class Tables:
         path = self._file(table)
         if path is None or not path.is_file():
             return []
-        rows: list[Mapping[str, Any]] = [row for row in rows_in(path) if row.get("Step", 0) <= self._session.place.step]
+        rows: list[Mapping[str, Any]] = [row for row in rows_in(path) if self._was_before(table, row)]
         kept = b"".join(map(line_of, rows))
         if kept != path.read_bytes():
             replace_file(path, kept)
         for row in rows:
             self._host.row(table, row)
         return rows
+
+    def _was_before(self, table: str, row: Mapping[str, Any]) -> bool:
+        """Whether a test will not come again: a checkpoint of an epoch's last step is older than the epoch's row."""
+        place = self._session.place
+        if row.get("Step", 0) != place.step:
+            return bool(row.get("Step", 0) < place.step)
+        is_of_an_epoch = table == "test_epoch" and not row.get("Trial")
+        return not is_of_an_epoch or bool(row.get("Epoch", 0) <= place.epoch)
 
     def steps_are_due(self, now: float) -> bool:
         """Whether it is time for a row of steps."""

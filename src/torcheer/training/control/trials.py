@@ -22,7 +22,7 @@ def run_all(control: Control) -> None:
     values = test_all(control.session, lambda is_last: _recorded(control, is_last), told, control.has_enough)
     control.tables.end_test()
     if values is not None:
-        control.tables.test({**where, **values})
+        control.tables.test({**where, "Trial": control.session.place.round, **values})
 
 
 def run_item(control: Control, item: int) -> None:

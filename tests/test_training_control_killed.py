@@ -1,0 +1,87 @@
+"""The tables of a session that is killed and goes on: each row once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
+from torcheer.training.control import Control
+from torcheer.training.control.trials import run_all
+from torcheer.training.events import CheckpointSaved, EpochDone, StepDone
+
+KILLS = {  # when the first process ends, as steps done and what has happened
+    "behind the row of an epoch, its checkpoint being older": lambda event, step: type(event) is EpochDone,
+    "behind the checkpoint of the last round": lambda event, step: type(event) is CheckpointSaved and step == 6,
+    "in the middle of the second epoch": lambda event, step: type(event) is StepDone and step == 9,
+}
+STEPS = 6  # of an epoch
+
+
+def session(directory: Path, checkpoint_steps: int) -> Session:
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.rand(24, 5), torch.randint(0, 3, (24,)))
+    model = torch.nn.Linear(5, 3)
+    return Session(
+        models={"net": model},
+        optimizers={"sgd": torch.optim.SGD(model.parameters(), 0.1)},
+        loaders={"train": Loader(data, 4), "val": Loader(data, 6, shuffle=False)},
+        losses={"loss": torch.nn.CrossEntropyLoss()},
+        stages=[Stage(("train",), ("val",), EpochsCompleted(3))],
+        options=Options(checkpoint_steps=checkpoint_steps),
+        directory=directory,
+    )
+
+
+def train(directory: Path, kill: str = "", checkpoint_steps: int = STEPS, tests_at: int = 0) -> None:
+    """Train to the end, or until this process is killed; test everything after a step where that is asked for."""
+    with Control(directory) as control:
+        held = session(directory, checkpoint_steps)
+        held.resume()
+        control.take(held)
+        for event in held.run():
+            if tests_at and type(event) is StepDone and held.place.step == tests_at:
+                list(held.save())
+                run_all(control)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if kill and KILLS[kill](event, held.place.step):
+                os.kill(os.getpid(), signal.SIGKILL)
+        control.finish()
+
+
+def killed(directory: Path, **asked: Any) -> None:
+    """The same in a process of its own, which does not reach its end."""
+    code = f"import test_training_control_killed as t, pathlib; t.train(pathlib.Path({str(directory)!r}), **{asked!r})"
+    found = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=False)
+    assert found.returncode == -signal.SIGKILL
+
+
+def rows(directory: Path) -> list[tuple[int, int]]:
+    lines = (directory / "tests" / "test_epoch.jsonl").read_text().splitlines()
+    return [(row["Step"], row["Epoch"]) for row in map(json.loads, lines)]
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_a_killed_run_that_goes_on_has_each_epochs_test_once(tmp_path: Path, one_thread: None, kill: str) -> None:
+    killed(tmp_path, kill=kill)
+    train(tmp_path)
+    assert rows(tmp_path) == [(6, 1), (12, 2), (18, 3)]
+    train(tmp_path / "whole")
+    ours, whole = ((one / "tests" / "test_epoch.jsonl").read_bytes() for one in (tmp_path, tmp_path / "whole"))
+    assert ours == whole
+
+
+@pytest.mark.parametrize("step", [4, 6])
+def test_a_test_asked_for_within_an_epoch_is_kept_and_comes_once(tmp_path: Path, one_thread: None, step: int) -> None:
+    killed(tmp_path, tests_at=step, checkpoint_steps=1000)
+    assert rows(tmp_path) == [(step, 1)]
+    train(tmp_path)
+    assert rows(tmp_path) == [(step, 1), (6, 1), (12, 2), (18, 3)]
