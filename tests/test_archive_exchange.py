@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import random
+import re
 import resource
 import struct
 import subprocess
@@ -469,6 +470,33 @@ def test_a_changed_file_is_told_or_is_the_same(tmp_path: Path, suffix: str) -> N
             assert str(tmp_path) in str(error)
         part.write_bytes(whole)
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("suffix", [one for one in SUFFIXES if one != ".zarr"])
+def test_a_file_that_was_cut_is_told_and_named(tmp_path: Path, suffix: str) -> None:
+    file = export(small(tmp_path / "a"), tmp_path / f"a{suffix}")
+    whole = file.read_bytes()
+    for missing in (*range(1, 41), len(whole) // 2):
+        file.write_bytes(whole[:-missing])
+        with pytest.raises(ArchiveDamaged, match=re.escape(str(file))):
+            import_from(file, tmp_path / f"b{missing}")
+        assert not (tmp_path / f"b{missing}").exists()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".zarr.zip"])
+def test_a_zip_of_somebody_elses_that_was_cut_within_its_comment_is_told(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"a{suffix}"
+    if suffix == ".npz":
+        np.savez(file, x=np.arange(3.0))
+    else:
+        with zarr.storage.ZipStore(file, mode="w") as store:
+            zarr.create_array(store, name="x", data=np.arange(3.0))
+    with zipfile.ZipFile(file, "a") as opened:
+        opened.comment = b"made elsewhere"
+    assert len(Archive(import_from(file, tmp_path / "whole")).entries) == 1
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(ArchiveDamaged, match=f"{re.escape(str(file))} is cut: of its last 14 bytes, 4 are missing"):
+        import_from(file, tmp_path / "cut")
 
 
 def changed(data: bytes, draw: random.Random) -> bytes:

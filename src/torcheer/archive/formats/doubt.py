@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.records import Sample
 
+_END, _END_BYTES = b"PK\5\6", 22  # of a zip, without its comment
 _FEW_BYTES, _DENSEST = 64 << 20, 1000  # deflate packs a thousand to one at best
 
 
@@ -28,6 +30,18 @@ def inside(name: str, file: Path) -> str:
     if name.startswith(("/", "\\")) or ".." in name.replace("\\", "/").split("/"):
         raise ArchiveDamaged(f"{file}: the name {name!r} leads out of it")
     return name
+
+
+def whole_to_its_end(archive: zipfile.ZipFile, file: Path) -> None:
+    """Refuse a zip that was cut within its comment, its last bytes: Python takes what is left of one for all of it."""
+    with open(file, "rb") as stream:
+        stream.seek(archive.start_dir)  # after what it lists comes the record of its end
+        end = stream.read()
+    at = end.rfind(_END)
+    announced = int.from_bytes(end[at + _END_BYTES - 2 : at + _END_BYTES], "little")
+    found = len(end) - at - _END_BYTES
+    if found < announced:
+        raise ArchiveDamaged(f"{file} is cut: of its last {announced} bytes, {announced - found} are missing")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive.formats.doubt import inside, understood
+from torcheer.archive.formats.doubt import inside, understood, whole_to_its_end
 from torcheer.archive.formats.manifest import FORMAT, KEY, MARK, Content, Packing, Value, manifest_in, named_content
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument
@@ -44,6 +44,7 @@ def read(file: Path) -> Iterator[Content]:
     with understood(file):
         archive = zipfile.ZipFile(file)
     with archive:
+        whole_to_its_end(archive, file)
         members = {inside(one.filename, file): one for one in archive.infolist()}
         if len(members) != len(archive.infolist()):
             raise ArchiveDamaged(f"{file} names a member twice")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive.formats.doubt import believable, inside, missing, size_of, understood
+from torcheer.archive.formats.doubt import believable, inside, missing, size_of, understood, whole_to_its_end
 from torcheer.archive.formats.manifest import KEY, MARK, Content, Facts, Packing, Value, manifest_in, named_content
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument
@@ -98,6 +98,7 @@ def _nodes(file: Path, size: int) -> list[str]:
     """The groups and arrays there are, the outermost first."""
     if file.is_file():
         with zipfile.ZipFile(file) as found:
+            whole_to_its_end(found, file)
             members = found.infolist()
         believable(sum(member.file_size for member in members), size, file)
         names = [inside(member.filename, file) for member in members]
