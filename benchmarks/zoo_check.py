@@ -238,6 +238,7 @@ def _witness(found: Finding, trial: _Trial) -> None:
     witness, _ = trial.run(_witnessed)
     found.below, found.questions, found.crossings = len(witness.seen), witness.questions, witness.crossings
     found.outside = dict(witness.outside())
+    witness.recorder.modes.clear()  # the witness is one of them: a cycle, which would keep a whole history
 
 
 def _witnessed(model: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> Witness:

@@ -1,11 +1,13 @@
 """Many writes into one buffer: each costs what it writes, and every value in between can be had."""
 
+import gc
 import math
 import sys
 
 import pytest
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import torcheer as tl
 from torcheer.capture import film, geometry, memory
@@ -186,6 +188,24 @@ def test_a_value_is_one_tensor_as_long_as_somebody_holds_it():
     op = next(op for op in history if op.name == "__setitem__")
     held = op.tensor_contents
     assert op.tensor_contents is held
+
+
+def test_a_dropped_history_whose_values_were_put_off_frees_its_graph_at_once():
+    weight = torch.ones(64, requires_grad=True)
+    gc.collect()
+    gc.disable()
+    try:
+        with tl.recording() as history:
+            source = torch.ones(100, 64) * 2
+            buffer = source * weight  # its graph holds the source
+            for i in range(10):
+                buffer[i] = i
+        assert history.trace.recorder.memory.deferred  # else this is about something else
+        memory = StorageWeakRef(source.untyped_storage())
+        del source, buffer, history
+        assert memory.expired()
+    finally:
+        gc.enable()
 
 
 def test_what_is_written_after_the_recording_changes_no_value():

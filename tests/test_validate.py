@@ -1,6 +1,8 @@
 """The proof has teeth: what is wrong is found, what cannot show is not blamed."""
 
 import random
+import subprocess
+import sys
 import time
 
 import pytest
@@ -471,3 +473,40 @@ def test_of_many_parents_the_one_that_does_not_matter_is_found():
 
     report = tl.validate(Does(forward), torch.randn(50, 3))
     assert len(report.dead_edges) == 1 and "sin" in report.dead_edges[0] and not report
+
+
+PEAK = """
+import resource, torch, torcheer as tl
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        for _ in range(4):
+            x = (x * 1.1).relu() + 1
+        return nn.functional.threshold(x, 1e9, 0.0)  # no number shows: everything is tried
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+def now():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+torch.set_num_threads(1)
+assert tl.log_forward_pass(Model(), torch.ones(2, 2)).validate()
+x = torch.randn(8, 1 << 20)
+history = tl.log_forward_pass(Model(), x)
+held, most = now(), peak()
+assert history.validate()
+size = x.numel() * x.element_size()
+print((peak() - most) / size, (now() - held) / size)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_the_proof_takes_room_for_a_few_values_and_gives_it_back():
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    most, left = map(float, done.stdout.split())
+    assert most < 8, f"{most:.1f} times the largest value at once"
+    assert left < 1, f"{left:.1f} times the largest value is left afterwards"

@@ -55,15 +55,15 @@ class Film:
         self._memory: Tensor | None = None  # these bytes as they were after `_at` writes
         self._at = 0
         self._lock = threading.Lock()
-        self.waiting: dict[int, Deferred] = {}  # ref -> value that can be had from here
+        self.waiting: list[int] = []  # refs of the values that can be had from here; they hold us, so no cycle
         self.bytes = 0  # of all of these
 
     def defer(self, ref: int, place: Place, dtype: torch.dtype, anchor: Tensor | None) -> Deferred:
         """A value as it is now, to be made when it is asked for."""
         self._reach(place)
         self.bytes += place.bytes
-        value = self.waiting[ref] = Deferred(self, len(self._patches), place, dtype, anchor)
-        return value
+        self.waiting.append(ref)
+        return Deferred(self, len(self._patches), place, dtype, anchor)
 
     def about_to_write(self, part: Tensor, place: Place, index: Any) -> int:
         """Keep the bytes that a write will replace; how many."""

@@ -220,8 +220,9 @@ class Memory:
         film, block.film = block.film, None
         if film is None:
             return
-        for ref, value in film.waiting.items():
-            if self.deferred.pop(ref, None) is not None:
+        for ref in film.waiting:
+            value = self.deferred.pop(ref, None)
+            if value is not None:
                 self.copies[ref] = copied = value.value()
                 self.copied_bytes += nbytes(copied)
 

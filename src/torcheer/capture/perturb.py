@@ -134,16 +134,27 @@ def _scrambled(value: Tensor, parity: int, seed: int) -> Tensor:
 
 _SEEDS = 64
 _MAKERS: dict[float, Callable[[Tensor], Tensor]] = {0.0: torch.sigmoid, 1.0: torch.round}
-_noise: dict[float, Tensor] = {}
+_noise: list[Tensor] = []  # normal numbers, as many as the largest value had: one table, shared by all sizes
 
 
 def perturbed(value: Tensor, size: float, seed: int = 0) -> Tensor:
     """Random numbers in the place of a value: normal ones of this size; of size 0 between 0 and 1, of size 1 whole."""
-    count = value.numel()
-    if size not in _noise or _noise[size].numel() < count + _SEEDS:
-        normal = torch.randn(count + _SEEDS, generator=torch.Generator().manual_seed(0))
-        _noise[size] = _MAKERS[size](normal) if size in _MAKERS else normal * size
-    noise = _noise[size][seed % _SEEDS :][:count].view(value.shape)
+    normal = _normal(value.numel() + _SEEDS)[seed % _SEEDS :][: value.numel()].view(value.shape)
+    noise = _MAKERS[size](normal) if size in _MAKERS else normal * size
     if 0 in value.stride() or value.element_size() == 1:
         return noise.to(value.dtype).to(value.device)
+    if noise.dtype == value.dtype and noise.stride() == value.stride() and noise.device == value.device:
+        return noise
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).copy_(noise)
+
+
+def _normal(count: int) -> Tensor:
+    table = next(iter(_noise), torch.empty(0))  # another thread may forget it meanwhile
+    if table.numel() < count:
+        _noise[:] = [table := torch.randn(count, generator=torch.Generator().manual_seed(0))]
+    return table
+
+
+def forget_noise() -> None:
+    """Give back the table of noise: it is as large as the largest value of a history."""
+    _noise.clear()

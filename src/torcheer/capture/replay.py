@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torcheer.capture.equality import equal_values, has_numbers, is_lazy, largest_difference
-from torcheer.capture.perturb import dead_edges, perturbable
+from torcheer.capture.perturb import dead_edges, forget_noise, perturbable
 from torcheer.capture.recorder import WIDTH, Recorder, Row
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.rerun import Run, memory_filled, run_again, tangent_of
@@ -84,6 +84,7 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
         raise CannotReplay("this history was loaded from a file; replay needs the live model: capture it again")
     report = Validation(history.trace.info().model, recorder.count)
     with ExitStack() as stack:
+        stack.callback(forget_noise)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
         stack.enter_context(random_kept())
