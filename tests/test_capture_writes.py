@@ -135,30 +135,40 @@ def test_what_is_copied_grows_with_what_is_written(program):
     assert large <= 13 * small + 1000, "nine times the writes copy nine times as much"
 
 
-def opcodes(program, n):
-    """How many steps the recorder takes, counted one by one: a time would depend on the machine."""
-    count, folder = 0, geometry.__file__.rpartition("/")[0]
+def steps(folder, run):
+    """How many lines Python runs in the files of a folder, each round of a loop or comprehension counted.
+
+    A time would depend on the machine. Lines are counted alike by every Python; single instructions are not.
+    """
+    count = 0
 
     def trace(frame, event, argument):
         nonlocal count
         if not frame.f_code.co_filename.startswith(folder):
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
+        count += event == "line"
         return trace
 
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        recorded(program, n)
+        run()
     finally:
         sys.settrace(before)
     return count
 
 
+@pytest.mark.parametrize("loop", [lambda n: [x for x in range(n)], lambda n: any(x < 0 for x in range(n))])
+def test_steps_count_the_rounds_of_what_stands_on_one_line(loop):
+    small, large = (steps(__file__, lambda n=n: loop(n)) for n in (10, 90))
+    assert 80 <= large - small <= 160
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_work_of_the_recorder_grows_with_the_number_of_writes(program):
-    small, large = opcodes(program, 25), opcodes(program, 25 * 9)
+    folder = geometry.__file__.rpartition("/")[0]
+    small, large = (steps(folder, lambda n=n: recorded(program, n)) for n in (25, 25 * 9))
+    assert small > 25, "the recorder was not counted"
     assert large <= 1.5 * 9 * small, f"{large / small:.0f} times the work for 9 times the writes"
 
 
