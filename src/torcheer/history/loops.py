@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
 from torcheer.history.graph import Descent, on_cycles
+from torcheer.history.initial_values import Reading, initial_values
 from torcheer.history.places import UNNAMED, stored_names
 from torcheer.records import Op
 
@@ -16,6 +17,7 @@ ROUNDS = 20  # two or three are usual
 WIDEST = 64  # ops of one instruction side by side in a loop, such as the levels of a pyramid
 MANY = 256  # an op fed by more ops than this is not compared by what feeds it
 NEVER = sys.maxsize
+_INITIAL = Op(-1, "initial", "input")  # stands for what a loop begins from in the model
 
 
 def find_loops(ops: Sequence[Op], firsts: Sequence[int]) -> list[int]:
@@ -27,7 +29,7 @@ def find_loops(ops: Sequence[Op], firsts: Sequence[int]) -> list[int]:
     between different convolutions stays different relus. Whether it is repeated is known at the end of a sweep, hence
     the rounds.
     """
-    loops = _Loops(ops, firsts)
+    loops = _Loops(ops, firsts, initial_values(ops))
     if not loops.final:
         return list(firsts)
     chains: list[int] = []
@@ -37,20 +39,27 @@ def find_loops(ops: Sequence[Op], firsts: Sequence[int]) -> list[int]:
         if chains == before:
             break
         again = _next_alike(chains)
-    return loops.carried(chains)
+    return [first - loops.initials for first in loops.carried(chains)[loops.initials :]]
 
 
 class _Loops:
-    """What is known of the ops before they are chained."""
+    """What is known of the ops before they are chained; initial values that the model holds stand before them."""
 
-    def __init__(self, ops: Sequence[Op], firsts: Sequence[int]) -> None:
-        self.ops = ops
-        self.firsts = firsts
-        self.keys = _keys(ops, firsts)
-        self.parents = [tuple([edge.parent for edge in op.parents]) for op in ops]
+    def __init__(self, ops: Sequence[Op], firsts: Sequence[int], readings: Mapping[int, Reading]) -> None:
+        self.initials = shift = -min([0, *[parent for reading in readings.values() for parent in reading.parents]])
+        self.ops = [_INITIAL] * shift + list(ops)
+        self.firsts = [*range(shift), *[first + shift for first in firsts]]
+        self.keys = [None] * shift + _keys(ops, firsts, readings)
+        self.parents: list[tuple[int, ...]] = [()] * shift
+        self.parents += [tuple([edge.parent + shift for edge in op.parents]) for op in ops]
+        self.named = [bool(op.stored) for op in self.ops]
+        for index, reading in readings.items():
+            self.parents[index + shift] = tuple([parent + shift for parent in reading.parents])
+            self.named[index + shift] = bool(reading.names)
         self.descent = Descent(self.parents)
-        self.final = {key: index for index, key in enumerate(self.keys) if key is not None and firsts[index] == index}
-        self.again = _next_alike(firsts)
+        own = [index for index, first in enumerate(self.firsts) if first == index]
+        self.final = {self.keys[index]: index for index in own if self.keys[index] is not None}
+        self.again = _next_alike(self.firsts)
 
     def likely_again(self) -> list[int]:
         """A first guess at what repeats each op: the same instruction, fed by what it was fed by some other time."""
@@ -67,11 +76,11 @@ class _Loops:
     def _anchors(self) -> list[frozenset[int]]:
         """For each op, the nearest ops upstream that are one of a kind: with parameters, or never repeated."""
         found: list[frozenset[int]] = []
-        for index, op in enumerate(self.ops):
-            key, upstream = self.keys[index], self.parents[index]
+        for index, upstream in enumerate(self.parents):
+            key = self.keys[index]
             if key is None:
                 anchors = frozenset((self.firsts[index],))
-            elif op.stored or not upstream:
+            elif self.named[index] or not upstream:
                 anchors = frozenset((-1 - key,))
             else:
                 anchors = found[upstream[0]].union(*[found[parent] for parent in upstream[1:]])
@@ -171,7 +180,7 @@ def _next_alike(groups: Sequence[int]) -> list[int]:
     return found
 
 
-def _keys(ops: Sequence[Op], firsts: Sequence[int]) -> list[Any]:
+def _keys(ops: Sequence[Op], firsts: Sequence[int], readings: Mapping[int, Reading]) -> list[Any]:
     """What must agree before inputs are compared, as small numbers; None for an op that repeats nothing."""
     numbers: dict[Any, int] = {}
     keys: list[int | None] = []
@@ -180,12 +189,14 @@ def _keys(ops: Sequence[Op], firsts: Sequence[int]) -> list[Any]:
         if first != index:
             keys.append(keys[first])
             continue
-        stored = stored_names(op)
+        reading = readings.get(index)
+        stored = stored_names(op) if reading is None else reading.names
         if op.kind in ("input", "output", "unseen") or not op.site or UNNAMED in stored:
             keys.append(None)
             continue
         addresses = tuple([call.address for call in op.modules])
-        key = (op.name, op.site, stored, addresses, tuple([edge.where for edge in op.parents]))
+        wheres = tuple([edge.where for edge in op.parents]) if reading is None else reading.wheres
+        key = (op.name, op.site, stored, addresses, wheres)
         keys.append(numbers.setdefault(key, len(numbers)))
     sizes = Counter(keys)
     return [None if sizes[key] == 1 else key for key in keys]
