@@ -166,3 +166,139 @@ def test_one_instruction_that_writes_two_buffers_is_a_layer_for_each():
     assert passes(history) == {"mul_": [3, 3], "add_": [3, 3]}
     read = [{stored.name for op in layer.passes for stored in op.stored} for layer in history.layers[1:]]
     assert read == [{"a"}, {"a"}, {"b"}, {"b"}]
+
+
+# -- parameters that are exchanged -----------------------------------------------------------------------------------
+
+
+class Decays(nn.Module):
+    def __init__(self, rounds=1):
+        super().__init__()
+        self.w, self.rounds = nn.Parameter(torch.full((3,), 2.0)), rounds
+
+    def forward(self, x):
+        for _ in range(self.rounds):
+            self.w = nn.Parameter(self.w * 0.5)
+            x = x * self.w
+        return x
+
+
+@pytest.mark.parametrize("layers", ["all", "none", ["output_1"]])
+def test_a_parameter_that_is_assigned_has_its_name_when_it_is_read(layers):
+    history = tl.log_forward_pass(Decays(), torch.ones(3), layers_to_save=layers)
+    assert names(history) == [["w"], ["w"]] and list(history.parameters) == ["w"]
+    assert {stored.kind for op in history for stored in op.stored} == {"parameter"}
+    assert history.parameters["w"].tensor_contents.tolist() == [2, 2, 2]
+
+
+def test_what_an_assigned_parameter_was_computed_from_feeds_those_who_read_it():
+    history = tl.log_forward_pass(Decays(), torch.ones(3))
+    first, second = (op for op in history if op.stored)
+    alias = second.parents[-1]
+    assert alias.kind == "alias" and [op.index for op in alias.parents] == [first.index]
+    assert alias.tensor_contents.tolist() == [1, 1, 1] and "test_capture_assigned.py" in alias.source.file
+    assert history.validate()
+
+
+def test_a_loop_that_assigns_a_parameter_is_one_layer():
+    history = tl.log_forward_pass(Decays(4), torch.ones(3))
+    assert passes(history) == {"mul": [4, 4], "alias": [4]}
+    assert list(history.parameters) == ["w"] and history.validate()
+
+
+def test_a_parameter_assigned_in_each_call_has_one_name(tmp_path):
+    model, x = nn.Sequential(Decays(), nn.Linear(3, 3)), torch.ones(3)
+    with tl.recording(model) as history:
+        for _ in range(3):
+            model(x)
+    for read in (history, tl.load(history.save(tmp_path / "saved", parameters=True))):
+        assert set(read.parameters) == {"0.w", "1.weight", "1.bias"}
+        assert passes(read) == {"mul": [3, 3], "alias": [3], "linear": [3]}
+        assert read.parameters["0.w"].tensor_contents.tolist() == [2, 2, 2]
+
+
+def test_a_parameter_assigned_by_a_hook_or_from_outside_has_the_name_of_its_module():
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x):
+            self.linear.bias = nn.Parameter(self.linear.bias + 1)
+            return self.linear(x)
+
+    def halve(module, args):
+        module.weight = nn.Parameter(module.weight * 0.5)
+
+    model = Outer()
+    model.linear.register_forward_pre_hook(halve)
+    history = tl.log_forward_pass(model, torch.ones(3))
+    assert names(history) == [["linear.bias"], ["linear.weight"], ["linear.weight", "linear.bias"]]
+    assert set(history.parameters) == {"linear.weight", "linear.bias"} and history.validate()
+
+
+def test_a_parameter_that_came_from_elsewhere_has_the_name_it_takes():
+    class Loads(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.other = nn.Parameter(torch.ones(3)), nn.Parameter(torch.zeros(3))
+
+        def forward(self, x):
+            y, before = x * self.w, self.w
+            self.register_parameter("w", self.other)
+            z = y + self.w
+            self.w = before
+            return z * self.w
+
+    history = tl.log_forward_pass(Loads(), torch.ones(3))
+    assert names(history) == [["w"], ["other"], ["w"]]
+    assert not history.find(lambda op: op.kind == "alias") and history.validate()
+
+
+def test_the_gradient_of_an_assigned_parameter_is_that_of_its_own_leaf():
+    model = Decays()
+    history = tl.log_forward_pass(model, torch.full((3,), 3.0), save_gradients=True)
+    history.backward()
+    assert model.w.grad.tolist() == [3, 3, 3]
+    alias = history.find(lambda op: op.kind == "alias")[0]
+    assert alias.grad_contents.tolist() == [3, 3, 3]
+    assert history["mul_1"].gradients == []  # torch detaches what a parameter is made of
+
+
+def test_nothing_of_ours_hears_of_parameters_after_a_capture():
+    from torch.nn.modules.module import _global_parameter_registration_hooks as hooks
+
+    before = dict(hooks)
+    with tl.recording():
+        assert len(hooks) == len(before) + 1
+    assert dict(hooks) == before
+    with pytest.raises(RuntimeError):
+        tl.log_forward_pass(nn.Linear(3, 3), torch.ones(2))
+    assert dict(hooks) == before
+
+
+def test_modules_made_and_filled_inside_a_capture_are_recorded_as_before():
+    class Builds(nn.Module):
+        def forward(self, x):
+            self.linear = nn.Linear(3, 3)
+            return self.linear(x)
+
+    history = tl.log_forward_pass(Builds(), torch.ones(3))
+    assert not history.find(lambda op: op.kind == "alias")
+    assert [stored.name for stored in history["linear_1"].stored] == ["linear.weight", "linear.bias"]
+
+
+def test_parameters_without_memory_can_be_assigned():
+    class Waits(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            y, before = x * self.w, self.w
+            self.w = nn.UninitializedParameter()
+            self.w = nn.Parameter(torch.empty(3, device="meta"))
+            self.w = before
+            return y
+
+    assert names(tl.log_forward_pass(Waits(), torch.ones(3))) == [["w"]]

@@ -449,6 +449,11 @@ class Memory:
             return alias
         return self._unseen(tensor, [], "made outside the recording, or where the recorder could not look")
 
+    def alias_of(self, tensor: Tensor) -> int | None:
+        """A ref for a new tensor, if it lies in the memory of a value that was computed here."""
+        with self.recorder.unseen():
+            return self._same_memory(tensor)
+
     def _same_memory(self, tensor: Tensor) -> int | None:
         """A ref for a tensor that lies in the memory of a value we know; None if there is none."""
         self._bring_up_to_date()

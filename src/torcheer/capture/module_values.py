@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn import Module
 
+from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.trees import ATOMS, argument_leaves, direct_tensors, tensors_in
 
 if TYPE_CHECKING:
@@ -47,3 +49,17 @@ def meet_buffers(recorder: Recorder, module: Module) -> None:
         ref = recorder.known.get(id(buffer), -1)
         if ref >= 0 and id(buffer) not in recorder.homes:
             recorder.assigned.setdefault(ref, (recorder.count, module, name))
+
+
+def exchanged(recorder: Recorder, module: Module, name: str, new: Tensor, caller: FrameType) -> None:
+    """Before a parameter takes another's place: both have this name, and the new one may be a computed value."""
+    old = module._parameters[name]
+    if old is None or old is new:
+        return
+    recorder.exchanged += (old, new)
+    for tensor in (old, new):
+        recorder.homes.setdefault(id(tensor), (module, name))
+    ref = None if id(new) in recorder.known else recorder.memory.alias_of(new)
+    if ref is not None:
+        recorder.called_by(ref >> SLOT_BITS, caller)
+        recorder.assigned[ref] = (recorder.count, module, name)

@@ -1,9 +1,11 @@
 """The module stack: which module call each operation belongs to.
 
 This is the one place where torch is changed, and only while a capture runs: `nn.Module._call_impl` is replaced by
-`_traced_call`, and `torch.compile` by `_watched_compile`. So is the `forward` of classes that choose a fused kernel,
-and of those below a module whose code calls a `.forward` itself: such a call is a module call too. All of them do
-nothing in threads that capture nothing. Module hooks would be the public way; they cost four times as much per call.
+`_traced_call`, and `torch.compile` by `_watched_compile`. So is the
+`forward` of classes that choose a fused kernel, and of those below a module whose code calls a `.forward` itself: such
+a call is a module call too. One of torch's hooks hears of
+parameters that are assigned. All of them do nothing in threads that capture nothing. Module hooks would be the public
+way; they cost four times as much per call.
 (`__call__` itself would do as well, but replacing a dunder makes Python update every subclass of nn.Module: 50 µs, or
 milliseconds once transformers is imported.)
 """
@@ -26,11 +28,12 @@ from torch.nn.modules.module import (
     _global_backward_pre_hooks,
     _global_forward_hooks,
     _global_forward_pre_hooks,
+    _global_parameter_registration_hooks,
 )
 
 from torcheer.capture import fused
 from torcheer.capture.generators import followed
-from torcheer.capture.module_values import meet_buffers, received, returned
+from torcheer.capture.module_values import exchanged, meet_buffers, received, returned
 from torcheer.capture.recorder import Recorder
 from torcheer.capture.source import is_users
 from torcheer.capture.twins import FUSED_MODULES, forward_of
@@ -45,6 +48,7 @@ _around: dict[int, list[Around]] = {}  # thread -> who wants to stand around its
 _forwards: dict[Any, Any] = {}  # class -> its own forward, while it is watched
 _watched: dict[Any, Any] = {}  # what stands in its place -> its own forward
 _lock = threading.Lock()
+_OURS: Any = "torcheer"  # the key of our hook among torch's, whose keys are numbers
 _ident = threading.get_ident
 _frame = sys._getframe
 _tracing = torch._C._get_tracing_state
@@ -57,6 +61,7 @@ def start(recorder: Recorder) -> None:
         _active.setdefault(_ident(), []).append(recorder)
         Module._call_impl = _traced_call  # type: ignore[method-assign]
         torch.compile = _watched_compile
+        _global_parameter_registration_hooks[_OURS] = _registering
         for kind, own, watched in _CHOOSING:
             if kind.forward is own:  # else somebody wrote another
                 kind.forward = watched
@@ -108,6 +113,7 @@ def unwatch(around: Around) -> None:
 def _restore() -> None:
     if not _active:
         torch.compile = _original_compile
+        _global_parameter_registration_hooks.pop(_OURS, None)
         for kind, own, watched in _CHOOSING:
             if kind.forward is watched:
                 kind.forward = own
@@ -140,6 +146,17 @@ def _watched_compile(model: Any = None, *args: Any, **options: Any) -> Any:
     if model is None or not wrapper_of(model):
         return _original_compile(model, *args, **options)
     return partial(call_wrapper, recorders[-1], _original_compile, len(_active) == 1, model, options)
+
+
+def _registering(module: Module, name: str, parameter: Any) -> None:
+    """Torch's own hook: a module is about to hold a parameter."""
+    if name not in module._parameters or module._parameters[name] is None or _compiling():
+        return
+    frame = _frame(2)  # past register_parameter
+    if frame.f_code is Module.__setattr__.__code__ and frame.f_back is not None:
+        frame = frame.f_back
+    for recorder in _active.get(_ident(), ()):
+        exchanged(recorder, module, name, parameter, frame)
 
 
 def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:

@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 WIDTH = len(Row._fields)
 TENSORS = (Tensor, Parameter)
-ARGS, KWARGS, OUT, REFS = (Row._fields.index(name) for name in ("args", "kwargs", "out", "refs"))
+ARGS, KWARGS, OUT, REFS, CODE = (Row._fields.index(name) for name in ("args", "kwargs", "out", "refs", "code"))
 
 # Rows that are no calls.
 MARKS = {name: Call(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
@@ -102,7 +102,9 @@ class Recorder(TorchFunctionMode):
         self.distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         # id of a buffer or parameter -> who held it when it was first read: models assign new ones, FSDP exchanges them
         self.homes: dict[int, tuple[torch.nn.Module, str]] = {}
-        self.assigned: dict[int, tuple[int, torch.nn.Module, str]] = {}  # ref -> from which row on it is whose buffer
+        # ref -> from which row on it is whose buffer, or parameter
+        self.assigned: dict[int, tuple[int, torch.nn.Module, str]] = {}
+        self.exchanged: list[Tensor] = []  # parameters and those they took the place of: `homes` knows them by id
         self.losses: list[int] = []  # refs of what the last backward pass began from
         self.gradients: dict[int, int] | None = {}  # id of a gradient it left -> ref of whose; None: not looked yet
         self.memory = Memory(self)
@@ -436,6 +438,10 @@ class Recorder(TorchFunctionMode):
         if self.after is not None:
             self.after(node, call, out)
         return node << SLOT_BITS
+
+    def called_by(self, node: int, frame: FrameType) -> None:
+        """A row that was no call is the work of this line after all."""
+        self.rows[node * WIDTH + CODE : node * WIDTH + CODE + 2] = frame.f_code, frame.f_lasti
 
     def made_memory(self, node: int, tensor: Tensor) -> bool:
         """Whether a row gave its result new memory, or was the last to write to it: older rows cannot share it."""

@@ -249,8 +249,8 @@ class LiveTrace:
         elif ref in self.recorder.assigned and self.recorder.assigned[ref][0] <= node:
             _, module, name = self.recorder.assigned[ref]
             meta = meta_of(self.recorder.outputs(ref >> SLOT_BITS)[ref & SLOT_MASK])
-            name = self._stored_names().full_name(module, name)
-            stored.append(Stored(name, "buffer", meta.shape, meta.dtype, meta.bytes, meta.requires_grad, where))
+            name, kind = self._stored_names().assigned(module, name)
+            stored.append(Stored(name, kind, meta.shape, meta.dtype, meta.bytes, meta.requires_grad, where))
 
     def _stored_names(self) -> _Names:
         """The model's names; read again only when a module that nobody had met is called as a root."""
@@ -380,6 +380,11 @@ class _Names:
     def full_name(self, module: torch.nn.Module, name: str) -> str:
         """What the model calls a tensor of one of its modules."""
         return plain_address(".".join(filter(None, (self._addresses.get(id(module), ""), name))))
+
+    def assigned(self, module: torch.nn.Module, name: str) -> tuple[str, str]:
+        """The name and kind of what a value became when it was assigned."""
+        full = self.full_name(module, name)
+        return full, "parameter" if full in self._parameters else "buffer"
 
     def holds(self, tensor: Tensor) -> bool:
         """Whether a tensor is a parameter or buffer of the model."""
