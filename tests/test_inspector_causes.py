@@ -42,12 +42,16 @@ def told(
     clear: Callable[[torch.optim.Optimizer, int], Any] = lambda optimizer, step: optimizer.zero_grad(),
     update: Callable[[torch.optim.Optimizer, int], Any] = lambda optimizer, step: optimizer.step(),
     log: Callable[[Tensor], Tensor] = lambda loss: loss,
+    device: str = "cuda",
+    whole: tuple[str, ...] = (),
 ) -> list[Alert]:
-    """Train as people do, with real probes; what the rules tell."""
+    """Train as people do, with real probes; what the rules tell. Values on `device` are summed up where they are."""
+    place = next(model.parameters()).device
     optimizer, batches = optimizer or Adam(model.parameters(), 1e-3), batches or blobs()
-    with Probed(model, what=WHAT, every=every) as probed:
+    with Probed(model, what=WHAT, every=every, whole=whole) as probed:
+        probed.sender.devices = frozenset({device})
         for step in range(steps):
-            x, y = batches(step)
+            x, y = (one.to(place) for one in batches(step))
             output = model(x)
             clear(optimizer, step)
             loss = loss_of(output, y)
@@ -325,6 +329,86 @@ def test_a_batch_with_nan_is_named_and_no_layer(value: float) -> None:
     (alert,) = told(mlp(), batches=batches)
     assert (alert.rule, alert.layer, alert.variable, alert.step) == ("nan_inf", "0", "input", 6)
     assert "it is in the batch" in alert.what and "data" in alert.advice and alert.severity == "error"
+
+
+DEVICES = ["cpu"]  # the road of values on a GPU, taken by some on the CPU; and by some on a GPU, where there is one
+DEVICES += ["cuda"] * torch.cuda.is_available()
+
+
+def stained(step: int, value: float = float("nan"), rows: int = 32) -> tuple[Tensor, Tensor]:
+    """A batch that has a number which is none, from the sixth step on."""
+    x, y = blobs(size=rows)(step)
+    if step >= 6:
+        x[3, 2] = value
+    return x, y
+
+
+@pytest.mark.parametrize("whole", [(), ("0/*",), ("*/output",), ("6/output",)])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("device", DEVICES)
+def test_on_a_device_too_a_batch_with_nan_is_named_and_no_layer(device: str, value: float, whole: Any) -> None:
+    (alert,) = told(
+        mlp().to(device), batches=lambda step: stained(step, value), device=device, whole=whole
+    )  # fmt: skip
+    assert (alert.rule, alert.layer, alert.variable, alert.step) == ("nan_inf", "0", "input", 6)
+    assert "it is in the batch" in alert.what
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_on_a_device_one_bad_number_in_a_large_batch_is_found(device: str) -> None:
+    def batches(step: int) -> tuple[Tensor, Tensor]:
+        x, y = torch.randn(4096, 64), torch.randint(0, 4, (4096,))  # more numbers than are looked at one by one
+        if step >= 2:
+            x[4001, 33] = float("nan")
+        return x, y
+
+    model = nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 4)).to(device)
+    (alert,) = told(model, batches=batches, steps=4, device=device)
+    assert (alert.rule, alert.variable, alert.step) == ("nan_inf", "input", 2)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_inputs_that_are_finite_are_not_sent_from_a_device(device: str) -> None:
+    model = mlp().to(device)
+    with Probed(model, what=WHAT, every=1) as probed:
+        probed.sender.devices = frozenset({device})
+        for step in range(3):
+            model(blobs()(step)[0].to(device)).sum().backward()
+    kinds = {one.sample.variable for one in probed.taken()}
+    assert {"output", "grad"} <= kinds and "input" not in kinds
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_values_from_a_device_come_in_the_order_in_which_they_were_made(device: str) -> None:
+    def order(devices: frozenset[str], whole: tuple[str, ...]) -> list[tuple[str, str]]:
+        model = nn.Sequential(mlp(), nn.Linear(4, 4).double()).to(device)  # a sheet has no room for double
+        model[0].register_forward_hook(lambda module, given, output: output.double())
+        with Probed(model, what=("output", "grad"), every=1, whole=whole) as probed:
+            probed.sender.devices = devices
+            model(blobs()(0)[0].to(device)).sum().backward()
+        return [one.key for one in probed.taken() if one.sample.variable != "metric"]
+
+    plainly = order(frozenset(), ())
+    for whole in ((), ("1/*",), ("0.2/*",)):
+        assert order(frozenset({device}), whole) == plainly
+
+
+@pytest.mark.parametrize("rows", [32, 8000])  # of the latter's outputs a sample is fetched, but for the last
+@pytest.mark.parametrize("device", DEVICES)
+def test_on_a_device_too_a_scaled_loss_and_an_activation_twice_are_named(device: str, rows: int) -> None:
+    batches = blobs(size=rows)
+    scaled = told(mlp().to(device), lambda z, y: F.cross_entropy(z, y) * 1e6, batches=batches, steps=8, device=device)
+    assert names(scaled)[:1] == ["loss_scale"] and scaled[0].values["factor"] == pytest.approx(1e6, rel=1e-2)
+    twice = told(mlp().append(nn.Softmax(1)).to(device), batches=batches, steps=20, device=device)
+    assert names(twice) == ["activation_twice"]
+    sigmoid, loss_of, _ = TWICE["sigmoid module"]
+    twice = told(sigmoid().to(device), loss_of, batches=batches, steps=20, device=device)
+    assert names(twice) == ["activation_twice"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_on_a_device_a_healthy_run_is_not_told(device: str) -> None:
+    assert told(mlp().to(device), steps=60, device=device) == []
 
 
 def test_nan_in_the_targets_is_said_to_come_from_the_loss() -> None:

@@ -292,6 +292,7 @@ def test_what_is_fetched_whole_less_another_says_which_numbers_it_has() -> None:
     ring, value = Ring(1 << 20), torch.rand(200, 300)
     fetcher, before = Fetcher(ring), part(value - 1, 20_000)[0].clone()
     fetcher.whole(value, before, limit_bytes=20_000, layer="a", variable="update", step=0)
+    fetcher.harvest(wait=True)
     reader = RingReader(os.dup(ring.fd))
     sent = reader.take()
     reader.close()

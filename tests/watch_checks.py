@@ -63,8 +63,9 @@ class Probed:
         self.problems: list[str] = []
         limit = more.pop("limit_bytes", 1 << 20)
         self.sender = Sender(
-            self.ring, limit_bytes=limit, share_bytes=self.ring.share_bytes, report=self.problems.append
-        )
+            self.ring, limit_bytes=limit, share_bytes=self.ring.share_bytes, whole=more.pop("whole", ()),
+            report=self.problems.append,
+        )  # fmt: skip
         self.probes = Probes(
             model, choose(model, layers), what, self.sender, schedule=schedule_of(every),
             on_boundary=lambda: None, **more,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torcheer.inspector.records import Summary
-from torcheer.inspector.tensors import Takes, describe, moving, offer, part
+from torcheer.inspector.tensors import Takes, all_finite, describe, moving, part
 
 _Waiting = tuple[dict[str, Any], int, Tensor]  # what a record says, of how many numbers, and what is to be fetched
 # Of a row the same; every how manyth of its numbers is fetched, and of which type they are, if they can be.
@@ -113,8 +113,8 @@ class Sheet:
         """Whether another value needs another sheet."""
         return len(self.told) == _ROWS
 
-    def add(self, value: Tensor, of: Tensor | None, about: dict[str, Any]) -> None:
-        """Copy a value; where it is a sample, ask all it is `of` whether it is finite."""
+    def add(self, value: Tensor, of: Tensor | None, about: dict[str, Any], is_whole: bool = False) -> None:
+        """Copy a value; where it is a sample, ask all it is `of` whether it is finite. `is_whole`: fetch all of it."""
         row, count = len(self.told), value.numel()
         kind = None if value.is_complex() else value.dtype
         value = value.abs() if value.is_complex() else value
@@ -122,7 +122,8 @@ class Sheet:
         if of is not None and (of.is_floating_point() or of.is_complex()):
             numbers = of.detach().float() if of.element_size() == 1 else of.detach()
             torch.linalg.vector_norm(numbers, math.inf, dtype=_norm_type(numbers), out=self._largest[row])
-        self.told.append((about, count, _sample_stride(count, math.prod(about["whole"])), kind))
+        stride = 1 if is_whole else _sample_stride(count, math.prod(about["whole"]))
+        self.told.append((about, count, stride, kind))
 
     def sums(self) -> Tensor:
         """What `reduce` gives, a row for each value; the empty rest of a row counts as NaN."""
@@ -137,6 +138,12 @@ class Sheet:
         places = torch.arange(SAMPLE, device=self.device) * strides[:, None]
         return self._numbers[: len(self.told)].gather(1, places.clamp_(max=WIDTH - 1))
 
+    def wholes(self) -> list[Tensor]:
+        """The values of which more is fetched than a sample."""
+        return [
+            self._numbers[row, :count] for row, (_, count, stride, _) in enumerate(self.told) if _more(count, stride)
+        ]
+
     def meet(self) -> None:
         """Another stream may write or read here now: after what was begun, before the memory is somebody else's."""
         if _raw_stream(self.device) != self._raw:
@@ -144,6 +151,11 @@ class Sheet:
             stream.wait_stream(self._stream)
             self._numbers.record_stream(stream)
             self._largest.record_stream(stream)
+
+
+def _more(count: int, stride: int) -> bool:
+    """Whether so many numbers, every one of them, are more than a sample has."""
+    return stride == 1 and count > SAMPLE
 
 
 def _sample_stride(count: int, whole: int) -> int:
@@ -169,7 +181,7 @@ def _filling(here: Tensor) -> Callable[[memoryview], None]:
     if not here.numel():
         return lambda view: None
     if here.is_contiguous() and not (here.is_conj() or here.is_neg()):
-        return moving(here.data_ptr(), here.nbytes)
+        return lambda view: moving(here.data_ptr(), here.nbytes)(view)  # holds the tensor, whose memory it reads later
     return lambda view: _copy(here, view)
 
 
@@ -181,6 +193,19 @@ def _norm_type(tensor: Tensor) -> torch.dtype:
     return torch.complex64 if tensor.is_complex() else torch.float32
 
 
+class _Here:
+    """The event of what has not to be waited for."""
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        pass
+
+
+_HERE = _Here()
+
+
 class Fetcher:
     """What is on its way from the devices; sent to the ring once it is here."""
 
@@ -190,23 +215,45 @@ class Fetcher:
         self._reduced: list[_Waiting] = []  # this step's, still on their device
         self._numbers: list[_Waiting] = []
         self._coming: list[tuple[Any, Callable[[], None]]] = []  # an event, and what to do then
+        self._taken = self._settled = 0  # values, of which each gets a number; up to which it is known when they go on
+        self._here: list[tuple[int, dict[str, Any], int, Callable[[memoryview], None]]] = []  # not yet in their order
         self._streams: dict[torch.device, Any] = {}
         self._made: dict[torch.device, dict[int, Any]] = {}  # the streams that work on this step's, by their numbers
 
     def reduced(
-        self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int | None = None, **about: Any
-    ) -> None:
-        """Sum a tensor up where it is, less `minus`; with a limit only every n-th of its numbers."""
+        self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int | None = None, is_whole: bool = False,
+        **about: Any,
+    ) -> None:  # fmt: skip
+        """Sum a tensor up where it is, less `minus`; with a limit only every n-th of its numbers.
+
+        `is_whole` fetches all numbers that are summed up, where they fit a sheet, and not a sample of them.
+        """
         value, stride = part(tensor.detach(), limit_bytes) if limit_bytes else (tensor.detach(), 1)
         told = describe(tensor, tensor.new_empty(0, device="cpu"), 1, **about)
-        told |= {"whole": list(tensor.shape), "stride": stride}
+        told |= {"whole": list(tensor.shape), "stride": stride, "order": self._next()}
         of = tensor if stride > 1 and minus is None else None
         value = value if minus is None else value - minus
         self._note_stream(value.device)
         if Sheet.takes(value):
-            self._sheet(value.device).add(value, of, told)
+            self._sheet(value.device).add(value, of, told, is_whole)
         else:
             self._reduced.append((told, value.numel(), reduce(value, of)))
+
+    def _next(self) -> int:
+        self._taken += 1
+        return self._taken
+
+    def offer(self, about: dict[str, Any], size_bytes: int, fill: Callable[[memoryview], None], /) -> bool:
+        """Take a value that is here; it goes on when all that were taken before it are here, too."""
+        self._here.append((about.pop("order"), about, size_bytes, fill))
+        return True
+
+    def _send_on(self) -> None:
+        """In the order in which they were taken: who looks for a cause goes by what came first."""
+        here, self._here = sorted(self._here, key=lambda one: one[0]), []
+        for _, about, size_bytes, fill in here:
+            if not about.pop("only_strange", False) or _is_strange(about):
+                self._link.offer(about, size_bytes, fill)
 
     def _note_stream(self, device: torch.device) -> None:
         streams, raw = self._made.setdefault(device, {}), _raw_stream(device)
@@ -225,13 +272,13 @@ class Fetcher:
         """Fetch a metric, together with others."""
         value = tensor.detach().reshape(()).to(torch.float64, copy=True)
         self._note_stream(value.device)
-        self._numbers.append(({**about, "device": str(tensor.device)}, 1, value))
+        self._numbers.append(({**about, "device": str(tensor.device), "order": self._next()}, 1, value))
 
     def whole(self, tensor: Tensor, minus: Tensor | None = None, *, limit_bytes: int, **about: Any) -> None:
         """Fetch a tensor, less `minus`, or every n-th of its numbers: copied there, and the copy fetched."""
         plain = tensor.detach()
         value, stride = part(plain, limit_bytes)
-        told = describe(plain, value, stride, **about)
+        told = describe(plain, value, stride, order=self._next(), **about)
         if minus is None:
             copy = value.clone()
         else:
@@ -242,7 +289,9 @@ class Fetcher:
     def _send_whole(self, about: dict[str, Any], here: Tensor, largest: Tensor | None = None) -> None:
         if largest is not None:
             about["finite"] = math.isfinite(largest.item())
-        self._link.offer(about, here.nbytes, _filling(here))
+        elif about.get("only_strange"):
+            about["finite"] = all_finite(here)
+        self.offer(about, here.nbytes, _filling(here))
 
     def _fetch(self, there: Sequence[Tensor], then: Callable[..., None]) -> None:
         """Bring tensors of one device here, beside what it computes, and then do something with them."""
@@ -274,7 +323,7 @@ class Fetcher:
             self._join(device, set(streams.values()))
         self._made.clear()
         for sheet in self._sheets:
-            self._fetch([sheet.sums(), sheet.sample()], partial(self._send_sheet, sheet.told))
+            self._fetch([sheet.sums(), sheet.sample(), *sheet.wholes()], partial(self._send_sheet, sheet.told))
         self._sheets.clear()
         for waiting, send in ((self._numbers, self._send_numbers), (self._reduced, self._send_sums)):
             for device in {value.device for *_, value in waiting}:
@@ -306,14 +355,16 @@ class Fetcher:
         if about["stride"] > 1:
             about["finite"] = math.isfinite(sums[-1])
         if sample is None:
-            self._link.offer(about, 0, lambda view: None)
+            self.offer(about, 0, lambda view: None)
             return
         about["stride"] *= stride
         about["shape"] = about["whole"] if about["stride"] == 1 else [sample.numel()]
-        self._link.offer(about, sample.nbytes, _filling(sample))
+        self.offer(about, sample.nbytes, _filling(sample))
 
-    def _send_sheet(self, told: list[_Told], all_sums: Tensor, samples: Tensor) -> None:
+    def _send_sheet(self, told: list[_Told], all_sums: Tensor, samples: Tensor, *wholes: Tensor) -> None:
+        rest = iter(wholes)
         for (about, count, stride, kind), sums, sample in zip(told, all_sums.tolist(), samples):
+            sample = next(rest) if _more(count, stride) else sample
             empty = WIDTH - count
             sums[3], sums[6] = sums[3] - empty, sums[6] - empty
             some = None if kind is None else sample[: -(-count // stride)].to(kind)
@@ -321,12 +372,16 @@ class Fetcher:
 
     def _send_numbers(self, there: list[_Waiting], here: Tensor) -> None:
         for (about, *_), number in zip(there, here):
-            offer(self._link, number, **about)
+            told = describe(number, number, 1, **about)
+            self.offer(told, number.nbytes, _filling(number))
 
     def harvest(self, wait: bool = False) -> None:
         """Send what has arrived; with `wait`, all that was begun."""
         if self._sheets or self._reduced or self._numbers:
             self.dispatch()
+        if self._taken > self._settled:
+            self._settled = self._taken
+            self._coming.append((self._coming[-1][0] if self._coming else _HERE, self._send_on))
         while self._coming and (wait or self._coming[0][0].query()):
             arrived, then = self._coming.pop(0)
             arrived.synchronize()
@@ -335,4 +390,10 @@ class Fetcher:
     @property
     def busy(self) -> bool:
         """Whether anything is on its way."""
-        return bool(self._coming or self._sheets or self._reduced or self._numbers)
+        return bool(self._coming or self._here or self._sheets or self._reduced or self._numbers)
+
+
+def _is_strange(about: dict[str, Any]) -> bool:
+    """Whether a value has numbers that are NaN or infinite, as far as is known."""
+    summary: Summary | None = about.get("summary")
+    return about.get("finite") is False or (summary is not None and bool(summary.nans or summary.infs))

@@ -20,7 +20,7 @@ from torcheer.inspector.napping import Nap
 from torcheer.inspector.schedule import Pace, Schedule
 from torcheer.inspector.selection import Chosen, places_of, replaced, unwrapped
 from torcheer.inspector.sending import Sender
-from torcheer.inspector.tensors import all_finite, refusal, tensors_in
+from torcheer.inspector.tensors import refusal, tensors_in
 from torcheer.inspector.timing import Timing
 from torcheer.inspector.weights import Weights, has_closure
 
@@ -266,9 +266,8 @@ class Probes:
         """The first module of a pass was called: what went in is sent where it is not finite, before what it gave."""
         self.entered = True
         for _, tensor in tensors_in(arguments, name)[:1]:  # further ones may be masks, of infinities
-            plain = tensor.is_floating_point() and tensor.is_cpu and not refusal(tensor)
-            if plain and not all_finite(tensor.detach()):  # on a GPU nobody waits for the answer
-                self._sender.send(tensor, name, "input", self.watched_step)
+            if tensor.is_floating_point() and not refusal(tensor):
+                self._sender.send_if_strange(tensor, name, "input", self.watched_step)
 
     def output(self, name: str, value: Any) -> None:
         """A chosen module returned something."""

@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from numbers import Real
@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from torcheer.inspector.cuda import Fetcher, looked_at_bytes
-from torcheer.inspector.tensors import Report, is_wrapped, local, offer, part, refusal
+from torcheer.inspector.tensors import Report, all_finite, is_wrapped, local, offer, part, refusal
 from torcheer.inspector.turns import Takes, Turns
 
 _PLANNED_BYTES = 64 << 10  # at least, of each tensor, however many are foreseen
 _LEAST_BYTES = 4 << 10  # of each tensor, however many there are
 _ROOM = 5  # shares of the ring, which has eight, that a look may fill: the child may not have read all of the last one
+_LAST = 4  # outputs before the loss
 _NUMBER = struct.Struct("<d")
 _TWINS = {"weight": "update", "update": "weight"}  # are compared with each other: of both the same numbers are sent
 
@@ -34,10 +35,12 @@ class Sender:
         self, link: Takes, *, limit_bytes: int, share_bytes: int, whole: Sequence[str] = (), report: Report
     ) -> None:
         self.limit_bytes, self.message = limit_bytes, ""
+        self.devices = frozenset({"cuda"})  # where values are summed up, and not waited for
         self.scaled = False  # whether a GradScaler is in use
         self._link, self._share_bytes, self._whole, self.report = link, share_bytes, tuple(whole), report
         self._turns, self._overflows = Turns(link, self._say_it_overflows), 0
         self._fetcher, self._lock, self._process = Fetcher(self._turns), threading.RLock(), os.getpid()
+        self._near_the_loss = NearTheLoss()
         self._off: set[tuple[str, str]] = set()
         self._wholes: dict[tuple[str, str], bool] = {}
         self._told = False  # that a value is too large for the ring
@@ -45,13 +48,15 @@ class Sender:
         self._kept: dict[tuple[str, str], int] = {}  # with which limit a value was kept
         self._planned_bytes, self._sizes = limit_bytes, list[int]()  # of what this look has brought, whole
 
-    def send(self, tensor: Tensor, layer: str, variable: str, step: int, minus: Tensor | None = None) -> None:
+    def send(
+        self, tensor: Tensor, layer: str, variable: str, step: int, minus: Tensor | None = None, **extras: Any
+    ) -> None:
         """Send a tensor, or its difference from `minus`, a `kept` one."""
         key = (layer, variable)
         if key in self._off or self._process != os.getpid():
             return
         about: dict[str, Any] = {"layer": layer, "variable": variable, "step": step, "time_secs": time.time()}
-        about["count"] = self._seen[key]
+        about |= {"count": self._seen[key], **extras}
         self._seen[key] += 1
         if self.message:
             about["message"] = self.message
@@ -62,7 +67,7 @@ class Sender:
         try:
             with self._lock:
                 plain = local(tensor)
-                if plain.is_cuda:
+                if self.is_on_device(plain):
                     self._send_from_device(plain, minus, about)
                 else:
                     limit = self._limit_of(plain, key, minus)
@@ -73,9 +78,20 @@ class Sender:
             self._off.add(key)
             self.report(f"{layer} ({variable}) is no longer watched: {type(error).__name__}: {error}")
 
+    def is_on_device(self, tensor: Tensor) -> bool:
+        """Whether a tensor is summed up where it is, and nobody waits for the numbers."""
+        return tensor.device.type in self.devices
+
+    def send_if_strange(self, tensor: Tensor, layer: str, variable: str, step: int) -> None:
+        """Send a tensor where a number of it is NaN or infinite; on a GPU, that is found out later."""
+        if self.is_on_device(tensor):
+            self.send(tensor, layer, variable, step, only_strange=True)
+        elif tensor.is_cpu and not all_finite(tensor.detach()):
+            self.send(tensor, layer, variable, step)
+
     def _send_from_device(self, tensor: Tensor, minus: Tensor | None, about: dict[str, Any]) -> None:
         key = (about["layer"], about["variable"])
-        if torch.cuda.is_current_stream_capturing():
+        if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
             return  # a graph would repeat our copies for ever
         if reason := refusal(tensor):
             self._refused(key, tensor)(f"{key[0]} ({key[1]}) is not sent: {reason}")
@@ -86,7 +102,8 @@ class Sender:
         elif self._is_whole(*key):
             self._fetcher.whole(tensor, minus, limit_bytes=limit, **about)
         else:
-            self._fetcher.reduced(tensor, minus, limit_bytes=limit, **about)
+            is_whole = self._near_the_loss.take(*key, tensor.numel())
+            self._fetcher.reduced(tensor, minus, limit_bytes=limit, is_whole=is_whole, **about)
 
     def _refused(self, key: tuple[str, str], tensor: Tensor) -> Report:
         def report(text: str) -> None:
@@ -130,6 +147,7 @@ class Sender:
         A layer that is called 200 times in a pass has 200 values, which nobody foresaw. What still has no room, for it
         is wanted whole or the child is slow, comes at another look.
         """
+        self._near_the_loss.begin()
         sizes, self._sizes = self._sizes, []
         if sizes:
             fair = max(fair_share(sizes, _ROOM * self._share_bytes), _LEAST_BYTES)
@@ -142,7 +160,7 @@ class Sender:
             if not refusal(tensor) and tensor.nbytes > self._share_bytes:
                 self._say_it_is_sampled(tensor, layer, variable)
             return self._share_bytes
-        return looked_at_bytes(tensor) if tensor.is_cuda else self.limit_bytes
+        return looked_at_bytes(tensor) if self.is_on_device(tensor) else self.limit_bytes
 
     def _limit_of(self, tensor: Tensor, key: tuple[str, str], minus: Tensor | None) -> int:
         """The same; of what is compared with a kept value, as much as was kept."""
@@ -228,6 +246,29 @@ def _ring_for(size_bytes: int) -> str:
     while megabytes << 20 < 8 * size_bytes + (1 << 20):
         megabytes *= 2
     return f"{megabytes} << 20"
+
+
+class NearTheLoss:
+    """The last layers, as the first gradient of a look tells them: what the loss does to them shows in all numbers."""
+
+    def __init__(self) -> None:
+        self._outputs: deque[tuple[str, int]] = deque(maxlen=_LAST)  # of this look: layers, and how many numbers
+        self._had_gradient = False
+        self._near: frozenset[tuple[str, int]] = frozenset()
+
+    def begin(self) -> None:
+        """Another look begins."""
+        self._outputs.clear()
+        self._had_gradient = False
+
+    def take(self, layer: str, variable: str, numbers: int) -> bool:
+        """Note a value; whether it is an output near the loss, or the gradient of one, by what the last look had."""
+        if variable == "output":
+            self._outputs.append((layer, numbers))
+        elif variable == "grad" and not self._had_gradient:
+            self._had_gradient = True
+            self._near = frozenset({(layer, numbers), *(one for one in self._outputs if one[1] == numbers)})
+        return variable in ("output", "grad") and (layer, numbers) in self._near
 
 
 class Guard:
