@@ -370,7 +370,14 @@ def test_any_bare_word_is_read_as_pyyaml_reads_it(write, word) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("1e-3", "1.0e-3"), ("0E0", "0.0E+0"), ("1.5e3", "1.5e+3"), (".5e3", ".5e+3"), ("-2e4", "-2.0e+4")],
+    [
+        ("1e-3", "1.0e-3"),
+        ("0E0", "0.0E+0"),
+        ("1.5e3", "1.5e+3"),
+        (".5e3", "0.5e+3"),
+        ("1.e3", "1.0e+3"),
+        ("-2e4", "-2.0e+4"),
+    ],
 )
 def test_a_text_that_looks_like_a_number_is_remarked_on(write, text, number) -> None:
     with pytest.warns(UserWarning, match=f"config.yaml:2:5: {text} is a text.*Write {number} for".replace("+", r"\+")):

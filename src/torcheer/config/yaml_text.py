@@ -7,15 +7,14 @@ would build an object is refused, and so are aliases that unfold into far more t
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from torcheer.config.numbers import number_in
 from torcheer.config.places import Fault, KeyPath, Places
 
 TAG = "tag:yaml.org,2002:"
 PLAIN = {TAG + name for name in ("str", "int", "float", "bool", "null")}
 KEPT = {TAG + name for name in ("bool", "null", "merge", "int", "float")}  # of YAML 1.1's readings of an unquoted word
-LIKE_A_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)[eE][-+]?[0-9]+")
 SPARE = 10_000  # values that aliases may add to those a file holds
 
 
@@ -71,19 +70,18 @@ class Walk:
     def scalar(self, node: Any) -> Any:
         if node.tag not in PLAIN:
             raise self.fault(f"the tag {short(node.tag)} is not read here: only plain values are", node)
-        if node.tag == TAG + "str" and LIKE_A_NUMBER.fullmatch(node.value):
-            self.remark_on(node)
+        if node.tag == TAG + "str" and "e" in node.value.lower() and (number := number_in(node.value)):
+            self.remark_on(node, number)
         try:
             return self.loader.construct_object(node)
         except (ValueError, KeyError, IndexError):  # `!!int many`, `0x_`, a number of thousands of digits
             raise self.fault(f"this is not a value of type {short(node.tag)}", node) from None
 
-    def remark_on(self, node: Any) -> None:
+    def remark_on(self, node: Any, number: str) -> None:
         """Say that an unquoted word is no number, though it looks like one."""
         text = node.value
         if node.end_mark.index - node.start_mark.index != len(text):  # in quotes, or under a tag
             return
-        number = re.sub(r"(?<=[eE])(?=[0-9])", "+", text if "." in text else re.sub("(?=[eE])", ".0", text))
         said = "is a text: in YAML the digits of a number with an exponent have a point, and the exponent has a sign"
         remark = f"{text} {said}. Write {number} for the number, '{text}' for the text"
         self.places.remark(remark, node.start_mark.index)

@@ -10,6 +10,7 @@ from typing import Any
 
 from torcheer.config import Config, bind, downloads, find, override, problem, read
 from torcheer.config.folder_modules import lies_in, searching
+from torcheer.config.numbers import misplaced_texts, parameters_of
 
 NEEDED = ("model", "data", "layers", "to")
 PASSED = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")
@@ -93,6 +94,9 @@ class _Names:
         args, kwargs = spec.get("args", []), spec.get("kwargs", {})
         if wrong := bind(thing, kwargs, args) or downloads(thing, kwargs):
             raise problem(self._config, (key, "kwargs") if kwargs else (key,), f"{name}: {wrong}")
+        for path, number in misplaced_texts(parameters_of(thing), args, kwargs):
+            said = f"{name} takes a number here, and this is a text. Write {number}"
+            raise problem(self._config, (key, *path), said)
         return thing(*args, **kwargs)
 
     def _text(self, path: tuple[str, ...], value: Any) -> str:

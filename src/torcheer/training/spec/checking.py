@@ -23,7 +23,16 @@ from torcheer.training.spec.grammar import GROUPS, REFUSED_GROUPS, TOP
 from torcheer.training.spec.kinds import Fault, Finding, Named
 from torcheer.training.spec.references import Order, reference_faults, twice
 from torcheer.training.spec.sense import sense_faults
-from torcheer.training.spec.slots import KNOWN, Code, Finder, loader_fault, name_fault, nested, scheduler_fault
+from torcheer.training.spec.slots import (
+    KNOWN,
+    Code,
+    Finder,
+    loader_fault,
+    name_fault,
+    nested,
+    number_faults,
+    scheduler_fault,
+)
 from torcheer.training.spec.values import is_device
 
 
@@ -147,6 +156,8 @@ def code_faults(data: dict[str, Any], finder: Finder, *, imports: bool) -> Itera
         fault = name_fault(code, finder, imports=imports)
         if fault is not None:
             yield fault
+        else:
+            yield from number_faults(code, finder, imports=imports)
     for one in definitions(data):
         fault = None
         if one.group == "data_loaders" and is_sound(one):

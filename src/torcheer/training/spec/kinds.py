@@ -5,12 +5,14 @@ Walking finds three things: what is wrong, which definitions are named, and whic
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from torcheer.config import nearest
+from torcheer.config.numbers import number_in
 from torcheer.config.places import KeyPath
 
 
@@ -62,7 +64,15 @@ class Value(Kind):
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not self.fits(value):
-            yield Fault(path, f"this is {described(value)}, and {self.words} is needed here", self.known)
+            said = f"this is {described(value)}, and {self.words} is needed here"
+            yield Fault(path, f"{said}{self._number(value)}", self.known)
+
+    def _number(self, value: Any) -> str:
+        """How a number is written that came as a text, where it would be right."""
+        for number in (number_in(value, whole=whole) for whole in (False, True)) if isinstance(value, str) else ():
+            if number and self.fits(json.loads(number)):
+                return f". Write {number}"
+        return ""
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from torcheer.config import bind, describe, downloads, find, nearest
+from torcheer.config.folder_modules import home
+from torcheer.config.numbers import misplaced_texts, parameters_of, written_parameters
 from torcheer.config.places import KeyPath
 from torcheer.errors import BadConfig, TorcheerError
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
@@ -198,6 +200,33 @@ def unfit(code: Code, found: Any) -> str:
     return said or downloads(found, arguments(found, first + code.args, code.kwargs))
 
 
+def number_faults(code: Code, finder: Finder, *, imports: bool) -> Iterator[Fault]:
+    """Arguments that are texts, look like numbers, and stand where numbers are wanted."""
+    try:
+        parameters = parameters_of_code(code, finder, imports=imports)
+    except TorcheerError:
+        return  # which is a fault of its own
+    given = int(code.is_factory or bool(code.slot.given))
+    for path, number in misplaced_texts(parameters, code.args, code.kwargs, given):
+        yield Fault((*code.path[:-1], *path), text_for_number(code.name.rpartition(".")[2], number))
+
+
+def parameters_of_code(code: Code, finder: Finder, *, imports: bool) -> list[inspect.Parameter]:
+    """What named code takes: asked of it where that runs nobody's code but ours, else read from its source."""
+    if imports or short_name(code) or code.name.startswith(KNOWN):
+        if code.slot is SLOTS["metrics"] and not imports and torchmetrics_decides(short_name(code), code.kwargs):
+            return []
+        return parameters_of(resolve(code, finder))
+    module, _, name = code.name.rpartition(".")
+    files = (home(module, folder) for folder in finder.folders if module)
+    return next((written_parameters(one, name) for one in files if one is not None and one.suffix == ".py"), [])
+
+
+def text_for_number(taker: str, number: str) -> str:
+    """What is said of a text that stands where a number is wanted."""
+    return f"{taker} takes a number here, and this is a text. Write {number}"
+
+
 def argument_path(code: Code, said: str) -> KeyPath:
     """The key that a complaint is about, where it is one of the arguments."""
     for key in code.kwargs:
@@ -216,6 +245,8 @@ def loader_fault(path: KeyPath, spec: Mapping[str, Any]) -> Fault | None:
     if said:
         key = next((key for key in kwargs if f"argument {key!r}" in said), None)
         return Fault((*path, "kwargs", key) if key else path, said)
+    for place, number in misplaced_texts(parameters_of(DataLoader), args, kwargs, 1):
+        return Fault((*path, *place), text_for_number("DataLoader", number))
     return loader_value_fault(path, arguments(DataLoader, [None, *args], kwargs))
 
 
