@@ -302,3 +302,47 @@ def test_parameters_without_memory_can_be_assigned():
             return y
 
     assert names(tl.log_forward_pass(Waits(), torch.ones(3))) == [["w"]]
+
+
+# -- tensors that a model merely holds -------------------------------------------------------------------------------
+
+
+class Remembers(nn.Module):
+    def __init__(self, rounds=1):
+        super().__init__()
+        self.linear, self.rounds = nn.Linear(3, 3), rounds
+        self.state, self.cache = torch.zeros(3), [torch.zeros(1, 3)]
+
+    def forward(self, x):
+        for _ in range(self.rounds):
+            self.state = torch.tanh(self.linear(self.state) + x)
+            self.cache.append(self.state[None])
+        return torch.cat(self.cache)
+
+
+@pytest.mark.parametrize(("rounds", "calls"), [(4, 1), (1, 4), (2, 2)])
+def test_attributes_that_are_no_buffers_begin_from_one_unseen_value_each(rounds, calls):
+    model, x = nn.Sequential(Remembers(rounds)), torch.ones(3)
+    with tl.recording(model) as history:
+        for _ in range(calls):
+            model(x)
+    counts = passes(history)
+    assert counts["linear"] == counts["add"] == counts["tanh"] == [4] and counts["unseen"] == [1, 1]
+    assert len([op for op in history if op.name == "cat"][-1].edges) == 5  # what was there before, and four states
+    assert history.validate()
+
+
+class Registers(nn.Module):
+    def forward(self, x):
+        if not hasattr(self, "places"):
+            self.register_buffer("places", torch.arange(3.0) * 2)
+        return x + self.places
+
+
+def test_a_buffer_registered_while_the_model_runs_has_its_name_and_its_maker():
+    model, x = Registers(), torch.ones(3)
+    with tl.recording(model) as history:
+        model(x)
+        model(x)
+    assert names(history) == [["places"], ["places"]]
+    assert {op.parents[-1].name for op in history if op.name == "add"} == {"mul"}

@@ -176,10 +176,15 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     scopes += (outer, self, caller.f_code, caller.f_lasti)
     if outer < 0:
         recorder.entered(self, args, kwargs)
-    one = len(args) == 1 and not kwargs and type(args[0]) is Tensor
-    ref = recorder.known.get(id(args[0])) if one else None
-    recorder.given.append(ref)
-    if ref is None:
+    if (
+        len(args) == 1
+        and not kwargs
+        and type(args[0]) is Tensor
+        and (ref := recorder.known.get(id(args[0]))) is not None
+    ):
+        recorder.given.append(ref)
+    else:
+        recorder.given.append(None)  # before `received`, which may call modules
         recorder.given[scope] = received(recorder, args, kwargs)
     try:
         out = _run(recorder, self, args, kwargs)
@@ -213,6 +218,8 @@ def _returned(recorder: Recorder, scope: int, out: Any) -> Any:
 def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
     """Call a module the way `_call_impl` does, through the twin of its forward where there is one."""
     plan = _plan_of(type(module))
+    if plan.simple is not None and not _has_ways_of_its_own(module):
+        return plan.simple(module, *args, **kwargs)
     if plan.assigns and module._buffers:
         meet_buffers(recorder, module)
     if plan.direct and id(module) not in recorder.watched:
@@ -340,7 +347,7 @@ def _has_ways_of_its_own(module: Module) -> bool:
 class _Plan:
     """How modules of one type are called."""
 
-    __slots__ = ("assigns", "choice", "direct", "forward", "own", "scripted")
+    __slots__ = ("assigns", "choice", "direct", "forward", "own", "scripted", "simple")
 
     def __init__(self, kind: type) -> None:
         forward = getattr(kind, "forward", None)
@@ -350,6 +357,8 @@ class _Plan:
         self.direct = _calls_forward(kind)
         self.scripted = _is_scripted(kind)
         self.forward = forward_of(forward)
+        special = self.assigns or self.direct or self.scripted or self.choice is not None
+        self.simple = None if special else self.forward  # most of torch's own: nothing to ask at each call
 
 
 _plans: dict[type, _Plan] = {}

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from torcheer.capture import modules
 from torcheer.capture.generators import run_to_end
@@ -51,10 +52,9 @@ def log_forward_pass(
         session.trace.seed = seed
     recorder = session.recorder
     with session.running():
-        direct = set(
-            map(id, direct_tensors((args, kwargs)))
-        )  # an object may hold the model's own tensors, which are no inputs
-        given = [one for one in tensors_in((args, kwargs)) if id(one) in direct or not recorder.is_stored(one)]
+        given = (
+            list(args) if not kwargs and set(map(type, args)) == {Tensor} else _tensors_given(recorder, args, kwargs)
+        )
         refs = [recorder.add("input", tensor, []) for tensor in given]
         if recorder.edited:
             edited = {id(tensor): recorder.value(ref) for tensor, ref in zip(given, refs, strict=True)}
@@ -71,6 +71,12 @@ def log_forward_pass(
         for tensor in tensors_in(out):
             recorder.add("output", tensor, [recorder.ref_of(tensor)])
     return session.history
+
+
+def _tensors_given(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The inputs; an object may hold the model's own tensors, which are none."""
+    direct = set(map(id, direct_tensors((args, kwargs))))
+    return [one for one in tensors_in((args, kwargs)) if id(one) in direct or not recorder.is_stored(one)]
 
 
 @contextmanager
