@@ -19,6 +19,7 @@ from torch import nn
 import torcheer as tl
 from torcheer.host import absences
 from torcheer.studio.history_source import HistorySource
+from torcheer.studio.recording import RecordingSource
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -140,6 +141,47 @@ def test_a_recorded_pass_knows_what_was_saved_and_what_a_gradient_reached(tmp_pa
     first, *_, last = (one.layer.name for one in source.net.layers if one.layer.kind != "Input")
     assert source.units(0, last, "Act") is not None
     assert source.why(0, first, "Act") == "it was not saved: layers_to_save left it out"
+
+
+def test_a_replayed_page_says_what_the_live_one_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+
+    def step() -> None:
+        with torch.no_grad():
+            model(torch.rand(2, 3))
+
+    with tl.live(model, browser=False) as view, Page(view.url) as page:
+        page.say("look", look=1, variable="Grad")
+
+        def seen() -> bool:
+            step()
+            time.sleep(0.01)
+            return view.host.moments > 1
+
+        until(seen, "states")
+        _, shown = page.state(look=2, variable="Grad")
+        page.say("save_recording", name="kept")
+        until((tmp_path / "recordings" / "kept").exists, "a recording")
+    view.close()
+    live = dict(zip(shown["missing"], shown["why"], strict=True))
+    replayed = RecordingSource(tmp_path / "recordings" / "kept")
+    assert live == {"Input": absences.INPUT, "0": absences.NO_GRAD, "2": absences.NO_GRAD}
+    assert {layer: replayed.why(replayed.moments[-1].id, layer, "Grad") for layer in live} == live
+
+
+def test_a_recording_of_a_recorded_pass_says_what_the_pass_did(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
+    tl.log_forward_pass(model, torch.rand(2, 3), layers_to_save=["linear_2"]).save(tmp_path / "pass")
+    source = HistorySource(tmp_path / "pass")
+    source.home = tmp_path
+    source.save("kept")
+    again = RecordingSource(tmp_path / "kept")
+    assert source.net is not None
+    for layer in (one.layer.name for one in source.net.layers):
+        for variable in (one.name for one in source.net.variables if "Wt" not in one.name):
+            if source.value(0, layer, variable) is None:
+                assert source.why(0, layer, variable) == again.why(0, layer, variable) != ""
 
 
 @pytest.mark.browser

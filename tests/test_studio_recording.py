@@ -51,7 +51,9 @@ def filled(folder: Path, states: int = 5) -> LiveSource:
             ("w", "Wt"): Value(-1, rng.normal(size=(6, 4)).astype(np.float16)),
             ("w", "Wt[in:2]"): Value(-1, np.arange(4, dtype=np.int64)),
         }
-        source.timeline.add(Moment(7 + number, number * 10, {"Epoch": number, "Name": "y"}, number % 2 == 1), values)
+        moment = Moment(7 + number, number * 10, {"Epoch": number, "Name": "y"}, number % 2 == 1)
+        missing = {("ж\n", "Grad"): f"no backward in {number}"} if number != 2 else {}
+        source.timeline.add(moment, values, missing)
     return source
 
 
@@ -84,6 +86,28 @@ def test_what_is_saved_comes_back_bit_for_bit(source: LiveSource, tmp_path: Path
     same(source, opened)
     assert opened.kind == "recording" and opened.state.can == () and opened.state.counters == source.state.counters
     assert not opened.poll() and opened.fileno() == -1
+
+
+def test_a_recording_says_why_a_value_is_missing_as_the_live_page_did(source: LiveSource, tmp_path: Path) -> None:
+    source.save("first")
+    first = RecordingSource(tmp_path / "recordings" / "first")
+    first.save("second")
+    second = RecordingSource(tmp_path / "recordings" / "second")
+    for number in range(5):
+        said = [one.why(7 + number, "ж\n", "Grad") for one in (source, first, second)]
+        assert said == ["it was not recorded at this moment" if number == 2 else f"no backward in {number}"] * 3
+
+
+def test_a_recording_whose_reasons_were_damaged_is_told(source: LiveSource, tmp_path: Path) -> None:
+    source.save("first")
+    moment = {"id": 1, "step": 0, "counters": {}, "test": False}
+    for number, told in enumerate(([["why"]], "why", 5, [["why", "Act", 7]])):
+        first = RecordingSource(tmp_path / "recordings" / "first")._archive
+        with Writer(tmp_path / f"odd{number}", about=first.about) as writer:
+            writer.step([], **first.frames[0]["about"])
+            writer.step([], moment=moment, absences=told)
+        with pytest.raises(ArchiveDamaged, match=f"odd{number} is not a whole recording"):
+            RecordingSource(tmp_path / f"odd{number}")
 
 
 def test_a_recording_answers_like_what_was_recorded(source: LiveSource, tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ class LiveSource(Answers):
         """What keeps the moments that there are now on disk."""
         assert self.home is not None
         moments = self.moments
-        values = {one.id: self.timeline.values(one.id) for one in moments}  # of which some may go meanwhile
-        return saving(self, moments, values.__getitem__, self.home, name)
+        found = {one.id: (self.timeline.values(one.id), self.timeline.reasons(one.id)) for one in moments}
+        return saving(self, moments, found.__getitem__, self.home, name)  # of which some may go meanwhile
 
     def save(self, name: str = "") -> Recording:
         """Do so now."""

@@ -20,9 +20,9 @@ from torcheer.host.records import Parameter, State, TableHead
 from torcheer.records import Sample
 from torcheer.studio.answers import Value
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
-from torcheer.studio.resting import Names, Resting, ValuesOf
+from torcheer.studio.resting import Names, Resting, StateOf
 from torcheer.studio.source import Rowed, Source
-from torcheer.studio.timeline import Values
+from torcheer.studio.timeline import Reasons, Values
 
 KIND: Final = "studio recording"
 _VERSION: Final = 1
@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def saving(
-    source: Source, moments: Sequence[Moment], values: ValuesOf, home: Path, name: str = ""
+    source: Source, moments: Sequence[Moment], state_of: StateOf, home: Path, name: str = ""
 ) -> Callable[[], Recording]:
     """What writes all that a source shows now to a new folder in `home`; it is there whole or not at all."""
     if not moments or source.net is None:
@@ -44,11 +44,11 @@ def saving(
         "alerts": list(source.alerts), "tables": tables,
     }  # fmt: skip
     called, title = name or time.strftime("recording-%Y%m%d-%H%M%S"), source.title
-    return lambda: _written(home, called, title, first, moments, values)
+    return lambda: _written(home, called, title, first, moments, state_of)
 
 
 def _written(
-    home: Path, name: str, title: str, first: dict[str, Any], moments: Sequence[Moment], values: ValuesOf
+    home: Path, name: str, title: str, first: dict[str, Any], moments: Sequence[Moment], state_of: StateOf
 ) -> Recording:
     target = _new(home, name)
     part = target.with_name(f".{target.name}.part")
@@ -59,7 +59,8 @@ def _written(
         with Writer(part, about=about, fsync="interval") as writer:
             writer.step([], **{key: _plain(one) for key, one in first.items()})
             for moment in moments:
-                writer.step(_samples(moment, values(moment.id)), moment=_plain(moment))
+                values, reasons = state_of(moment.id)
+                writer.step(_samples(moment, values), moment=_plain(moment), absences=_by_reason(reasons))
         part.rename(target)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
@@ -87,6 +88,14 @@ def _new(home: Path, name: str) -> Path:
 def _samples(moment: Moment, values: Values) -> Iterator[Sample]:
     for (name, variable), value in values.items():
         yield Sample(moment.id, name, variable, value.first, value.array)
+
+
+def _by_reason(reasons: Reasons) -> list[list[Any]]:
+    """Why values are missing, each reason once: `[why, variable, [layer, …]]`."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for (layer, variable), why in reasons.items():
+        found.setdefault((why, variable), []).append(layer)
+    return [[why, variable, layers] for (why, variable), layers in found.items()]
 
 
 def _plain(value: Any) -> Any:
@@ -185,6 +194,10 @@ class RecordingSource(Resting):
             moment.id: {(entry.layer, entry.variable): entry for entry in frame["entries"]}
             for moment, frame in zip(self._moments, frames)
         }
+        self._reasons: dict[int, Reasons] = {
+            moment.id: {(str(layer), str(variable)): str(why) for why, variable, layers in told for layer in layers}
+            for moment, told in zip(self._moments, (frame["about"].get("absences", []) for frame in frames))
+        }
 
     def value(self, moment: int, name: str, variable: str) -> Value | None:
         """A value, checked when it is first read; None, and a problem said, where it is damaged."""
@@ -197,6 +210,14 @@ class RecordingSource(Resting):
             del self._places[moment][name, variable]
             self._changes.problems.append(str(error))
             return None
+
+    def told_why(self, moment: int, layer: str, variable: str) -> str:
+        """Why a layer has no value, as was said when it was recorded."""
+        return self.reasons(moment).get((layer, variable), "")
+
+    def reasons(self, moment: int) -> Reasons:
+        """All that was said of a moment's missing values."""
+        return self._reasons.get(moment, {})
 
     def names(self, moment: int) -> Names:
         """Layers, or projections, and variables that a moment has."""

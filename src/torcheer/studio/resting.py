@@ -7,10 +7,10 @@ from pathlib import Path
 
 from torcheer.errors import ValueUnavailable
 from torcheer.host.records import Order, Parameter, State, Wants
-from torcheer.studio.answers import Answers, Value
+from torcheer.studio.answers import OF_WEIGHTS, Answers, Value
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
 from torcheer.studio.source import Changes, Rowed
-from torcheer.studio.timeline import Values
+from torcheer.studio.timeline import Reasons, Values
 
 Names = list[tuple[str, str]]
 
@@ -49,13 +49,22 @@ class Resting(Answers):
         found = {key: self.value(moment, *key) for key in self.names(moment)}
         return {key: value for key, value in found.items() if value is not None}
 
+    def reasons(self, moment: int) -> Reasons:
+        """Why layers have no value in a moment, where that is known."""
+        layers, variables = (self.net.layers, self.net.variables) if self.net is not None else ((), ())
+        there = set(self.names(moment))
+        shown = [one.name for one in variables if one.name not in OF_WEIGHTS]
+        keys = ((one.layer.name, variable) for one in layers for variable in shown)
+        found = {key: self.told_why(moment, *key) for key in keys if key not in there}
+        return {key: why for key, why in found.items() if why}
+
     def saving(self, name: str = "") -> Callable[[], Recording]:
         """What keeps the moments as a recording."""
         from torcheer.studio.recording import saving
 
         if self.home is None:
             raise ValueUnavailable("what is shown has no place on disk where a recording could lie")
-        return saving(self, list(self._moments), self.values, self.home, name)
+        return saving(self, list(self._moments), lambda one: (self.values(one), self.reasons(one)), self.home, name)
 
     def save(self, name: str = "") -> Recording:
         """Do so now."""
@@ -83,4 +92,4 @@ class Resting(Answers):
         """The files' memory goes when nobody holds a value."""
 
 
-ValuesOf = Callable[[int], Values]
+StateOf = Callable[[int], tuple[Values, Reasons]]

@@ -60,6 +60,11 @@ class Timeline:
         state = self._states.get(moment)
         return "" if state is None else state.absences.get((layer, variable), "")
 
+    def reasons(self, moment: int) -> Reasons:
+        """All that was said of a moment's missing values."""
+        state = self._states.get(moment)
+        return {} if state is None else dict(state.absences)
+
     def values(self, moment: int) -> Values:
         """All that a moment has."""
         state = self._states.get(moment)
