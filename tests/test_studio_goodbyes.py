@@ -66,20 +66,26 @@ def _signal(number: int, to_viewer: bool = False) -> Ending:
 
 
 @pytest.mark.parametrize(
-    ("way", "end", "says", "status"),
+    ("way", "end", "says", "status", "chip"),
     [
-        ("block", _enough, r"^Training has ended\. What you see", "Done"),
-        ("bare", _enough, r"^Training has ended\. What you see", "Done"),
-        ("block", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done"),
-        ("bare", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done"),
-        ("block", _signal(signal.SIGKILL), r"^The process that trained is gone\. .*killed", "Lost"),
-        ("block", _signal(signal.SIGTERM, to_viewer=True), r"^The viewer was closed\. Training goes on\.", "last seen"),
-        ("block", _signal(signal.SIGKILL, to_viewer=True), f"^{re.escape(UNKNOWN)}", "last seen"),
+        ("block", _enough, r"^Training has ended\. What you see", "Done", "Ended"),
+        ("bare", _enough, r"^Training has ended\. What you see", "Done", "Ended"),
+        ("block", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done", "Ended"),
+        ("bare", _crash, r"^Training has ended: ValueError: the loss is a banana\. What", "Done", "Ended"),
+        ("block", _signal(signal.SIGKILL), r"^The process that trained is gone\. .*killed", "Lost", "Gone"),
+        (
+            "block",
+            _signal(signal.SIGTERM, True),
+            r"^The viewer was closed\. Training goes on\.",
+            "last seen",
+            "Last seen",
+        ),
+        ("block", _signal(signal.SIGKILL, True), f"^{re.escape(UNKNOWN)}", "last seen", "Last seen"),
     ],
     ids=["ended", "ended alone", "raised", "raised alone", "killed", "viewer closed", "viewer killed"],
 )
 def test_the_page_says_what_became_of_training(
-    open_page: Pages, tmp_path: Path, way: str, end: Ending, says: str, status: str
+    open_page: Pages, tmp_path: Path, way: str, end: Ending, says: str, status: str, chip: str
 ) -> None:
     open_page.forgiven += GONE
     (tmp_path / "loop.py").write_text(LOOP)
@@ -88,13 +94,22 @@ def test_the_page_says_what_became_of_training(
         viewer = int(process.stdout.readline())
         page = open_page(url)
         Panel(page).until_moment()
+        assert chip_of(page) == "Live"
         end(process, viewer, tmp_path)
         page.wait_for_selector(".banner")
         text = said(page)
         assert re.search(says, text), text
         assert ("Training goes on" in text) == ("Training goes on" in says)
-        assert status in page.inner_text("footer.status")
+        assert status in page.inner_text("footer.status") and chip_of(page) == chip
         _enough(process, viewer, tmp_path)
+
+
+def chip_of(page: Any) -> str:
+    """The word beside the title; only "Live" is green, and so is the button that follows the newest moment."""
+    word = str(page.inner_text(".title .chip"))
+    assert page.locator(".chip.live").count() == (word == "Live")
+    assert page.inner_text(".network-time button.live").strip() == ("Live" if word == "Live" else "Newest")
+    return word
 
 
 def said(page: Any) -> str:
@@ -113,35 +128,29 @@ def test_a_loop_that_has_ended_is_done_while_its_page_stays(open_page: Pages, tm
         panel.until_moment()
         (tmp_path / "enough").touch()
         panel.until_status("Done")
-        assert not page.locator(".banner").count()
+        assert not page.locator(".banner").count() and chip_of(page) == "Ended"
         os.kill(viewer, signal.SIGKILL)
         page.wait_for_selector(".banner")
         assert said(page).startswith("Connection to the viewer lost. Training had ended before that.")
         process.kill()
 
 
-def test_a_session_that_is_killed_is_gone(open_page: Pages, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "says", "chip"),
+    [(signal.SIGKILL, "The process that trained is gone.", "Gone"), (signal.SIGTERM, "Training has ended", "Ended")],
+)
+def test_a_session_that_is_ended_by_a_signal_says_how(
+    open_page: Pages, tmp_path: Path, number: int, says: str, chip: str
+) -> None:
     open_page.forgiven += GONE
     project(tmp_path)
     command = ("-m", "torcheer", "train", "training.yaml", "session_dir=run", "train.epochs=1000")
     with started(*command, "--studio", "--no-browser", cwd=tmp_path) as (url, process):
         page = open_page(url)
         Panel(page).until_status("Running")
-        process.kill()
+        process.send_signal(number)
         page.wait_for_selector(".banner")
-        assert said(page).startswith("The process that trained is gone.")
-
-
-def test_a_session_that_is_stopped_says_that_it_has_ended(open_page: Pages, tmp_path: Path) -> None:
-    open_page.forgiven += GONE
-    project(tmp_path)
-    command = ("-m", "torcheer", "train", "training.yaml", "session_dir=run", "train.epochs=1000")
-    with started(*command, "--studio", "--no-browser", cwd=tmp_path) as (url, process):
-        page = open_page(url)
-        Panel(page).until_status("Running")
-        process.send_signal(signal.SIGTERM)
-        page.wait_for_selector(".banner")
-        assert said(page).startswith("Training has ended")
+        assert said(page).startswith(says) and chip_of(page) == chip
 
 
 def test_a_hiccup_of_the_network_is_told_as_what_it_is(open_page: Pages) -> None:

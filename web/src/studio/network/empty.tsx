@@ -1,5 +1,6 @@
 // What to do where there is nothing to see.
 import type { ComponentChildren } from "preact";
+import { useWord } from "../shell/liveness";
 import { useValue } from "../store";
 import type { Board } from "./board";
 
@@ -105,7 +106,7 @@ function NotThen({ board }: { board: Board }) {
   const { variable, item, missing } = useValue(board.seen);
   const reasons = [...new Set(missing.values())];
   const { batch } = useValue(board.store.state);
-  const live = useValue(board.store.hello)?.source === "live";
+  const live = useWord(board.store) === "Live";
   if (item && batch && item >= batch) {
     return (
       <Hint title={`No item ${item}`} small>

@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Moment } from "../messages";
 import { Icon } from "../shell/icons";
+import { useWord } from "../shell/liveness";
 import { useValue } from "../store";
 import type { Board } from "./board";
 import { isBehind, moveBy, moveTo, played, positionOf, toggled, told, type Place } from "./time";
@@ -31,7 +32,7 @@ export function TimeBar({ board }: { board: Board }) {
   const { moment } = useValue(board.store.look);
   const playing = useValue(board.playing);
   const seen = useValue(board.seen);
-  const newest = useValue(board.store.hello)?.source === "live" ? "Live" : "Newest";
+  const newest = useWord(board.store) === "Live" ? "Live" : "Newest";
   usePlay(board, playing);
   const place: Place = { live: moment < 0, moment, playing };
   const position = positionOf(moments, place);

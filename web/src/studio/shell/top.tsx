@@ -4,10 +4,10 @@ import { useValue, type Store } from "../store";
 import { useTableAlone } from "../tables/chooser";
 import { Alerts } from "./alerts";
 import { Icon, type IconName } from "./icons";
+import { useWord } from "./liveness";
 import { Recordings, RunChooser } from "./sources";
 import { Tabs } from "./tabs";
 
-const SOURCES = new Map([["live", "Live"], ["recording", "Recording"], ["run", "Run"], ["pass", "Pass"], ["nothing", "Waiting"]]);
 const COLOURS: Record<Choice, { name: string; icon: IconName }> = {
   light: { name: "Light colours", icon: "sun" },
   dark: { name: "Dark colours", icon: "moon" },
@@ -41,10 +41,12 @@ export function Top({ store, help }: { store: Store; help: () => void }) {
 function Title({ store }: { store: Store }) {
   const hello = useValue(store.hello);
   const alone = useTableAlone(store);
+  const word = useWord(store);
+  const look = alone ? "table" : hello?.source === "live" && word !== "Live" ? "over" : hello?.source;
   return (
     <div class="title">
       <h1 title={hello?.title}>{hello?.title || "torcheer studio"}</h1>
-      {hello && <span class={`chip ${alone ? "table" : hello.source}`}>{alone ? "Table" : (SOURCES.get(hello.source) ?? hello.source)}</span>}
+      {hello && <span class={`chip ${look}`}>{alone ? "Table" : word}</span>}
     </div>
   );
 }
