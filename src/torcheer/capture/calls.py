@@ -18,6 +18,7 @@ class Call:
     """A torch function as the recorder treats it; one per function, made once."""
 
     __slots__ = (
+        "collective",
         "engine",
         "function",
         "higher",
@@ -49,6 +50,7 @@ class Call:
         self.twin: Function | None = None  # to be opened rather than called
         self.engine = False  # runs autograd's engine
         self.higher = False  # takes functions and runs them: torch.cond
+        self.collective = False  # talks to other ranks, and writes what they say into its arguments
         self.view = False
         self.level = "function"
         self.late = (
@@ -126,6 +128,7 @@ def _classify(function: Any) -> Call:
     call.view = name in _VIEWS
     call.idle = name in _IDLE
     call.late = "c10d_functional" in where
+    call.collective = where.startswith(_DISTRIBUTED) and bool(call.writes)
     call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin or call.higher or call.late)
     call.switch = _SWITCHES.get(name, 0) if call.twin is None else 0
     return call
@@ -174,8 +177,25 @@ _NORMS = frozenset(
 )
 
 
+# What the functions of torch.distributed write, for which there are no schemas.
+_DISTRIBUTED = "torch.distributed.distributed_c10d"
+_RECEIVED: dict[str, tuple[int | str, ...]] = {
+    **dict.fromkeys("all_reduce broadcast reduce scatter recv irecv".split(), (0, "tensor")),
+    **dict.fromkeys("all_gather_single all_gather_into_tensor _all_gather_base".split(), (0, "output_tensor")),
+    **dict.fromkeys("reduce_scatter reduce_scatter_single reduce_scatter_tensor".split(), (0, "output")),
+    **dict.fromkeys("_reduce_scatter_base all_to_all_single".split(), (0, "output")),
+    "all_reduce_coalesced": (0, "tensors"),
+    "all_gather": (0, "tensor_list"),
+    "all_gather_coalesced": (0, "output_tensor_lists"),
+    "all_to_all": (0, "output_tensor_list"),
+    "gather": (1, "gather_list"),
+}
+
+
 def _writes(function: Any, name: str) -> tuple[int | str, ...]:
     """The arguments a function writes to, from its schemas; `out=` is looked at call by call."""
+    if getattr(function, "__module__", None) == _DISTRIBUTED:
+        return _RECEIVED.get(name, ())
     if name in _WRITES_NOTHING:
         return ()
     if name in _NORMS:

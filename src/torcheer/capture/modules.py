@@ -1,11 +1,11 @@
 """The module stack: which module call each operation belongs to.
 
 This is the one place where torch is changed, and only while a capture runs: `nn.Module._call_impl` is replaced by
-`_traced_call`, and `torch.compile` by `_watched_compile`. So is the
-`forward` of classes that choose a fused kernel, and of those below a module whose code calls a `.forward` itself: such
-a call is a module call too. One of torch's hooks hears of
-parameters that are assigned. All of them do nothing in threads that capture nothing. Module hooks would be the public
-way; they cost four times as much per call.
+`_traced_call`, and `torch.compile` by `_watched_compile`; where there is a process group, so are its methods
+(`process_groups`). So is the `forward` of classes that choose a fused kernel, and of those below a module whose code
+calls a `.forward` itself: such a call is a module call too. One of torch's hooks hears of parameters that are assigned.
+All of them do nothing in threads that capture nothing. Module hooks would be the public way; they cost four times as
+much per call.
 (`__call__` itself would do as well, but replacing a dunder makes Python update every subclass of nn.Module: 50 µs, or
 milliseconds once transformers is imported.)
 """
@@ -31,7 +31,7 @@ from torch.nn.modules.module import (
     _global_parameter_registration_hooks,
 )
 
-from torcheer.capture import fused
+from torcheer.capture import fused, process_groups
 from torcheer.capture.generators import followed
 from torcheer.capture.module_values import exchanged, meet_buffers, received, returned
 from torcheer.capture.recorder import Recorder
@@ -65,6 +65,8 @@ def start(recorder: Recorder) -> None:
         for kind, own, watched in _CHOOSING:
             if kind.forward is own:  # else somebody wrote another
                 kind.forward = watched
+        if recorder.distributed:
+            process_groups.watch()
         if recorder.inputs_from_call and recorder.model is not None:  # any code may call its forward
             _watch_forward(type(recorder.model))
 
@@ -114,6 +116,7 @@ def _restore() -> None:
     if not _active:
         torch.compile = _original_compile
         _global_parameter_registration_hooks.pop(_OURS, None)
+        process_groups.unwatch()
         for kind, own, watched in _CHOOSING:
             if kind.forward is watched:
                 kind.forward = own

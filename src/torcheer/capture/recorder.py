@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from torcheer.capture import engine
+from torcheer.capture import engine, process_groups
 from torcheer.capture.calls import CALLS, Call, learn, written_tensors
 from torcheer.capture.geometry import bare, is_empty, is_freed, is_wrapped
 from torcheer.capture.memory import Memory
@@ -139,6 +139,7 @@ class Recorder(TorchFunctionMode):
         self.beside = 0  # whether the inside of a fused kernel is being computed, which the model will not use
         self.has_edits = False
         self.watched: set[int] = set()  # ids of modules below which calls of `.forward` are watched
+        self.under_way: list[tuple[int, Call, Any]] = []  # collectives whose results nobody has been shown yet
         self.inside_higher = 0  # how many higher-order operators are open now
         self.on_compile: Callable[[], None] | None = None  # when torch.compile is first called in this capture
         self.inside = 0  # how many recorded calls are running now
@@ -278,6 +279,8 @@ class Recorder(TorchFunctionMode):
             from torcheer.capture.higher import call_operator
 
             return call_operator(self, call, args, kwargs, frame)
+        if call.collective and process_groups.is_put_off(call, kwargs):
+            return func(*args, **kwargs)
         if call.twin is not None and self.opened is not func:
             return self._open(call, args, kwargs, frame)
         if not ATOMS_AND_TENSORS.issuperset(map(type, args)):
@@ -302,6 +305,8 @@ class Recorder(TorchFunctionMode):
 
     def record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run one operation of any kind and keep its row."""
+        if self.under_way:
+            process_groups.settle(self)
         refs = [self.ref_of(tensor) for tensor in argument_tensors(args, kwargs)]
         written = written_tensors(call, args, kwargs) if call.writes or "out" in kwargs else []
         windows = self.memory.protect(call, args, written) if written else []
@@ -338,14 +343,24 @@ class Recorder(TorchFunctionMode):
         self.refs += refs
         if id(frame.f_code) not in DIRECT:
             self.callers[node] = caller_of(frame)
-        cells = (call, args, kwargs, out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds)
+        under_way = call.collective and process_groups.is_under_way(out)
+        kept = out
+        if call.collective:
+            kept = None  # what is under way holds its process group
+            args, kwargs = process_groups.without_groups(args, kwargs)
+        cells = (call, args, kwargs, kept, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds)
         self.append(cells)
         if written:
             self.wrote.add(node)
             self.memory.written(windows)
-        self.memory.spread((out, written))
-        if self.after is not None:
-            return self.after(node, call, out)
+        self.memory.spread((kept, written))
+        if under_way:
+            self.unsettled.update(map(id, written))
+            if self.after is not None:
+                self.under_way.append((node, call, out))
+        elif self.after is not None:
+            found = self.after(node, call, kept)
+            return out if call.collective else found
         return out
 
     # -- refs --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from torcheer.capture.perturb import dead_edges, forget_noise, perturbable
 from torcheer.capture.recorder import WIDTH, Recorder, Row
 from torcheer.capture.refs import SLOT_BITS
 from torcheer.capture.rerun import Run, memory_filled, run_again, tangent_of
+from torcheer.capture.saving import Outline
 from torcheer.capture.state import modes_on, random_kept
 from torcheer.errors import CannotReplay, ValueUnavailable
 
@@ -127,8 +128,10 @@ class Replay:
             return f"skipped: {_OUTSIDE[call.name]}", None
         if call.name in UNINITIALISED or (call.name == "new" and _are_sizes(row.args[1:])):
             return "skipped: uninitialised memory has no value to compare", None
-        if self._communicates(call.function):
+        if call.collective or self._communicates(call.function):
             return f"{CANNOT}: {_COLLECTIVE}", None
+        if isinstance(row.args, Outline) and not (call.mark and call.name == "output"):
+            return f"skipped: {_LET_GO}", None
         try:
             expected = [
                 self.recorder.exact(node << SLOT_BITS | slot) for slot in range(len(self.recorder.outputs(node)))
@@ -261,6 +264,7 @@ _OUTSIDE = {
     "unseen": "unseens come from outside",
     "grad": "gradients come from autograd's engine",
 }
+_LET_GO = 'its arguments were let go: layers_to_save="all", without wishes as to how, keeps them'
 _COLLECTIVE = "collectives are never run again: the other ranks would wait, or be misled"
 
 

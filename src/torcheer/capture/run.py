@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture import modules
+from torcheer.capture import modules, process_groups
 from torcheer.capture.generators import run_to_end
 from torcheer.capture.pass_facts import held_by_module, keyword_hint, operation, operation_name
 from torcheer.capture.recorder import Recorder
@@ -143,6 +143,7 @@ class _Session:
 
                     stack.enter_context(looking_below(self.recorder))
                 yield
+                process_groups.settle(self.recorder, ended=True)
         except StopEarly:
             self.trace.stopped = "stopped early, everything asked for was saved"
         except BaseException as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import CodeType, FrameType
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 DIRECT: dict[int, CodeType] = {}  # frames that need no walk: the user's, and forwards of torch's own modules
 _passing: dict[int, CodeType] = {}  # torch's and our own machinery
 _TORCH = torch.__path__[0] + "/"
+_WRAPPERS = (contextlib.__file__, "/typing_extensions.py")  # torch's context managers, and what it deprecates
 _OURS = __file__.rsplit("/", 2)[0] + "/"
 
 
@@ -33,7 +35,7 @@ def caller_of(frame: FrameType) -> tuple[CodeType, int]:
 
 def _judge(code: CodeType) -> bool:
     file = code.co_filename
-    machinery = file.startswith((_TORCH, _OURS, "<frozen"))
+    machinery = file.startswith((_TORCH, _OURS, "<frozen")) or file.endswith(_WRAPPERS)
     module_code = file.startswith(_TORCH + "nn/modules/") and not file.endswith("/module.py")
     if machinery and not module_code:
         _passing[id(code)] = code
