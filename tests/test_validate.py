@@ -475,6 +475,23 @@ def test_of_many_parents_the_one_that_does_not_matter_is_found():
     assert len(report.dead_edges) == 1 and "sin" in report.dead_edges[0] and not report
 
 
+@pytest.mark.parametrize("view", [lambda y: torch.view_as_complex(y.view(2, 2)), lambda y: y[1:].view(torch.int32)])
+def test_a_write_under_another_type_of_number_is_held(view):
+    with tl.recording() as history:
+        y = torch.arange(1.0, 5) * 1
+        view(y).mul_(2)
+        y * 2
+    assert history.validate(), history.validate()
+
+
+@pytest.mark.parametrize("save", [tl.Save("all", guard="clone"), ["linear_1", "relu_1"]])
+def test_what_was_let_go_is_not_called_wrong(save):
+    report = tl.log_forward_pass(
+        nn.Sequential(nn.Linear(2, 2), nn.ReLU()), torch.ones(1, 2), layers_to_save=save
+    ).validate()
+    assert not report.failures and "its arguments were let go" in str(report)
+
+
 PEAK = """
 import resource, torch, torcheer as tl
 from torch import nn

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torcheer.capture.calls import written_tensors
+from torcheer.capture.film import ALIGNMENT
 from torcheer.capture.geometry import Geometry
 from torcheer.capture.recorder import Recorder, Row
 from torcheer.capture.state import modes_on, restore_random
@@ -84,19 +85,29 @@ def look_again(places: tuple[Geometry | None, ...], parents: list[Tensor]) -> Te
     if own is None or any(place is None for place in others):
         return written[-1] if written else old
     shapes = [own, *(place for place in others if place is not None)]
-    first = min(offset for _, _, offset in shapes)
-    last = max(
-        offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True) if n) for sizes, strides, offset in shapes
+    values = [old, *written]
+    spans = [_bytes_of(place, value) for place, value in zip(shapes, values, strict=True)]
+    first = min(begin for begin, _ in spans) // ALIGNMENT * ALIGNMENT
+    memory = torch.empty(max(end for _, end in spans) - first, dtype=torch.uint8, device=old.device).untyped_storage()
+    windows = [_window(memory, first, place, value) for place, value in zip(shapes, values, strict=True)]
+    for window, value in zip(windows, values, strict=True):
+        if value.shape == window.shape:
+            window.copy_(value) if 0 not in window.stride() else _spread(window, value)
+    return windows[0]
+
+
+def _bytes_of(place: Geometry, value: Tensor) -> tuple[int, int]:
+    sizes, strides, offset = place
+    last = offset + sum((n - 1) * s for n, s in zip(sizes, strides, strict=True) if n)
+    return offset * value.element_size(), (last + 1) * value.element_size()
+
+
+def _window(memory: Any, first: int, place: Geometry, value: Tensor) -> Tensor:
+    """A place in a memory that begins at byte `first`: a write may have been of other numbers, complex for real."""
+    sizes, strides, offset = place
+    return torch.empty(0, dtype=value.dtype, device=value.device).set_(
+        memory, offset - first // value.element_size(), sizes, strides
     )
-    memory = torch.empty(last - first + 1, dtype=old.dtype, device=old.device)
-    result = None
-    for (sizes, strides, offset), value in zip(shapes, [old, *written], strict=True):
-        window = memory.as_strided(sizes, strides, offset - first)
-        if value.shape == window.shape and value.dtype == window.dtype:
-            window.copy_(value) if 0 not in strides else _spread(window, value)
-    sizes, strides, offset = own
-    result = memory.as_strided(sizes, strides, offset - first)
-    return result
 
 
 def _spread(window: Tensor, value: Tensor) -> None:
