@@ -75,6 +75,11 @@ WRONG = {  # what is changed -> key, what is written, what should be
     "annotated": (put("net", class_="toys.Named", kwargs={"name": "a", "share": "1e-1"}), "share = '1e-1'", "1.0e-1"),
     "split": (put("split", ratio=["9e-1", 0.1]), "ratio.0 = '9e-1': this is a text", "9.0e-1"),
     "seed": (lambda data: data.update(seed="1e2"), "seed = '1e2': this is a text", "100"),
+    "rule": (
+        lambda data: data.update(watch={"rules": {"frozen_layer": {"share": "1e-1"}}}),
+        "watch.rules.frozen_layer.share = '1e-1': rule frozen_layer: share='1e-1' is not a number",
+        "1.0e-1",
+    ),
     "stop": (
         lambda data: data["train"]["stages"][0].update(stop_condition={"class": "EpochsCompleted", "args": ["1e2"]}),
         "args.0 = '1e2': EpochsCompleted takes a number",
@@ -171,6 +176,10 @@ def test_nothing_is_found_in_arguments_that_nobody_describes() -> None:
 
     def unclear(scale, rate=None, mode: str = "1e5", either: float | str = 1.0, flag=True) -> None: ...
 
+    def years(year=2012, width: int = 3) -> None: ...
+
+    assert list(misplaced_texts(parameters_of(years), [], {"year": "2012"})) == []  # it may make a number of it itself
+    assert list(misplaced_texts(parameters_of(years), [], {"width": "2012"})) == [(("kwargs", "width"), "2012")]
     texts = dict.fromkeys(("scale", "rate", "mode", "either", "flag"), "1e5")
     assert list(misplaced_texts(parameters_of(anything), ["1e5"], {"rate": "1e5"})) == []
     assert list(misplaced_texts(parameters_of(unclear), [], texts)) == []

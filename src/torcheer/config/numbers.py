@@ -57,7 +57,8 @@ def misplaced_texts(
     for path, value, parameter in places:
         if parameter is not None and (words := wanted(parameter)):
             for inner, text in _texts(value):
-                if number := number_in(text, whole=words <= _WHOLE):
+                is_meant = parameter.annotation is parameter.empty and "e" not in text.lower()  # in quotes: '2012'
+                if not is_meant and (number := number_in(text, whole=words <= _WHOLE)):
                     yield (*path, *inner), number
 
 

@@ -16,7 +16,7 @@ from torcheer.training.feeding import mixed, seed_everything
 from torcheer.training.parts import Options, Schedule
 from torcheer.training.session import Session
 from torcheer.training.spec.assembling import debug_pipelines, pipelines, stages
-from torcheer.training.spec.checking import code_faults, raise_for
+from torcheer.training.spec.checking import code_faults, raise_for, watch_faults
 from torcheer.training.spec.description import Definition, Spec
 from torcheer.training.spec.grammar import GROUPS
 from torcheer.training.spec.making import MAKERS, article, base, divided
@@ -81,7 +81,7 @@ def assemble(
     """The same, with what it was built from; a session that is new does not look at what another kept there."""
     home = None if directory is None else Path(directory)
     finder = Finder(trusted, [Path(), spec.folder if folder is None else Path(folder)])
-    raise_for(spec, list(code_faults(spec.data, finder, imports=True)))
+    raise_for(spec, [*code_faults(spec.data, finder, imports=True), *watch_faults(spec.data)])
     builder = Builder(spec, finder, {} if is_new else read_static(home))
     builder.complete()
     for one in builder.order.found:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torcheer.config import Config
+from torcheer.config.numbers import number_in
 from torcheer.config.places import KeyPath
-from torcheer.errors import BadConfig
+from torcheer.errors import BadArgument, BadConfig
+from torcheer.inspector.rules import settle
 from torcheer.training.devices import missing_device
 from torcheer.training.preprocessors import ValuePreprocessor
 from torcheer.training.spec.adapting import adapter_faults
@@ -60,7 +62,7 @@ def checked(config: Config, *, trusted: Iterable[str] = (), imports: bool = Fals
     except BadConfig as error:
         return Checked([str(error)], [])
     finder = Finder(trusted, [Path(), spec.folder])
-    faults += [*code_faults(spec.data, finder, imports=imports), *device_faults(spec.data)]
+    faults += [*code_faults(spec.data, finder, imports=imports), *device_faults(spec.data), *watch_faults(spec.data)]
     return Checked(spec.problems(faults), [] if faults else fit_notes(spec.data, partial(learns, finder, imports)))
 
 
@@ -81,6 +83,21 @@ def device_faults(data: dict[str, Any]) -> Iterator[Fault]:
     for path, device in found:
         if is_device(device) and (said := missing_device(str(device))):
             yield Fault(path, said)
+
+
+def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
+    """Settings of a watch's rules that the rules do not take."""
+    watch = data.get("watch")
+    rules = watch.get("rules") if isinstance(watch, dict) else None
+    for name, settings in rules.items() if isinstance(rules, dict) else ():
+        each = [((key,), {key: value}) for key, value in settings.items()] if isinstance(settings, dict) else []
+        for path, part in each or [((), settings)]:
+            try:
+                settle({name: part})
+            except BadArgument as error:
+                value = part[path[0]] if path else None
+                number = number_in(value) if isinstance(value, str) else ""
+                yield Fault(("watch", "rules", name, *path), f"{error}. Write {number}" if number else str(error))
 
 
 def understand(config: Config) -> Spec:
