@@ -380,17 +380,17 @@ def test_inputs_that_are_finite_are_not_sent_from_a_device(device: str) -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_values_from_a_device_come_in_the_order_in_which_they_were_made(device: str) -> None:
-    def order(devices: frozenset[str], whole: tuple[str, ...]) -> list[tuple[str, str]]:
-        model = nn.Sequential(mlp(), nn.Linear(4, 4).double()).to(device)  # a sheet has no room for double
+    def order(place: str, devices: set[str], whole: tuple[str, ...]) -> list[tuple[str, str]]:
+        model = nn.Sequential(mlp(), nn.Linear(4, 4).double()).to(place)  # a sheet has no room for double
         model[0].register_forward_hook(lambda module, given, output: output.double())
         with Probed(model, what=("output", "grad"), every=1, whole=whole) as probed:
-            probed.sender.devices = devices
-            model(blobs()(0)[0].to(device)).sum().backward()
+            probed.sender.devices = frozenset(devices)
+            model(blobs()(0)[0].to(place)).sum().backward()
         return [one.key for one in probed.taken() if one.sample.variable != "metric"]
 
-    plainly = order(frozenset(), ())
+    plainly = order("cpu", set(), ())
     for whole in ((), ("1/*",), ("0.2/*",)):
-        assert order(frozenset({device}), whole) == plainly
+        assert order(device, {device}, whole) == plainly
 
 
 @pytest.mark.parametrize("rows", [32, 8000])  # of the latter's outputs a sample is fetched, but for the last
