@@ -90,14 +90,14 @@ def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
     watch = data.get("watch")
     rules = watch.get("rules") if isinstance(watch, dict) else None
     for name, settings in rules.items() if isinstance(rules, dict) else ():
-        each = [((key,), {key: value}) for key, value in settings.items()] if isinstance(settings, dict) else []
-        for path, part in each or [((), settings)]:
+        keys = list(settings) if isinstance(settings, dict) else []
+        for key in keys or [""]:
             try:
-                settle({name: part})
+                settle({name: {key: settings[key]} if key else settings})
             except BadArgument as error:
-                value = part[path[0]] if path else None
-                number = number_in(value) if isinstance(value, str) else ""
-                yield Fault(("watch", "rules", name, *path), f"{error}. Write {number}" if number else str(error))
+                number = number_in(settings[key]) if key and isinstance(settings[key], str) else ""
+                path = ("watch", "rules", name, key) if key else ("watch", "rules", name)
+                yield Fault(path, f"{error}. Write {number}" if number else str(error))
 
 
 def understand(config: Config) -> Spec:
