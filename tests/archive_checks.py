@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.codecs import CODECS, pack, unpack
+from torcheer.archive.format.value_codecs import CODECS, pack, unpack
 from torcheer.encoding import to_bytes
 from torcheer.records import Sample
 

@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as arrays
 
 import torcheer as tl
 from torcheer.archive import Archive, Entry, Writer
-from torcheer.archive.codecs import CODECS, pack, read, unpack
-from torcheer.archive.frames import frame, head
+from torcheer.archive.format.index_frames import frame, head
+from torcheer.archive.format.value_codecs import CODECS, pack, read, unpack
 from torcheer.encoding import TYPES, from_bytes, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.records import Sample

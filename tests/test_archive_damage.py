@@ -13,7 +13,7 @@ import pytest
 from archive_checks import assert_holds, written
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.frames import head
+from torcheer.archive.format.index_frames import head
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 
 

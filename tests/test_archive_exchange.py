@@ -29,8 +29,8 @@ import zarr
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer, export, import_from
-from torcheer.archive.exchange import FORMATS
-from torcheer.archive.names import array_names
+from torcheer.archive.exchange.convert import FORMATS
+from torcheer.archive.value_names import array_names
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError
 from torcheer.records import Sample
@@ -431,13 +431,13 @@ def test_a_type_that_needs_ml_dtypes_is_not_imported_as_something_else(
 
 
 def test_too_many_values_for_a_safetensors_header_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.archive.formats.safetensors.HEADER_BYTES", 500)
+    monkeypatch.setattr("torcheer.archive.exchange.safetensors_format.HEADER_BYTES", 500)
     with pytest.raises(BadArgument, match=r"6 values make a header .* export to \.parquet"):
         export(small(tmp_path / "a"), tmp_path / "a.safetensors")
 
 
 def test_a_value_too_large_for_parquet_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.archive.formats.tables._PARQUET_BYTES", 40)
+    monkeypatch.setattr("torcheer.archive.exchange.arrow_format._PARQUET_BYTES", 40)
     with pytest.raises(BadArgument, match=r"'conv1' has 48 bytes.*\.arrow"):
         export(small(tmp_path / "a"), tmp_path / "a.parquet")
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.archive import Archive
-from torcheer.archive.histories import SavedTrace
+from torcheer.archive.saved_history import SavedTrace
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotReplay, NotAnArchive, ValueUnavailable
 
 
@@ -275,8 +275,8 @@ def test_nothing_is_overwritten_unasked(history: tl.ModelHistory, tmp_path: Path
 
 
 def test_a_file_names_nothing_that_is_imported(history: tl.ModelHistory, tmp_path: Path) -> None:
-    from torcheer.archive import seals
-    from torcheer.archive.frames import frame, head
+    from torcheer.archive.format import seals
+    from torcheer.archive.format.index_frames import frame, head
 
     path = history.save(tmp_path / "net")
     evil = {"step": 0, "entries": [], "about": {"info": {"$": "os.system", "v": ["echo evil"]}, "ops": []}}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import torcheer as tl
-from torcheer.archive.composites import put_together, taken_apart
+from torcheer.archive.format.tensor_kinds import put_together, taken_apart
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(prototype|MaskedTensor|nested tensors|CSR|quantiz).*")

@@ -14,8 +14,8 @@ import torch
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer
-from torcheer.archive.frames import head
-from torcheer.archive.salvage import Repaired, repair
+from torcheer.archive.format.index_frames import head
+from torcheer.archive.repair import Repaired, repair
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.records import Sample
 
@@ -294,7 +294,7 @@ def test_an_archive_of_which_nothing_is_left_is_told(tmp_path: Path) -> None:
 
 def test_an_archive_of_a_version_to_come_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as future:
-        future.setattr("torcheer.archive.folder.VERSION", 9)
+        future.setattr("torcheer.archive.format.archive_folder.VERSION", 9)
         path = written(tmp_path / "a")
     with pytest.raises(NotAnArchive, match="version 9"):
         repair(path)

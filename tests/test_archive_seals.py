@@ -17,7 +17,7 @@ from archive_checks import assert_holds, values, written
 import torcheer as tl
 from torcheer import cli
 from torcheer.archive import Archive, Writer, repair
-from torcheer.archive.examine import examine
+from torcheer.archive.verify import examine
 from torcheer.errors import TorcheerError
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
@@ -102,7 +102,8 @@ def test_what_0_1_sealed_needs_no_copy(tmp_path: Path) -> None:
 DIE = """
 import os, signal, sys
 from archive_checks import values
-from torcheer.archive import Writer, seals
+from torcheer.archive import Writer
+from torcheer.archive.format import seals
 die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 path, place = sys.argv[1:]
 writer = Writer(path)

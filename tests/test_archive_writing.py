@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from archive_checks import assert_holds, child, values, written
 
-from torcheer.archive import Archive, Writer, folder, frames
+from torcheer.archive import Archive, Writer
+from torcheer.archive.format import archive_folder, index_frames
 from torcheer.errors import ArchiveBusy, ArchiveClosed, BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample
 
@@ -165,7 +166,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
 def test_a_frame_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Writer(tmp_path / "a") as writer:
         writer.step(values(0))
-        monkeypatch.setattr(frames, "MOST_BODY_BYTES", 1000)
+        monkeypatch.setattr(index_frames, "MOST_BODY_BYTES", 1000)
         with pytest.raises(BadArgument, match="several"):
             writer.step(values(1), note="x" * 1000)
         writer.step(values(1))
@@ -224,7 +225,7 @@ def test_a_lock_that_the_system_cannot_give_is_told(tmp_path: Path, monkeypatch:
     def refuse(*arguments: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(folder.fcntl, "lockf", refuse)
+    monkeypatch.setattr(archive_folder.fcntl, "lockf", refuse)
     with pytest.raises(CannotWrite, match="No locks"):
         Writer(tmp_path / "a")
 

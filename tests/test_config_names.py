@@ -230,7 +230,7 @@ ATTACKS = [
     ("torchmetrics.text.bert.BERTScore", ["canary"]),
     ("torcheer.cli.main", [["canary"]]),
     ("torcheer.autograd.files.save", ["canary", []]),
-    ("torcheer.archive.writer.Writer", ["canary"]),
+    ("torcheer.archive.format.archive_writer.Writer", ["canary"]),
     ("torcheer.training.tensor_files.write", ["canary", {}]),
     ("torcheer.training.session.Session", []),
     # Python itself, and what happens to be installed

@@ -22,7 +22,7 @@ import pytest
 from archive_checks import assert_holds_patterns, disk, held, mixed, patterns
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.codecs import CODECS
+from torcheer.archive.format.value_codecs import CODECS
 from torcheer.errors import ArchiveDamaged, CannotWrite, NotAnArchive, TorcheerError
 
 pytestmark = pytest.mark.faults

@@ -84,7 +84,7 @@ def test_the_import_map_holds(file: Path) -> None:
         ("history/doors.py", "def validate():\n    import torch"),
         ("capture/modes.py", "from torcheer import log_forward_pass"),
         ("records.py", "from torcheer.history import ModelHistory"),
-        ("cli.py", "from torcheer.capture import recording"),
+        ("cli.py", "from torcheer.capture.run import recording"),
         ("attic/box.py", "import torch"),
     ],
 )

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.histories import load, save_history
-from torcheer.archive.reader import Archive, Entry
-from torcheer.archive.writer import Writer
+from torcheer.archive.format.archive_reader import Archive, Entry
+from torcheer.archive.format.archive_writer import Writer
+from torcheer.archive.saved_history import load, save_history
 
 if TYPE_CHECKING:
-    from torcheer.archive.exchange import export, import_from
-    from torcheer.archive.salvage import repair
+    from torcheer.archive.exchange.convert import export, import_from
+    from torcheer.archive.repair import repair
 
 __all__ = ["Archive", "Entry", "Writer", "export", "import_from", "load", "repair", "save_history"]
 
@@ -16,11 +16,11 @@ __all__ = ["Archive", "Entry", "Writer", "export", "import_from", "load", "repai
 def __getattr__(name: str) -> Any:
     """Other formats and repairs are loaded when first used: `tl.load` does not wait for them."""
     if name in ("export", "import_from"):
-        from torcheer.archive.exchange import export, import_from
+        from torcheer.archive.exchange.convert import export, import_from
 
         return export if name == "export" else import_from
     if name == "repair":
-        from torcheer.archive.salvage import repair
+        from torcheer.archive.repair import repair
 
         return repair
     raise AttributeError(f"module 'torcheer.archive' has no attribute {name!r}; it has {', '.join(__all__)}")

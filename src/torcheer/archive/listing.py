@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from torcheer.archive.names import layer_labels
-from torcheer.archive.reader import Archive, Entry
+from torcheer.archive.format.archive_reader import Archive, Entry
+from torcheer.archive.value_names import layer_labels
 from torcheer.history.sizes import align, human_bytes, plural
 
 _LEAST_LAYER = 12

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
-from torcheer.archive.frames import strict_json
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.encoding import to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError
 

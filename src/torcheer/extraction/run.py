@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torcheer.archive import Archive
-from torcheer.archive.codecs import known
+from torcheer.archive.format.value_codecs import known
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
 from torcheer.extraction import plan as plans
 from torcheer.extraction.batches import Batch, Batches

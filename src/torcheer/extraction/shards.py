@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive import Archive, Writer, seals
-from torcheer.archive.folder import sync_folder
+from torcheer.archive import Archive, Writer
+from torcheer.archive.format import seals
+from torcheer.archive.format.archive_folder import sync_folder
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, NotAnArchive
 from torcheer.extraction.plan import Plan, about_shard, shard_name, writing
 from torcheer.records import Sample

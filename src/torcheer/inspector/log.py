@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from torcheer.archive import Writer
-from torcheer.archive.folder import read_about
+from torcheer.archive.format.archive_folder import read_about
 from torcheer.encoding import refusal, type_name
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.inspector.records import Alert, Sent, Summary

@@ -247,7 +247,7 @@ def archive_in(path: Path, problems: list[str]) -> Archive:
     try:
         return Archive(path / "samples")
     except ArchiveDamaged:
-        from torcheer.archive.examine import examine
+        from torcheer.archive.verify import examine
 
         found = examine(path / "samples")
         problems += found.lost

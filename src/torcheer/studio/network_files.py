@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive.formats import npz, safetensors
+from torcheer.archive.exchange import npz_format, safetensors_format
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.studio.network import Network, States
 
-_KINDS = {".safetensors": safetensors, ".npz": npz}
+_KINDS = {".safetensors": safetensors_format, ".npz": npz_format}
 KEPT = ("Wt", "Bias")
 
 

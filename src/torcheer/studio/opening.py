@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-from torcheer.archive.folder import read_about
+from torcheer.archive.format.archive_folder import read_about
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.host.wire import connect
 from torcheer.studio.following import Following, Nothing

@@ -145,7 +145,7 @@ def listed_in(home: Path | None) -> list[tuple[Path, Recording]]:
 
 
 def _listed(path: Path, number: int) -> Recording:
-    from torcheer.archive.folder import read_about
+    from torcheer.archive.format.archive_folder import read_about
 
     about = read_about(path)
     if about.get("kind") != KIND:
@@ -229,7 +229,7 @@ def _opened(path: Path) -> tuple[Archive, list[str]]:
     try:
         return Archive(path), []
     except ArchiveDamaged:
-        from torcheer.archive.examine import Examined
+        from torcheer.archive.verify import Examined
 
         found = Examined(path)
         return found, found.lost[:20]

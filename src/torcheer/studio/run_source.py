@@ -204,7 +204,7 @@ def _opened(path: Path, problems: list[str]) -> Archive:
     try:
         return Archive(path)
     except ArchiveDamaged:
-        from torcheer.archive.examine import examine
+        from torcheer.archive.verify import examine
 
         found = examine(path)
         problems += found.lost[:20]

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.folder import sync_folder
-from torcheer.archive.frames import strict_json
+from torcheer.archive.format.archive_folder import sync_folder
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.errors import ArchiveDamaged
 from torcheer.training.manifests import read_manifest, write_manifest
 from torcheer.training.states import pack, unpack

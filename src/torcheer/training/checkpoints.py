@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.folder import sync_folder
+from torcheer.archive.format.archive_folder import sync_folder
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.training.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.events import StepDone

@@ -301,7 +301,7 @@ def check(chosen: argparse.Namespace) -> int:
 
 def show(chosen: argparse.Namespace) -> int:
     """Print what a session directory holds."""
-    from torcheer.archive.formats.doubt import size_of
+    from torcheer.archive.exchange.guards import size_of
     from torcheer.archive.progress import progress
     from torcheer.training.showing import described
 

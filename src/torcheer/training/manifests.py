@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.frames import strict_json
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.encoding import crc32
 from torcheer.errors import ArchiveDamaged, BadArgument
 

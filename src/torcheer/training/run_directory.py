@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from torcheer.archive.folder import WritingLock, sync_folder
-from torcheer.archive.frames import strict_json
+from torcheer.archive.format.archive_folder import WritingLock, sync_folder
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
 
 FORMAT, VERSION = "torcheer run", 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.frames import strict_json
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.archive.listing import printable
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.history.sizes import align, human_bytes, plural

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.folder import sync_folder
-from torcheer.archive.frames import strict_json
+from torcheer.archive.format.archive_folder import sync_folder
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.errors import TorcheerError
 from torcheer.training.run_directory import replace_file, telling
 

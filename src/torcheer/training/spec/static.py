@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torcheer.archive.frames import strict_json
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.encoding import crc32, refusal, to_bytes
 from torcheer.errors import ArchiveDamaged
 from torcheer.training.rng import Apart

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.listing import Row, printable, rows_of, span
-from torcheer.archive.reader import Archive
 from torcheer.encoding import to_bytes
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.history.sizes import plural

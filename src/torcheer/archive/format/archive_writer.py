@@ -11,9 +11,9 @@ from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any
 
-from torcheer.archive.codecs import Codec, codec_for, known, pack
-from torcheer.archive.folder import Segment, WritingLock, begin, segments_of
-from torcheer.archive.frames import ALIGN
+from torcheer.archive.format.archive_folder import Segment, WritingLock, begin, segments_of
+from torcheer.archive.format.index_frames import ALIGN
+from torcheer.archive.format.value_codecs import Codec, codec_for, known, pack
 from torcheer.encoding import crc32, encode, whole_number
 from torcheer.errors import ArchiveClosed, BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample

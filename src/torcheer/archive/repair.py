@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.examine import Examined, examine
-from torcheer.archive.formats.doubt import typed
-from torcheer.archive.frames import Entry
+from torcheer.archive.exchange.guards import typed
+from torcheer.archive.format.archive_reader import Archive
+from torcheer.archive.format.archive_writer import Writer
+from torcheer.archive.format.index_frames import Entry
 from torcheer.archive.listing import counted, state
 from torcheer.archive.progress import Told, tell_nobody
-from torcheer.archive.reader import Archive
-from torcheer.archive.writer import Writer
+from torcheer.archive.verify import Examined, examine
 from torcheer.encoding import decode
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.history.sizes import plural

@@ -12,14 +12,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive import extractions, looking
-from torcheer.archive.examine import examine
-from torcheer.archive.exchange import FORMATS, export, import_from
-from torcheer.archive.formats.doubt import size_of
+from torcheer.archive import extraction_shards, value_printout
+from torcheer.archive.exchange.convert import FORMATS, export, import_from
+from torcheer.archive.exchange.guards import size_of
+from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.listing import Row, counted, described, long_table, rows_of, short_table, span, state
 from torcheer.archive.progress import progress
-from torcheer.archive.reader import Archive
-from torcheer.archive.salvage import repair
+from torcheer.archive.repair import repair
+from torcheer.archive.verify import examine
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.history.sizes import human_bytes, plural
 
@@ -57,10 +57,10 @@ def _parser(command: str) -> argparse.ArgumentParser:
 def verify(chosen: argparse.Namespace) -> int:
     """Check every value; say each that is damaged."""
     damaged = [_verify(folder, "" if folder == chosen.path else f"{folder}: ") for folder in _folders(chosen.path)]
-    missing = list(extractions.missing(chosen.path))
+    missing = list(extraction_shards.missing(chosen.path))
     print("".join(f"{line}\n" for line in missing), end="")
-    if extractions.is_one(chosen.path):
-        print(f"{chosen.path}: {extractions.described(chosen.path)}")
+    if extraction_shards.is_one(chosen.path):
+        print(f"{chosen.path}: {extraction_shards.described(chosen.path)}")
     return 1 if any(damaged) or missing else 0
 
 
@@ -79,8 +79,8 @@ def _verify(folder: Path, prefix: str) -> bool:
 
 def _folders(path: Path) -> list[Path]:
     """The archives at a path: itself, or the shards of an extraction."""
-    if extractions.is_one(path):
-        return extractions.shards(path)
+    if extraction_shards.is_one(path):
+        return extraction_shards.shards(path)
     _assert_there(path)
     return [path]
 
@@ -94,8 +94,8 @@ def _assert_there(path: Path) -> None:
 
 
 def _opened(path: Path) -> Archive:
-    if extractions.is_one(path):
-        shards = ", ".join(map(str, extractions.shards(path)[:3])) or "none yet"
+    if extraction_shards.is_one(path):
+        shards = ", ".join(map(str, extraction_shards.shards(path)[:3])) or "none yet"
         raise NotAnArchive(f"{path} is an extraction; name one of its shards: {shards}")
     _assert_there(path)
     try:
@@ -107,8 +107,8 @@ def _opened(path: Path) -> Archive:
 def ls(chosen: argparse.Namespace) -> int:
     """Print what an archive is, and its values."""
     rows = []
-    if extractions.is_one(chosen.path):
-        print(f"{chosen.path}: {extractions.described(chosen.path)}")
+    if extraction_shards.is_one(chosen.path):
+        print(f"{chosen.path}: {extraction_shards.described(chosen.path)}")
     for folder in _folders(chosen.path):
         archive = _opened(folder)
         if folder == chosen.path:
@@ -125,7 +125,7 @@ def _of_layer(rows: list[Row], pattern: str | None) -> list[Row]:
         return rows
     found = [row for row in rows if any(fnmatchcase(name, pattern) for name in (row.layer, row.entry.layer))]
     if not found:
-        raise UnknownLayer(looking.unknown_layer(pattern, [row.layer for row in rows]))
+        raise UnknownLayer(value_printout.unknown_layer(pattern, [row.layer for row in rows]))
     return found
 
 
@@ -145,16 +145,16 @@ def _width() -> int:
 def cat(chosen: argparse.Namespace) -> int:
     """Print one value, or write it."""
     archive = _opened(chosen.path)
-    row = looking.choose(archive, chosen.layer, chosen.variable, chosen.step, chosen.item)
+    row = value_printout.choose(archive, chosen.layer, chosen.variable, chosen.step, chosen.item)
     array = archive.array(row.entry)
-    writes = {"npy": looking.write_npy, "raw": looking.write_raw}
+    writes = {"npy": value_printout.write_npy, "raw": value_printout.write_raw}
     asked = {name: getattr(chosen, name) for name in writes if getattr(chosen, name) is not None}
     for name, file in asked.items():
         what = writes[name](file, array)
         if file != "-":
             print(f"wrote {file}: {what}")
     if not asked:
-        print(looking.printed(row, array, min(_width(), 120)))
+        print(value_printout.printed(row, array, min(_width(), 120)))
     return 0
 
 
@@ -177,7 +177,7 @@ def import_it(chosen: argparse.Namespace) -> int:
 
 def repair_it(chosen: argparse.Namespace) -> int:
     """Write what can be trusted of a damaged archive to a new one."""
-    if extractions.is_one(chosen.path) or not chosen.path.is_dir():
+    if extraction_shards.is_one(chosen.path) or not chosen.path.is_dir():
         _opened(chosen.path)  # says what it is instead
     with progress(f"repairing {chosen.path}", size_of(chosen.path)) as told:
         found = repair(chosen.path, chosen.to, told=told)

@@ -9,13 +9,13 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torcheer.archive import seals
-from torcheer.archive.folder import _CHECK, files_of, read_about, read_head, segment_files
-from torcheer.archive.frames import HEAD_BYTES, Entry, _begins, _entry, _marks, _whole, head, strict_json
-from torcheer.archive.names import layer_labels
-from torcheer.archive.plainly import from_plain
+from torcheer.archive.format import seals
+from torcheer.archive.format.archive_folder import _CHECK, files_of, read_about, read_head, segment_files
+from torcheer.archive.format.archive_reader import Archive
+from torcheer.archive.format.index_frames import HEAD_BYTES, Entry, _begins, _entry, _marks, _whole, head, strict_json
+from torcheer.archive.format.record_json import from_plain
 from torcheer.archive.progress import Told, tell_nobody
-from torcheer.archive.reader import Archive
+from torcheer.archive.value_names import layer_labels
 from torcheer.encoding import cut
 from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError
 from torcheer.history.sizes import plural

@@ -13,8 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive.formats.doubt import believable, inside, missing, size_of, understood, whole_to_its_end
-from torcheer.archive.formats.manifest import KEY, MARK, Content, Facts, Packing, Value, manifest_in, named_content
+from torcheer.archive.exchange.guards import believable, inside, missing, size_of, understood, whole_to_its_end
+from torcheer.archive.exchange.value_manifest import (
+    KEY,
+    MARK,
+    Content,
+    Facts,
+    Packing,
+    Value,
+    manifest_in,
+    named_content,
+)
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument
 

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from torcheer.archive.formats.doubt import believable, size_of, typed, understood
-from torcheer.archive.frames import strict_json
-from torcheer.archive.names import array_names
+from torcheer.archive.exchange.guards import believable, size_of, typed, understood
+from torcheer.archive.format.archive_reader import Archive
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.archive.progress import Told
-from torcheer.archive.reader import Archive
+from torcheer.archive.value_names import array_names
 from torcheer.encoding import bytes_of, decode, described, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.reader import Archive
+from torcheer.archive.format.archive_reader import Archive
 from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.history.sizes import plural
 

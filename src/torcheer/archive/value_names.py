@@ -6,8 +6,8 @@ import re
 import unicodedata
 from copy import copy, deepcopy
 
-from torcheer.archive.histories import SavedTrace
-from torcheer.archive.reader import Archive, Entry
+from torcheer.archive.format.archive_reader import Archive, Entry
+from torcheer.archive.saved_history import SavedTrace
 from torcheer.errors import TorcheerError
 from torcheer.history import ModelHistory
 

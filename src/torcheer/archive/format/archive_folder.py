@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 from weakref import WeakValueDictionary
 
-from torcheer.archive import seals
-from torcheer.archive.frames import VERSION, frame, head, scan, strict_json, to_json
+from torcheer.archive.format import seals
+from torcheer.archive.format.index_frames import VERSION, frame, head, scan, strict_json, to_json
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAnArchive
 
 FORMAT = "torcheer archive"

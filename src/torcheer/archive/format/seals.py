@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from torcheer.archive.frames import strict_json, to_json
+from torcheer.archive.format.index_frames import strict_json, to_json
 from torcheer.errors import ArchiveDamaged
 
 _NAME = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.seal")

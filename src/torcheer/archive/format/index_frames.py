@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from torcheer.archive import codecs
+from torcheer.archive.format import value_codecs
 from torcheer.encoding import cut, described
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 
@@ -212,7 +212,7 @@ def _entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
         or (offset % ALIGN and stored)
     ):
         raise ArchiveDamaged(f"{cut(layer)} lies at {cut(offset)}, {cut(stored)} bytes")
-    codec, scale = codecs.read(entry, kind, shape)
+    codec, scale = value_codecs.read(entry, kind, shape)
     if len(entry) != 8 + ("as" in entry) + ("zstd" in entry):
         raise ArchiveDamaged(f"{cut(layer)} has keys that this torcheer does not know: {cut(list(entry))}")
     return Entry(step, layer, variable, item, kind, shape, segment, offset, stored, crc32, codec, scale)

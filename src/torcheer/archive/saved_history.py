@@ -12,13 +12,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torcheer.archive.codecs import Codec
-from torcheer.archive.composites import put_together, taken_apart, whole
-from torcheer.archive.folder import WritingLock, sync_folder
-from torcheer.archive.frames import no_collecting
-from torcheer.archive.plainly import from_plain, to_plain
-from torcheer.archive.reader import Archive, Entry
-from torcheer.archive.writer import Writer
+from torcheer.archive.format.archive_folder import WritingLock, sync_folder
+from torcheer.archive.format.archive_reader import Archive, Entry
+from torcheer.archive.format.archive_writer import Writer
+from torcheer.archive.format.index_frames import no_collecting
+from torcheer.archive.format.record_json import from_plain, to_plain
+from torcheer.archive.format.tensor_kinds import put_together, taken_apart, whole
+from torcheer.archive.format.value_codecs import Codec
 from torcheer.encoding import refusal
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory

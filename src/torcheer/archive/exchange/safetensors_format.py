@@ -12,9 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive.formats.doubt import understood
-from torcheer.archive.formats.manifest import KEY, MARK, Content, Facts, Packing, Value, manifest_in, named_content
-from torcheer.archive.frames import strict_json
+from torcheer.archive.exchange.guards import understood
+from torcheer.archive.exchange.value_manifest import (
+    KEY,
+    MARK,
+    Content,
+    Facts,
+    Packing,
+    Value,
+    manifest_in,
+    named_content,
+)
+from torcheer.archive.format.index_frames import strict_json
 from torcheer.encoding import TYPES, bytes_of, from_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument
 

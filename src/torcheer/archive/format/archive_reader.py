@@ -10,10 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from torcheer.archive import seals
-from torcheer.archive.codecs import unpack
-from torcheer.archive.folder import read_head, segment_files, segments_of
-from torcheer.archive.frames import Entry, scan
+from torcheer.archive.format import seals
+from torcheer.archive.format.archive_folder import read_head, segment_files, segments_of
+from torcheer.archive.format.index_frames import Entry, scan
+from torcheer.archive.format.value_codecs import unpack
 from torcheer.encoding import crc32, decode, from_bytes
 from torcheer.errors import ArchiveDamaged, UnknownLayer
 from torcheer.records import Sample

@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from torcheer.archive.formats import npz, safetensors, tables, zarr
-from torcheer.archive.formats.manifest import Content, Packing
+from torcheer.archive.exchange import arrow_format, npz_format, safetensors_format, zarr_format
+from torcheer.archive.exchange.value_manifest import Content, Packing
+from torcheer.archive.format.archive_reader import Archive
+from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.progress import Told, tell_nobody
-from torcheer.archive.reader import Archive
-from torcheer.archive.writer import Writer
 from torcheer.errors import BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample
 
@@ -26,13 +26,13 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    ".safetensors": Format(safetensors.write, safetensors.read),
-    ".npz": Format(npz.write, npz.read),
-    ".arrow": Format(tables.write_arrow, tables.read_arrow),
-    ".feather": Format(tables.write_arrow, tables.read_arrow),
-    ".parquet": Format(tables.write_parquet, tables.read_parquet),
-    ".zarr": Format(zarr.write, zarr.read),
-    ".zip": Format(zarr.write_zip, zarr.read),  # weights.zarr.zip
+    ".safetensors": Format(safetensors_format.write, safetensors_format.read),
+    ".npz": Format(npz_format.write, npz_format.read),
+    ".arrow": Format(arrow_format.write_arrow, arrow_format.read_arrow),
+    ".feather": Format(arrow_format.write_arrow, arrow_format.read_arrow),
+    ".parquet": Format(arrow_format.write_parquet, arrow_format.read_parquet),
+    ".zarr": Format(zarr_format.write, zarr_format.read),
+    ".zip": Format(zarr_format.write_zip, zarr_format.read),  # weights.zarr.zip
 }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.archive.formats.doubt import believable, missing, understood
-from torcheer.archive.formats.manifest import (
+from torcheer.archive.exchange.guards import believable, missing, understood
+from torcheer.archive.exchange.value_manifest import (
     KEY,
     MARK,
     Content,

@@ -1,0 +1,1 @@
+"""The format on disk: segments, index frames, codecs, seals; a writer and a reader of it."""

@@ -1,1 +1,0 @@
-"""One file per format an archive can travel in; `manifest.py` says what they share."""
