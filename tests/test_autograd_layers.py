@@ -11,8 +11,8 @@ from autograd_checks import close
 from torcheer.autograd import nn, optim
 from torcheer.autograd.base import Operator
 from torcheer.autograd.nn import Conv2d, Linear, Model, ReLU, Sequential
-from torcheer.autograd.nodes import node_of
-from torcheer.autograd.tensor import tracer
+from torcheer.autograd.tape.nodes import node_of
+from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument, WrongInputs
 
 # Layers

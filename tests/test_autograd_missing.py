@@ -48,7 +48,7 @@ def test_several_results_are_borrowed_together() -> None:
 
 
 def test_a_user_adds_a_rule_and_a_composite(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.autograd.rules.table import COMPOSITES, RULES, changed
+    from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, changed
 
     rules, composites = dict(RULES), dict(COMPOSITES)
     try:

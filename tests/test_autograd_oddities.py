@@ -14,7 +14,7 @@ from autograd_checks import asking
 from torch import Tensor, nn
 
 from torcheer import autograd
-from torcheer.autograd.nodes import node_of
+from torcheer.autograd.tape.nodes import node_of
 from torcheer.errors import BadArgument, GraphFreed, NotTraced, RuleMistake, SavedValueChanged
 
 # Hooks

@@ -14,8 +14,8 @@ import torcheer.autograd as torchtrace
 from torcheer.autograd import base, nn, optim, record
 from torcheer.autograd.base import Back, End, Input, Operator, Pass
 from torcheer.autograd.nn import Linear, ReLU, Sequential
-from torcheer.autograd.nodes import node_of
-from torcheer.autograd.tensor import tracer
+from torcheer.autograd.tape.nodes import node_of
+from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import GraphFreed, MissingRule, RuleMistake
 
 # Operators of one's own, with forward and backward

@@ -9,7 +9,7 @@ import torch
 
 from torcheer.autograd import optim, record
 from torcheer.autograd.nn import MSE, Linear, ReLU, Sequential
-from torcheer.autograd.tensor import tracer
+from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument
 
 OPTIONS = [

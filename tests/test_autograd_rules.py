@@ -13,9 +13,9 @@ from autograd_samples import SAMPLES, Sample
 from torch import Tensor
 
 from torcheer import autograd
-from torcheer.autograd.engine import reached
-from torcheer.autograd.nodes import node_of
-from torcheer.autograd.rules.table import COMPOSITES, RULES, parse
+from torcheer.autograd.backward.backward_pass import reached
+from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, parse
+from torcheer.autograd.tape.nodes import node_of
 from torcheer.capture.trees import leaves
 
 NAMES = [*RULES, *COMPOSITES]

@@ -19,11 +19,11 @@ FILES = sorted(ROOM.rglob("*.py"))
 
 # Who may name torch's own autograd, and what for.
 AUTOGRAD = {
-    "borrow.py": "asks torch where the user said borrow=True",
-    "functions.py": "runs users' own Functions",
-    "gradcheck.py": "compares with torch",
-    "rest.py": "listens to the end of an optimizer's step",
-    "specials.py": "answers in torch's place",
+    "backward/gradcheck.py": "compares with torch",
+    "tape/autograd_methods.py": "answers in torch's place",
+    "tape/custom_functions.py": "runs users' own Functions",
+    "tape/optimizer_pause.py": "listens to the end of an optimizer's step",
+    "tape/torch_rules.py": "asks torch where the user said borrow=True",
 }
 GROUPS = [
     (

@@ -229,7 +229,7 @@ ATTACKS = [
     ("torchmetrics.multimodal.clip_score.CLIPScore", ["canary"]),
     ("torchmetrics.text.bert.BERTScore", ["canary"]),
     ("torcheer.cli.main", [["canary"]]),
-    ("torcheer.autograd.files.save", ["canary", []]),
+    ("torcheer.autograd.weight_files.save", ["canary", []]),
     ("torcheer.archive.format.archive_writer.Writer", ["canary"]),
     ("torcheer.training.tensor_files.write", ["canary", {}]),
     ("torcheer.training.session.Session", []),

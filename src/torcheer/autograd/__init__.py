@@ -9,21 +9,47 @@ with autograd.record():
 
 from torch import no_grad
 
-from torcheer.autograd import base, composites, init, nn, optim, specials
+from torcheer.autograd import base, composites, init, nn, optim
+from torcheer.autograd.backward.derivatives import backward, grad, hessian, jacobian, jvp
+from torcheer.autograd.backward.gradcheck import gradcheck
 from torcheer.autograd.base import Operator
-from torcheer.autograd.files import from_numpy, load, load_from_torch, save, set_seed
-from torcheer.autograd.gradcheck import gradcheck
-from torcheer.autograd.higher import backward, grad, hessian, jacobian, jvp
+from torcheer.autograd.explain.backward_steps import Explanation, explain
 from torcheer.autograd.nn import Sequential
 from torcheer.autograd.rules import Shape, composite, rule
-from torcheer.autograd.steps import Explanation, explain
-from torcheer.autograd.tape import Tape
-from torcheer.autograd.tensor import tracer
+from torcheer.autograd.tape import autograd_methods
+from torcheer.autograd.tape.tape import Tape
+from torcheer.autograd.tape.traced_tensor import tracer
+from torcheer.autograd.weight_files import from_numpy, load, load_from_torch, save, set_seed
 
 __all__ = [
-    "Explanation", "Operator", "Sequential", "Shape", "Tape", "backward", "base", "composite", "composites", "explain",
-    "from_numpy", "grad", "gradcheck", "hessian", "init", "jacobian", "jvp", "load", "load_from_torch", "nn", "no_grad",
-    "optim", "record", "rule", "save", "set_seed", "specials", "tracer",
+    "Explanation",
+    "Operator",
+    "Sequential",
+    "Shape",
+    "Tape",
+    "autograd_methods",
+    "backward",
+    "base",
+    "composite",
+    "composites",
+    "explain",
+    "from_numpy",
+    "grad",
+    "gradcheck",
+    "hessian",
+    "init",
+    "jacobian",
+    "jvp",
+    "load",
+    "load_from_torch",
+    "nn",
+    "no_grad",
+    "optim",
+    "record",
+    "rule",
+    "save",
+    "set_seed",
+    "tracer",
 ]  # fmt: skip
 
 

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from torcheer.autograd.calls import run_whole
-from torcheer.autograd.nodes import node_of
-from torcheer.autograd.quiet import unrecorded
-from torcheer.autograd.tape import current
-from torcheer.autograd.tensor import tracer
+from torcheer.autograd.tape.nodes import node_of
+from torcheer.autograd.tape.operator_calls import run_whole
+from torcheer.autograd.tape.tape import current
+from torcheer.autograd.tape.torch_grad_off import unrecorded
+from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument
 
 Function = Callable[..., Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torcheer.autograd.quiet import unrecorded
+from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument
 
 # How much a signal's size shrinks in each: what is multiplied back.

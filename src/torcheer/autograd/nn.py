@@ -12,8 +12,8 @@ from torch.nn import functional
 from torcheer.autograd import init
 from torcheer.autograd.base import Input, Operator
 from torcheer.autograd.losses import BCE, MSE, BCEWithLogits, CrossEntropy, Huber
-from torcheer.autograd.tape import current
-from torcheer.autograd.tensor import tracer
+from torcheer.autograd.tape.tape import current
+from torcheer.autograd.tape.traced_tensor import tracer
 from torcheer.errors import BadArgument, WrongInputs
 
 __all__ = [

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.nodes import node_of
-from torcheer.autograd.quiet import unrecorded
+from torcheer.autograd.tape.nodes import node_of
+from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument
 
 State = dict[str, Any]

@@ -3,24 +3,36 @@
 Every one takes the arguments of torch's function of the same name. With `composite` a user adds another.
 """
 
-from torcheer.autograd.composites import (
-    activations,
+from torcheer.autograd.composites import (  # fmt: skip
     algebra,
     attention,
-    choices,
+    composed_activations,
     distances,
     einsum,
-    losses,
-    margins,
+    extremes,
+    grid_sampling,
+    loss_functions,
+    margin_losses,
     norms,
-    numbers,
-    pieces,
     pooling,
     recurrent,
-    sampling,
-)  # fmt: skip
+    scalar_functions,
+    splitting,
+)
 
 __all__ = [
-    "activations", "algebra", "attention", "choices", "distances", "einsum", "losses", "margins", "norms", "numbers",
-    "pieces", "pooling", "recurrent", "sampling",
+    "algebra",
+    "attention",
+    "composed_activations",
+    "distances",
+    "einsum",
+    "extremes",
+    "grid_sampling",
+    "loss_functions",
+    "margin_losses",
+    "norms",
+    "pooling",
+    "recurrent",
+    "scalar_functions",
+    "splitting",
 ]  # fmt: skip

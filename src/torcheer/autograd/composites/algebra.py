@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.rules.linalg import logabsdet
-from torcheer.autograd.rules.table import composite
+from torcheer.autograd.rules.rule_table import composite
 
 types: Any = torch.return_types
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import composite
+from torcheer.autograd.rules.rule_table import composite
 
 
 @composite("einsum")

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.composites.activations import dropout
-from torcheer.autograd.rules.table import composite
+from torcheer.autograd.composites.composed_activations import dropout
+from torcheer.autograd.rules.rule_table import composite
 
 State = tuple[Tensor, ...]
 Step = Callable[..., State]

@@ -3,22 +3,37 @@
 In the formulas $y$ is the result, $\\bar y$ the gradient that arrives at it, $\\bar x$ the one that goes on to $x$.
 """
 
-from torcheer.autograd.rules import (
+from torcheer.autograd.rules import (  # fmt: skip
     activations,
     arithmetic,
     convolutions,
     elementary,
     indexing,
     linalg,
+    padding,
     products,
     reductions,
     resampling,
     shapes,
-    windows,
-)  # fmt: skip
-from torcheer.autograd.rules.table import COMPOSITES, RULES, Rule, Shape, composite, rule
+)
+from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, Rule, Shape, composite, rule
 
 __all__ = [
-    "COMPOSITES", "RULES", "Rule", "Shape", "activations", "arithmetic", "composite", "convolutions", "elementary",
-    "indexing", "linalg", "products", "reductions", "resampling", "rule", "shapes", "windows",
+    "COMPOSITES",
+    "RULES",
+    "Rule",
+    "Shape",
+    "activations",
+    "arithmetic",
+    "composite",
+    "convolutions",
+    "elementary",
+    "indexing",
+    "linalg",
+    "padding",
+    "products",
+    "reductions",
+    "resampling",
+    "rule",
+    "shapes",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torcheer.autograd.rules.reductions import stretch
-from torcheer.autograd.rules.table import Shape, rule, wide
+from torcheer.autograd.rules.rule_table import Shape, rule, wide
 
 
 @rule("relu")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import Shape, rule
+from torcheer.autograd.rules.rule_table import Shape, rule
 
 FORWARD = {1: torch.conv1d, 2: torch.conv2d, 3: torch.conv3d}
 TRANSPOSED = {1: torch.conv_transpose1d, 2: torch.conv_transpose2d, 3: torch.conv_transpose3d}

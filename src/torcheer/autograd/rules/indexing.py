@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.rules.table import Shape, rule
+from torcheer.autograd.rules.rule_table import Shape, rule
 from torcheer.errors import BadArgument
 
 

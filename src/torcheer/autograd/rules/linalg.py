@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from torcheer.autograd.rules.indexing import visible
-from torcheer.autograd.rules.table import Shape, rule
+from torcheer.autograd.rules.rule_table import Shape, rule
 
 triangular = torch.linalg.solve_triangular
 

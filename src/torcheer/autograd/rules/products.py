@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torcheer.autograd.rules.table import Shape, rule
+from torcheer.autograd.rules.rule_table import Shape, rule
 
 
 @rule("matmul", "mm", "bmm", "mv", "dot", "vdot", kept={"a": "b", "b": "a"})

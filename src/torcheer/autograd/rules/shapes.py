@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from torcheer.autograd.rules.table import Shape, rule
+from torcheer.autograd.rules.rule_table import Shape, rule
 
 
 @rule("view", "reshape", "flatten", "squeeze", "unsqueeze", "ravel", "reshape_as", "unflatten", "_unsafe_view")

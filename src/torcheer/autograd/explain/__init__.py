@@ -1,0 +1,1 @@
+"""A backward pass for readers: as a list of steps, as a printout."""

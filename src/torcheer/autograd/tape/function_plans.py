@@ -1,0 +1,130 @@
+"""What the tape does with each torch function: looked up once, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, listeners
+from torcheer.capture.calls import learn
+
+PASS, RULE, COMPOSITE, OPENED, WRITE, SPECIAL, UNKNOWN = "pass rule composite opened write special unknown".split()
+
+
+class Plan:
+    """How one torch function is run."""
+
+    __slots__ = (
+        "composite",
+        "constant",
+        "function",
+        "functional",
+        "kind",
+        "name",
+        "rule",
+        "special",
+        "twin",
+        "view",
+        "where",
+    )
+
+    def __init__(self, function: Any, name: str, where: str) -> None:
+        self.function, self.name, self.where = function, name, where
+        self.kind = UNKNOWN
+        self.rule: Any = None  # a Rule, where the kind is RULE
+        self.composite: Callable[..., Any] | None = None
+        self.twin: Callable[..., Any] | None = None
+        self.special: Callable[..., Any] | None = None
+        self.functional: Any = None  # of a function that writes in place: the one that does not
+        self.view = False
+        self.constant = False  # its result does not depend on the values it is given
+
+
+SPECIALS: dict[Any, Callable[..., Any]] = {}  # what torch's own autograd would have answered
+_plans: dict[Any, Plan] = {}
+listeners.append(_plans.clear)
+
+# Names under which torch's functions arrive, where the table has another.
+_SAME = {
+    "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_", "subtract": "sub",
+    "__rsub__": "rsub", "__mul__": "mul", "__rmul__": "mul", "__imul__": "mul_", "multiply": "mul",
+    "__truediv__": "div", "true_divide": "div", "divide": "div", "__div__": "div", "__itruediv__": "div_",
+    "__rtruediv__": "rdiv", "__rdiv__": "rdiv", "__pow__": "pow", "__rpow__": "rpow", "__ipow__": "pow_",
+    "__matmul__": "matmul", "__rmatmul__": "rmatmul", "__imatmul__": "matmul_", "__neg__": "neg", "negative": "neg",
+    "__pos__": "positive", "__abs__": "abs", "absolute": "abs", "__getitem__": "getitem", "__setitem__": "setitem_",
+    "clip": "clamp", "concat": "cat", "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose",
+    "moveaxis": "movedim", "arctan": "atan", "arcsin": "asin", "arccos": "acos", "arctan2": "atan2",
+    "__mod__": "remainder", "__floordiv__": "floor_divide", "__rmod__": "rmod", "special_expit": "sigmoid",
+    "special_erf": "erf", "special_log1p": "log1p", "special_expm1": "expm1", "special_softmax": "softmax",
+    "special_log_softmax": "log_softmax", "special_logsumexp": "logsumexp", "view_as": "reshape_as",
+    "det": "linalg_det", "inverse": "linalg_inv", "cholesky": "linalg_cholesky", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh",
+    "special_erfc": "erfc", "special_erfinv": "erfinv", "special_gammaln": "lgamma", "special_digamma": "digamma",
+    "special_psi": "digamma", "special_polygamma": "polygamma", "special_logit": "logit", "special_sinc": "sinc",
+    "special_exp2": "exp2", "special_xlogy": "xlogy", "special_round": "round", "special_multigammaln": "mvlgamma",
+    "as_tensor": "to", "asarray": "to", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_",
+}  # fmt: skip
+
+# Float results that say nothing about the values given.
+_CONSTANT = frozenset(
+    """zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
+    new_tensor new bernoulli multinomial normal detach data detach_copy poisson empty_strided new_empty_strided tensor
+    scalar_tensor floor_divide heaviside""".split()
+)
+
+
+def plan_of(function: Any) -> Plan:
+    """Look a function up, or find out what to do with it."""
+    plan = _plans.get(function)
+    if plan is None:
+        plan = _plans[function] = _make(function)
+    return plan
+
+
+def _make(function: Any) -> Plan:
+    call = learn(function)
+    name = _SAME.get(call.name, call.name)
+    plan = Plan(function, name, call.where)
+    plan.view = call.view
+    plan.constant = name in _CONSTANT
+    plan.special = SPECIALS.get(function)
+    if plan.special is not None:
+        plan.kind = SPECIAL
+    elif call.skip or call.where.startswith("torch.nn.init."):
+        plan.kind = PASS
+    elif plan.constant:
+        plan.kind = UNKNOWN
+    elif call.twin is not None and (function not in _QUICK):
+        plan.kind, plan.twin = OPENED, call.twin
+        if name in COMPOSITES and name in _WHOLE:
+            plan.kind, plan.composite = COMPOSITE, COMPOSITES[name]
+    elif name in RULES:
+        plan.kind, plan.rule, plan.twin = RULE, RULES[name], call.twin
+    elif name in COMPOSITES:
+        plan.kind, plan.composite = COMPOSITE, COMPOSITES[name]
+    elif call.writes and (functional := _functional(name)) is not None:
+        plan.kind, plan.functional = WRITE, functional
+    return plan
+
+
+# Python functions of torch.nn.functional that need not be opened, unless to write in place: the rule says what they do.
+_QUICK = frozenset({torch.nn.functional.relu})
+# And those whose composite is to be read in place of torch's own code.
+_WHOLE = frozenset({"dropout"})
+
+
+def _functional(name: str) -> Any:
+    """The function that returns what one that writes in place would write."""
+    from torcheer.autograd.tape.inplace_writes import WRITTEN
+
+    if name in WRITTEN:
+        return WRITTEN[name]
+    bare = name.rstrip("_")
+    for home in (Tensor, torch, torch.nn.functional, torch._C._nn):
+        found = getattr(home, bare, None)
+        if found is not None and (bare in RULES or bare in COMPOSITES or home is Tensor):
+            return found
+    return None

@@ -1,0 +1,157 @@
+"""What the tape keeps of an operation that ran."""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torcheer.autograd.rules.rule_table import VALUE, Rule
+
+FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+GONE = (
+    "backward came this way before and let go of what was saved. To go again, call the first backward with "
+    "retain_graph=True, or run the forward pass again"
+)
+CHANGED = (
+    "a tensor of shape {1} that the rule of {0} reads was changed between forward and backward, where nothing was "
+    "recorded. Use its clone() in the forward pass, or change it after backward"
+)
+_order = count(1)  # creation order is a topological order: what an operation reads was there before it
+
+
+class Node:
+    """One operation that ran: what it read, and the rule that sends a gradient back through it."""
+
+    __slots__ = (
+        "__weakref__",
+        "args",  # of the call; in place of a traced tensor the node that made it
+        "device",
+        "dtype",
+        "family",  # weak references to the nodes whose results share memory with this one's, or None
+        "fresh",  # whether nobody else holds the gradient that is on its way to it
+        "function",
+        "hooks",  # asked with each gradient that arrives
+        "inplace",  # whether it wrote its result into its first argument
+        "kwargs",
+        "order",
+        "rule",
+        "scope",  # the module or composite it ran in
+        "shape",
+        "site",  # the code that called it, and at which instruction
+        "tensor",  # a weak reference to its result: it is the tensor that keeps the node, not the other way
+        "value",  # its result under a name of our own, where some rule reads it
+        "value_version",  # torch's count of writes to that memory when it was kept
+        "version",  # torch's count of writes to the result's memory when it was made
+        "versions",  # (tensor, count) of each tensor that is no node's and that the rule reads
+    )
+
+    def __init__(self, rule: Rule, function: Any, args: Any, kwargs: Any, versions: Any, out: Tensor) -> None:
+        self.order = next(_order)
+        self.rule, self.function, self.args, self.kwargs, self.versions = rule, function, args, kwargs, versions
+        self.shape, self.dtype, self.device = out.shape, out.dtype, out.device
+        self.tensor: Callable[[], Tensor | None] = weakref.ref(out)
+        self.version = out._version
+        self.value: Any = None
+        self.value_version = 0
+        if rule.reads_result:
+            self.keep(out)
+        self.scope: Any = None
+        self.site: Any = None
+        self.family: list[weakref.ref[Node]] | None = None
+        self.hooks: Any = ()
+        self.inplace = self.fresh = False
+
+    def keep(self, result: Tensor) -> None:
+        """Keep the result for a rule that reads it, under a name of our own: a node that held it would be a cycle."""
+        self.value = result.detach()
+        self.value_version = self.value._version
+
+    @property
+    def ndim(self) -> int:
+        """As a tensor has it: a rule that reads only a shape is given the node itself."""
+        return len(self.shape)
+
+    def dim(self) -> int:
+        """The same, the other way a tensor has it."""
+        return len(self.shape)
+
+    @property
+    def parents(self) -> list[Node | Tensor]:
+        """What gradients flow to: nodes, and leaves that ask for one."""
+        return list(parents_of(self.args))
+
+    def __lt__(self, other: Node) -> bool:  # the heap's question: newest first
+        return self.order > other.order
+
+    def __reduce__(self) -> Any:  # a copied or saved tensor does not take its past along; torch.load allows this type
+        return OrderedDict, ()
+
+
+class Leaf:
+    """A tensor that asked for a gradient, while one is on its way to it."""
+
+    __slots__ = ("dtype", "fresh", "hooks", "order", "shape", "tensor")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
+        self.order = 0
+        self.fresh = False
+        self.hooks = hooks_of(tensor)
+
+    __lt__ = Node.__lt__
+
+
+def hooks_of(leaf: Tensor) -> list[Any]:
+    """What to ask with the gradient of a leaf: torch's own list of hooks, and a tracer's."""
+    return [*(leaf._backward_hooks or {}).values(), *getattr(leaf, "_torcheer_hooks", ())]
+
+
+def parents_of(args: Any) -> Iterator[Node | Tensor]:
+    """The nodes and asking leaves among arguments, lists opened."""
+    for arg in args:
+        if arg.__class__ is Node or (isinstance(arg, Tensor) and arg.requires_grad):
+            yield arg
+        elif arg.__class__ is list or arg.__class__ is tuple:
+            yield from parents_of(arg)
+
+
+def reads_value(rule: Rule, args: Any, place: int) -> bool:
+    """Whether a rule reads the value of an argument, given which others want a gradient."""
+    partner = rule.partners.get(place)
+    if partner is None:
+        return rule.reads[place] is VALUE
+    return any(True for _ in parents_of(args[partner : partner + 1]))
+
+
+def node_of(tensor: Any) -> Node | None:
+    """The operation that made a tensor, where it was recorded."""
+    node = getattr(tensor, "_torcheer", None)
+    return node if node.__class__ is Node else None
+
+
+def _is_kept(arg: Any) -> bool:
+    return isinstance(arg, (Node, Tensor)) or (arg.__class__ in (list, tuple) and any(map(_is_kept, arg)))
+
+
+def free(node: Node) -> None:
+    """Let go of everything a node kept; one that kept nothing may be gone through again."""
+    rule: Any = node.rule
+    if rule.reads_result or any(reads and _is_kept(arg) for reads, arg in zip(rule.reads, node.args)):
+        node.rule, node.args, node.versions, node.value = cast(Any, None), (), (), None
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Whether a gradient can come to a tensor."""
+    return node_of(tensor) is not None or tensor.requires_grad or shows_written(tensor)
+
+
+def shows_written(tensor: Tensor) -> bool:
+    """Whether it is a view of something that was traced by a write after the view was made."""
+    base = tensor._base
+    return base is not None and getattr(node_of(base), "inplace", False)
