@@ -25,7 +25,7 @@ from rich.progress import track
 from zoo import FAMILIES, list_jobs
 
 from torcheer import autograd
-from torcheer.capture.trees import leaves, replace, result_tensors
+from torcheer.capture.record.tensor_trees import leaves, replace, result_tensors
 
 LARGEST = 60_000_000  # numbers in a model
 CLOSE = 1e-6  # of a parameter's largest gradient, or of a ten-thousandth of the model's where that is more

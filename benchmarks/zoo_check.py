@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torcheer
-from torcheer.capture import aten, film, memory, value_copies, windows
-from torcheer.capture.recorder import Recorder
+from torcheer.capture.record import aten_level
+from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.values import byte_history, copy_on_write, value_copies, written_regions
 
 PAIRS = 3  # plain and captured runs whose CPU times are compared
 
@@ -212,16 +213,16 @@ class Witness(TorchDispatchMode):
 
 
 # Where the recorder copies values, and what a write will replace.
-KEEPING = {module.__file__ for module in (memory, value_copies, film, windows)}
+KEEPING = {module.__file__ for module in (copy_on_write, value_copies, byte_history, written_regions)}
 # Where the recorder calls functions.
 CALLING = (Recorder.__torch_function__.__code__, Recorder._special.__code__, Recorder.record.__code__)
-CAPTURE = memory.__file__.rpartition("/")[0]
+CAPTURE = copy_on_write.__file__.rpartition("/")[0]
 
 
 def _nearest(frame: Any) -> Any:
     """The innermost frame of the recorder's; a dispatch mode of its own stands between calls and what they run."""
     while frame is not None and (
-        not frame.f_code.co_filename.startswith(CAPTURE) or frame.f_code.co_filename == aten.__file__
+        not frame.f_code.co_filename.startswith(CAPTURE) or frame.f_code.co_filename == aten_level.__file__
     ):
         frame = frame.f_back
     return frame

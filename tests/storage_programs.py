@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import torcheer as tl
-from torcheer.capture import memory
+from torcheer.capture.values import copy_on_write
 from torcheer.errors import ValueUnavailable
 
 
@@ -169,7 +169,7 @@ def fuzz(examples, seeded):
         last.truncate()
         last.write(f"{steps} {layers} {small_bytes}")
         last.flush()
-        memory.SMALL_BYTES = small_bytes
+        copy_on_write.SMALL_BYTES = small_bytes
         run(steps, layers)
 
     with open(sys.argv[1], "w") as last:

@@ -16,7 +16,7 @@ from torcheer import autograd
 from torcheer.autograd.backward.backward_pass import reached
 from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, parse
 from torcheer.autograd.tape.nodes import node_of
-from torcheer.capture.trees import leaves
+from torcheer.capture.record.tensor_trees import leaves
 
 NAMES = [*RULES, *COMPOSITES]
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torcheer import autograd
-from torcheer.capture.trees import leaves
+from torcheer.capture.record.tensor_trees import leaves
 from torcheer.errors import BadArgument, MissingRule
 
 pytest.importorskip("expecttest", reason="torch's own table asks for it")

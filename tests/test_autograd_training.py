@@ -13,7 +13,7 @@ from autograd_models import CASES, AlexNet, images, labels
 from torch import Tensor, nn
 
 from torcheer import autograd
-from torcheer.capture.trees import leaves
+from torcheer.capture.record.tensor_trees import leaves
 
 STEPS = 50
 

@@ -9,7 +9,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture.trees import leaves
+from torcheer.capture.record.tensor_trees import leaves
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture import memory
+from torcheer.capture.values import copy_on_write
 
 
 class Block(nn.Module):
@@ -225,7 +225,7 @@ def test_gradients_that_are_listened_for_arrive_when_backward_starts_at_such_a_v
 
 
 def test_a_value_whose_graph_could_not_be_kept_says_so_in_backward():
-    from torcheer.capture.value_copies import cut_off
+    from torcheer.capture.values.value_copies import cut_off
 
     value = cut_off(torch.ones(3))
     assert value.requires_grad
@@ -274,7 +274,7 @@ def test_in_any_program_a_value_has_the_gradient_of_a_clone_taken_when_it_was_ma
         with torch.enable_grad():
             taken[op.index] = recorder.outputs(op.index)[0].clone()
 
-    small = mock.patch.object(memory, "SMALL_BYTES", 1 << 14 if rows == 2 else 0)
+    small = mock.patch.object(copy_on_write, "SMALL_BYTES", 1 << 14 if rows == 2 else 0)
     with small, tl.recording() as history:
         recorder = history.trace.recorder
         history.follow(take)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import torcheer as tl
-from torcheer.capture import memory
+from torcheer.capture.values import copy_on_write
 
 # Each step takes the list of live tensors and two numbers that choose among them.
 STEPS = {
@@ -74,7 +74,7 @@ def test_any_program_replays_bit_for_bit_and_gives_what_it_gives_without_us(step
     model = Program(steps)
     x = torch.arange(3.0 * rows).reshape(rows, 3) - 2
     torch.manual_seed(0)
-    small = mock.patch.object(memory, "SMALL_BYTES", 1 << 14 if rows == 2 else 0)
+    small = mock.patch.object(copy_on_write, "SMALL_BYTES", 1 << 14 if rows == 2 else 0)
     with small, torch.inference_mode(how == "inference"), torch.no_grad():
         plain = model(x.clone())
         torch.manual_seed(0)

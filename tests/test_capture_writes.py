@@ -10,13 +10,13 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 import torcheer as tl
-from torcheer.capture import film, geometry, memory
+from torcheer.capture.values import byte_history, copy_on_write, memory_layout
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch):
     """Small values are copied whole; these programs stand for large ones."""
-    monkeypatch.setattr(memory, "SMALL_BYTES", 0)
+    monkeypatch.setattr(copy_on_write, "SMALL_BYTES", 0)
 
 
 def fill(n):
@@ -117,7 +117,7 @@ def test_every_value_between_the_writes_is_what_it_was(program, mode):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_small_values_are_copied_whole_and_are_what_they_were(program, monkeypatch):
-    monkeypatch.setattr(memory, "SMALL_BYTES", 1 << 14)
+    monkeypatch.setattr(copy_on_write, "SMALL_BYTES", 1 << 14)
     history, taken, out = clones(program, 25)
     assert torch.equal(out, program(25))
     for node, value in taken.items():
@@ -174,14 +174,14 @@ def test_the_work_of_the_recorder_grows_with_the_number_of_writes(program):
 
 def test_reading_all_values_takes_each_write_back_once(monkeypatch):
     count = 0
-    swap = film._Patch.swap
+    swap = byte_history._Patch.swap
 
     def counted(*args):
         nonlocal count
         count += 1
         swap(*args)
 
-    monkeypatch.setattr(film._Patch, "swap", counted)
+    monkeypatch.setattr(byte_history._Patch, "swap", counted)
     history = recorded(fill, 200)
     writes = [op for op in history if op.name == "__setitem__"]
     for op in writes:
@@ -321,26 +321,26 @@ def test_windows_of_one_tensor_are_told_apart_as_their_indices_are():
     for one in windows:
         for other in windows:
             cells, others = (set(base_cells[index].flatten().tolist()) for index in (one, other))
-            apart = geometry.disjoint(base[one], base[other])
+            apart = memory_layout.disjoint(base[one], base[other])
             assert not apart or cells.isdisjoint(others), (one, other)
             told_apart += apart
     assert told_apart >= 24
-    assert geometry.disjoint(base[:, 2], base[:, 3]) and not geometry.disjoint(base[:, 2], base[1])
+    assert memory_layout.disjoint(base[:, 2], base[:, 3]) and not memory_layout.disjoint(base[:, 2], base[1])
 
 
 def test_spans_find_what_overlaps_and_forget_what_is_removed():
-    spans, places = geometry.Spans(), {}
+    spans, places = memory_layout.Spans(), {}
     for number in range(500):
         start = (number * 37) % 901
         places[number] = (start, start + 1 + number % 13)
-        place = geometry.place_of(torch.empty(2000, dtype=torch.uint8)[slice(*places[number])])
+        place = memory_layout.place_of(torch.empty(2000, dtype=torch.uint8)[slice(*places[number])])
         spans.append(place, number)
         if number % 3 == 0:
             gone = spans.items.index(number)
             spans.remove(gone)
             del places[number]
     for first, end in ((0, 5), (100, 300), (899, 920), (0, 2000)):
-        place = geometry.place_of(torch.empty(2000, dtype=torch.uint8)[first:end])
+        place = memory_layout.place_of(torch.empty(2000, dtype=torch.uint8)[first:end])
         found = sorted(spans.items[place] for place in spans.overlapping(place))
         assert found == sorted(n for n, (a, b) in places.items() if a < end and first < b)
 

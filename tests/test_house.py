@@ -80,11 +80,11 @@ def test_the_import_map_holds(file: Path) -> None:
         ("history/find.py", "from ..capture.recorder import Recorder"),
         ("history/find.py", "import torcheer"),
         ("history/find.py", "import_module('torcheer.capture')"),
-        ("history/doors.py", "from torcheer.capture import replay"),
+        ("history/doors.py", "from torcheer.capture.proof import replay"),
         ("history/doors.py", "def validate():\n    import torch"),
         ("capture/modes.py", "from torcheer import log_forward_pass"),
         ("records.py", "from torcheer.history import ModelHistory"),
-        ("cli.py", "from torcheer.capture.run import recording"),
+        ("cli.py", "from torcheer.capture.forward_pass import recording"),
         ("attic/box.py", "import torch"),
     ],
 )
@@ -97,7 +97,7 @@ def test_the_import_map_refuses(file: str, source: str) -> None:
     [
         ("history/find.py", "import numpy\nfrom . import trace\nfrom torcheer.records import Op\nimport json"),
         ("history/find.py", "def to_pandas():\n    import pandas"),
-        ("history/doors.py", "def validate():\n    from torcheer.capture import replay"),
+        ("history/doors.py", "def validate():\n    from torcheer.capture.proof import replay"),
         ("capture/modes.py", "import torch\nfrom ..history.model import ModelHistory\nfrom .trees import leaves"),
     ],
 )

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import torcheer as tl
-from torcheer.capture.replay import Replay
+from torcheer.capture.proof.replay import Replay
 from torcheer.errors import CannotReplay
 
 

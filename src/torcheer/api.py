@@ -11,10 +11,10 @@ import torch
 
 from torcheer.archive import load
 from torcheer.capture import edits
-from torcheer.capture.replay import Validation, validate_history
-from torcheer.capture.run import log_forward_pass as _log_forward_pass
-from torcheer.capture.run import recording
-from torcheer.capture.saving import Save
+from torcheer.capture.forward_pass import log_forward_pass as _log_forward_pass
+from torcheer.capture.forward_pass import recording
+from torcheer.capture.proof.replay import Validation, validate_history
+from torcheer.capture.values.save_policy import Save
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 

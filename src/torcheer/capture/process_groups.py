@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.capture.calls import Call
-from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.state import function_modes
+from torcheer.capture.record.function_table import Call
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.torch_state import function_modes
 
 if TYPE_CHECKING:
-    from torcheer.capture.recorder import Recorder
+    from torcheer.capture.record.recorder import Recorder
 
 _frame = sys._getframe
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
@@ -106,7 +106,7 @@ def _watched_wait(own: Any) -> Callable[..., Any]:
 
 def _listening() -> list[Recorder]:
     """The recorders that torch would tell of a call of this thread, innermost first."""
-    from torcheer.capture.recorder import Recorder
+    from torcheer.capture.record.recorder import Recorder
 
     if torch._C._is_torch_function_all_disabled():
         return []

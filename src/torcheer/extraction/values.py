@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from torcheer.capture.run import log_forward_pass
-from torcheer.capture.saving import Save
+from torcheer.capture.forward_pass import log_forward_pass
+from torcheer.capture.values.save_policy import Save
 from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_of, inputs_of

@@ -15,13 +15,13 @@ class Doors:
     def validate(self, **options: Any) -> Any:
         """Replay every operation and compare bit for bit; the report is true when everything held."""
         with _door("validating", "torcheer.capture"):
-            from torcheer.capture.replay import validate_history
+            from torcheer.capture.proof.replay import validate_history
         return validate_history(self, **options)
 
     def backward(self, loss: Any = None, **options: Any) -> Any:
         """Run backward from `loss`, or from the sum of the first output, and keep the gradients of what was saved."""
         with _door("backward", "torcheer.capture"):
-            from torcheer.capture.gradients import backward
+            from torcheer.capture.values.saved_gradients import backward
         return backward(self, loss, **options)
 
     def save(self, path: Any, **options: Any) -> Any:

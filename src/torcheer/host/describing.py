@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torcheer.capture.run import log_forward_pass
+from torcheer.capture.forward_pass import log_forward_pass
 from torcheer.history import ModelHistory
 from torcheer.host.choosing import Call, Choice, Chosen, Facts, Pass, chosen
 from torcheer.host.records import Layer, Network, Projection, Variable

@@ -77,7 +77,7 @@ def _opened(what: Any, inputs: Any, port: int, browser: bool | None, title: str 
 def captured(model: torch.nn.Module, inputs: Any) -> ModelHistory:
     """Everything that one run of a model computes, and the gradients of its summed output where there are any; those of
     its parameters stay as they were."""
-    from torcheer.capture.run import log_forward_pass
+    from torcheer.capture.forward_pass import log_forward_pass
 
     history = log_forward_pass(model, inputs, save_gradients=True)
     try:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from torcheer.archive import Archive, Writer
-from torcheer.capture.run import recording
-from torcheer.capture.saving import Save
-from torcheer.capture.selection import parse
+from torcheer.capture.forward_pass import recording
+from torcheer.capture.live_selection import parse
+from torcheer.capture.values.save_policy import Save
 from torcheer.config import nearest
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.records import Sample

@@ -7,7 +7,7 @@ import linecache
 from types import FrameType
 from typing import Any
 
-from torcheer.capture.source import asked_by, line_of
+from torcheer.capture.record.source_lines import asked_by, line_of
 from torcheer.errors import MissingRule
 
 

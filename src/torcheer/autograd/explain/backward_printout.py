@@ -15,7 +15,7 @@ from torcheer.autograd.backward.backward_pass import reached
 from torcheer.autograd.explain.operation_names import Names, unit_of
 from torcheer.autograd.tape.multiple_outputs import Bundle
 from torcheer.autograd.tape.nodes import GONE, Node
-from torcheer.capture.trees import walk
+from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
 from torcheer.history.formula import plain
 

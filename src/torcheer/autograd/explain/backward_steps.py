@@ -15,7 +15,7 @@ from torcheer.autograd.tape.autograd_methods import starts_of
 from torcheer.autograd.tape.multiple_outputs import Bundle
 from torcheer.autograd.tape.nodes import GONE, Node, parents_of, reads_value
 from torcheer.autograd.tape.torch_grad_off import unrecorded
-from torcheer.capture.trees import walk
+from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
 from torcheer.history.formula import plain
 from torcheer.records import Edge, Step

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from torcheer.autograd.tape.nodes import Node
-from torcheer.capture.source import is_users, line_of
+from torcheer.capture.record.source_lines import is_users, line_of
 from torcheer.records import ModuleCall, Source
 
 

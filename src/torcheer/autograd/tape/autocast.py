@@ -11,8 +11,8 @@ from torch import Tensor
 from torcheer.autograd.tape.function_plans import Plan, plan_of
 from torcheer.autograd.tape.nodes import FLOATS, node_of
 from torcheer.autograd.tape.torch_grad_off import quietly
-from torcheer.capture.calls import learn
-from torcheer.capture.trees import leaves, replace
+from torcheer.capture.record.function_table import learn
+from torcheer.capture.record.tensor_trees import leaves, replace
 
 if TYPE_CHECKING:
     from torcheer.autograd.tape.tape import Tape

@@ -19,7 +19,7 @@ from torch.autograd import Function
 from torcheer.autograd.tape.kept_arguments import HIDDEN
 from torcheer.autograd.tape.multiple_outputs import record_joint
 from torcheer.autograd.tape.nodes import CHANGED, FLOATS, is_traced, node_of
-from torcheer.capture.trees import leaves
+from torcheer.capture.record.tensor_trees import leaves
 from torcheer.errors import MissingRule, NotTraced, RuleMistake, SavedValueChanged
 
 _original = Function.__dict__["apply"]

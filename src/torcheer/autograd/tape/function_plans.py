@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, listeners
-from torcheer.capture.calls import learn
+from torcheer.capture.record.function_table import learn
 
 PASS, RULE, COMPOSITE, OPENED, WRITE, SPECIAL, UNKNOWN = "pass rule composite opened write special unknown".split()
 

@@ -10,7 +10,7 @@ from torch.nn import Parameter
 from torcheer.autograd.rules.rule_table import VALUE, Rule
 from torcheer.autograd.tape.inplace_writes import refreshed
 from torcheer.autograd.tape.nodes import Node, is_traced, reads_value, shows_written
-from torcheer.capture.trees import leaves, snapshot
+from torcheer.capture.record.tensor_trees import leaves, snapshot
 from torcheer.errors import NotTraced
 
 HIDDEN = (

@@ -15,7 +15,7 @@ from torcheer.autograd.rules.rule_table import Rule, parse
 from torcheer.autograd.tape.nodes import FLOATS, is_traced
 from torcheer.autograd.tape.tape import current
 from torcheer.autograd.tape.torch_grad_off import unrecorded
-from torcheer.capture.trees import leaves, replace
+from torcheer.capture.record.tensor_trees import leaves, replace
 from torcheer.errors import MissingRule, RuleMistake
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from torcheer.autograd.tape.kept_arguments import HIDDEN, keep_arguments
 from torcheer.autograd.tape.nodes import FLOATS, Node, is_traced, node_of
 from torcheer.autograd.tape.torch_grad_off import quietly
 from torcheer.autograd.tape.torch_rules import borrowed
-from torcheer.capture import modules
-from torcheer.capture.source import DIRECT, caller_of
-from torcheer.capture.trees import argument_tensors, leaves
+from torcheer.capture.record import module_stack
+from torcheer.capture.record.source_lines import DIRECT, caller_of
+from torcheer.capture.record.tensor_trees import argument_tensors, leaves
 from torcheer.errors import BadArgument, NotTraced
 
 _set_grad, _grad_on = torch._C._set_grad_enabled, torch.is_grad_enabled
@@ -186,8 +186,8 @@ class Tape(TorchFunctionMode):
         with ExitStack() as undo:
             undo.callback(setattr, _local, "tape", getattr(_local, "tape", None))
             _local.tape = self
-            modules.watch(self._around)
-            undo.callback(modules.unwatch, self._around)
+            module_stack.watch(self._around)
+            undo.callback(module_stack.unwatch, self._around)
             custom_functions.start(self)
             undo.callback(custom_functions.stop, self)
             super().__enter__()

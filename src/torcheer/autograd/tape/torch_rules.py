@@ -11,8 +11,8 @@ from torch import Tensor
 from torcheer.autograd.backward.missing_rules import missing_rule
 from torcheer.autograd.tape.multiple_outputs import record_joint
 from torcheer.autograd.tape.nodes import FLOATS
-from torcheer.capture.calls import learn
-from torcheer.capture.trees import leaves, replace
+from torcheer.capture.record.function_table import learn
+from torcheer.capture.record.tensor_trees import leaves, replace
 from torcheer.errors import BadArgument, MissingRule
 
 if TYPE_CHECKING:

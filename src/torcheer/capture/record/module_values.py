@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.nn import Module
 
-from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.trees import ATOMS, argument_leaves, direct_tensors, tensors_in
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.tensor_trees import ATOMS, argument_leaves, direct_tensors, tensors_in
 
 if TYPE_CHECKING:
-    from torcheer.capture.recorder import Recorder
+    from torcheer.capture.record.recorder import Recorder
 
 
 def received(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]:

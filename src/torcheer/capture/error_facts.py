@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.recorder import Recorder
+from torcheer.capture.record.recorder import Recorder
 from torcheer.history.failures import arguments, failed_in, frames_of
 
 if TYPE_CHECKING:
-    from torcheer.capture.trace import LiveTrace
+    from torcheer.capture.record.op_rows import LiveTrace
 
 _RUNS = frozenset((Recorder.__torch_function__.__code__, Recorder.record.__code__))
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.geometry import Place
-from torcheer.capture.value_copies import restrided
+from torcheer.capture.values.memory_layout import Place
+from torcheer.capture.values.value_copies import restrided
 from torcheer.errors import ValueUnavailable
 
 ALIGNMENT = 16  # of the first byte, so that numbers of every type can be read

@@ -18,13 +18,19 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from torcheer.capture import engine, process_groups
-from torcheer.capture.calls import CALLS, Call, learn, written_tensors
-from torcheer.capture.geometry import bare, is_empty, is_freed, is_wrapped
-from torcheer.capture.memory import Memory
-from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
-from torcheer.capture.source import DIRECT, caller_of
+from torcheer.capture import process_groups
+from torcheer.capture.record.function_table import CALLS, Call, learn, written_tensors
+from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
+from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.state import (
+    Unseen,
+    autocast_settings,
+    dispatch_modes,
+    function_modes,
+    random_state,
+    version_of,
+)
+from torcheer.capture.torch_state import (
     Unseen,
     autocast_settings,
     dispatch_modes,
@@ -40,6 +46,8 @@ from torcheer.capture.trees import (
     snapshot,
     tensors_in,
 )
+from torcheer.capture.values.copy_on_write import Memory
+from torcheer.capture.values.memory_layout import bare, is_empty, is_freed, is_wrapped
 from torcheer.errors import ValueUnavailable
 
 
@@ -276,7 +284,7 @@ class Recorder(TorchFunctionMode):
         if call.skip:
             return func(*args, **kwargs)
         if call.higher:
-            from torcheer.capture.higher import call_operator
+            from torcheer.capture.record.higher_order import call_operator
 
             return call_operator(self, call, args, kwargs, frame)
         if call.collective and process_groups.is_put_off(call, kwargs):
@@ -291,7 +299,7 @@ class Recorder(TorchFunctionMode):
 
     def _open(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run a composite's twin with the recorder on, so that what is inside arrives op by op."""
-        refs = engine.entering(self, call.function, args, kwargs) if call.engine else []
+        refs = autograd_engine.entering(self, call.function, args, kwargs) if call.engine else []
         outer, self.opened = self.opened, call.function
         _push(self)
         try:
@@ -300,7 +308,7 @@ class Recorder(TorchFunctionMode):
             _pop()
             self.opened = outer
         if call.engine:
-            engine.left(self, call.function, out, refs, frame)
+            autograd_engine.left(self, call.function, out, refs, frame)
         return out
 
     def record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.trees import leaves
-from torcheer.capture.twins import ENGINE, twin_of
+from torcheer.capture.record.function_twins import ENGINE, twin_of
+from torcheer.capture.record.tensor_trees import leaves
 
 Function = Callable[..., Any]
 

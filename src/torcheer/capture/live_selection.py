@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torcheer.capture.recorder import Recorder
-from torcheer.capture.refs import SLOT_BITS
+from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.history.layers import layer_name
 

@@ -31,12 +31,12 @@ from torch.nn.modules.module import (
     _global_parameter_registration_hooks,
 )
 
-from torcheer.capture import fused, process_groups
-from torcheer.capture.generators import followed
-from torcheer.capture.module_values import exchanged, meet_buffers, received, returned
-from torcheer.capture.recorder import Recorder
-from torcheer.capture.source import is_users
-from torcheer.capture.twins import FUSED_MODULES, forward_of
+from torcheer.capture import process_groups
+from torcheer.capture.record.function_twins import FUSED_MODULES, forward_of
+from torcheer.capture.record.generator_forward import followed
+from torcheer.capture.record.module_values import exchanged, meet_buffers, received, returned
+from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.record.source_lines import is_users
 
 Around = Callable[[Module, Callable[[], Any]], Any]
 
@@ -140,7 +140,7 @@ def _watched_compile(model: Any = None, *args: Any, **options: Any) -> Any:
     recorders = _active.get(_ident())
     if not recorders:
         return _original_compile(model, *args, **options)
-    from torcheer.capture.higher import call_wrapper, wrapper_of
+    from torcheer.capture.record.higher_order import call_wrapper, wrapper_of
 
     for recorder in recorders:
         if recorder.on_compile is not None:
@@ -228,7 +228,7 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
     if plan.direct and id(module) not in recorder.watched:
         _watch_below(recorder, module)
     if plan.scripted:
-        from torcheer.capture.aten import looking_below
+        from torcheer.capture.record.aten_level import looking_below
 
         with looking_below(recorder):
             return _original(module, *args, **kwargs)
@@ -237,7 +237,7 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
             return module.forward(*args, **kwargs)
         return _original(module, *args, **kwargs)
     if plan.choice is not None:
-        return fused.call(recorder, plan.choice, module, args, kwargs)
+        return fused_attention.call(recorder, plan.choice, module, args, kwargs)
     return plan.forward(module, *args, **kwargs)
 
 
@@ -297,8 +297,10 @@ def _run_forward(own: Any, recorder: Recorder, module: Module, args: Any, kwargs
         meet_buffers(recorder, module)
     if plan.direct and id(module) not in recorder.watched:
         _watch_below(recorder, module)
-    choice = fused.CHOICES.get(own)
-    return own(module, *args, **kwargs) if choice is None else fused.call(recorder, choice, module, args, kwargs)
+    choice = fused_attention.CHOICES.get(own)
+    return (
+        own(module, *args, **kwargs) if choice is None else fused_attention.call(recorder, choice, module, args, kwargs)
+    )
 
 
 def _calls_forward(kind: type) -> bool:
@@ -356,7 +358,7 @@ class _Plan:
         forward = getattr(kind, "forward", None)
         self.own = forward = _watched.get(forward, forward)
         self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own write buffers in place
-        self.choice = fused.CHOICES.get(forward)
+        self.choice = fused_attention.CHOICES.get(forward)
         self.direct = _calls_forward(kind)
         self.scripted = _is_scripted(kind)
         self.forward = forward_of(forward)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.source import caller_of
-from torcheer.capture.trees import argument_tensors, leaves
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.source_lines import caller_of
+from torcheer.capture.record.tensor_trees import argument_tensors, leaves
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from torcheer.capture.recorder import Recorder
+    from torcheer.capture.record.recorder import Recorder
 
 BACKWARD = frozenset((Tensor.backward, torch.autograd.backward))
 GRAD = "torch.autograd.grad computed it from these: what autograd's engine ran inside is not shown"

@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.geometry import is_freed, storage_of
-from torcheer.capture.memory import CHANGED, FREED
-from torcheer.capture.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
-from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.state import version_of
-from torcheer.capture.tensor_facts import grad_fn_name, meta_of
-from torcheer.capture.trees import argument_leaves
-from torcheer.capture.value_copies import copy_of, graph_copy
+from torcheer.capture.record.recorder import ARGS, KWARGS, OUT, WIDTH, Recorder
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
+from torcheer.capture.record.tensor_trees import argument_leaves
+from torcheer.capture.torch_state import version_of
+from torcheer.capture.values.copy_on_write import CHANGED, FREED
+from torcheer.capture.values.memory_layout import is_freed, storage_of
+from torcheer.capture.values.value_copies import copy_of, graph_copy
 from torcheer.errors import BadArgument
 
 

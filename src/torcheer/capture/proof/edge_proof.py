@@ -8,13 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from torcheer.capture.calls import written_tensors
-from torcheer.capture.equality import equal_values, has_numbers, parts
-from torcheer.capture.located import located
-from torcheer.capture.recorder import Recorder, Row
-from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.rerun import Run
-from torcheer.capture.trees import argument_leaves, argument_tensors
+from torcheer.capture.proof.bit_equality import equal_values, has_numbers, parts
+from torcheer.capture.proof.parent_search import located
+from torcheer.capture.proof.rerun import Run
+from torcheer.capture.record.function_table import written_tensors
+from torcheer.capture.record.recorder import Recorder, Row
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.tensor_trees import argument_leaves, argument_tensors
 
 MANY = 16  # so many parents are looked at one by one; more of them together
 

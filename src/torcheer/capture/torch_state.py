@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.trees import leaves
+from torcheer.capture.record.tensor_trees import leaves
 
 
 def version_of(tensor: Tensor) -> int:
@@ -74,7 +74,7 @@ def function_modes() -> tuple[Any, ...]:
 def dispatch_modes() -> tuple[Any, ...]:
     """The dispatch modes that are on, outermost first, but for our own."""
     modes = (torch._C._get_dispatch_stack_at(place) for place in range(torch._C._len_torch_dispatch_stack()))
-    return tuple(mode for mode in modes if type(mode).__module__ != "torcheer.capture.aten")
+    return tuple(mode for mode in modes if type(mode).__module__ != "torcheer.capture.record.aten_level")
 
 
 @contextmanager

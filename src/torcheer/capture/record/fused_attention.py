@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.overrides import _get_current_function_mode_stack
 
-from torcheer.capture.recorder import Recorder
-from torcheer.capture.state import random_kept
-from torcheer.capture.trees import leaves
-from torcheer.capture.twins import FUSED_MODULES, choosing_twin, forward_twin
+from torcheer.capture.record.function_twins import FUSED_MODULES, choosing_twin, forward_twin
+from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.torch_state import random_kept
 from torcheer.records import BESIDE, KERNEL
 
 Function = Callable[..., Any]

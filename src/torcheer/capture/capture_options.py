@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from torcheer.capture import edits as edits_module
-from torcheer.capture.gradients import GradientLog
-from torcheer.capture.recorder import OUT, WIDTH, Recorder
-from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
-from torcheer.capture.saving import Keeper, Save, StopEarly
-from torcheer.capture.selection import Running, RunningNames, Selector, parse
-from torcheer.capture.source import is_users
-from torcheer.capture.state import random_state, version_of
-from torcheer.capture.tensor_facts import meta_of
-from torcheer.capture.trace import LiveTrace, plain_address
-from torcheer.capture.trees import leaves, swap
+from torcheer.capture.live_selection import Running, RunningNames, Selector, parse
+from torcheer.capture.record.op_rows import LiveTrace, plain_address
+from torcheer.capture.record.recorder import OUT, WIDTH, Recorder
+from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
+from torcheer.capture.record.source_lines import is_users
+from torcheer.capture.record.tensor_facts import meta_of
+from torcheer.capture.record.tensor_trees import leaves, swap
+from torcheer.capture.torch_state import random_state, version_of
+from torcheer.capture.values.save_policy import Keeper, Save, StopEarly
+from torcheer.capture.values.saved_gradients import GradientLog
 from torcheer.errors import BadArgument, UnknownLayer
 
 

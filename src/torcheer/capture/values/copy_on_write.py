@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from torcheer.capture import engine
-from torcheer.capture.blocks import MOST_MISSES, Block, Entry, Reached, Stale, can_wait, is_raw, nbytes, writes_to
-from torcheer.capture.calls import Call
-from torcheer.capture.film import Deferred, Film, anchor_of
-from torcheer.capture.geometry import (
+from torcheer.capture.record import autograd_engine
+from torcheer.capture.record.function_table import Call
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
+from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.torch_state import version_of
+from torcheer.capture.values.byte_history import Deferred, Film, anchor_of
+from torcheer.capture.values.memory_layout import (
     Place,
     apart,
     geometry,
@@ -31,15 +34,22 @@ from torcheer.capture.geometry import (
     storage_of,
     weak_storage,
 )
-from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.state import version_of
-from torcheer.capture.tensor_facts import grad_fn_name, meta_of
-from torcheer.capture.trees import leaves
-from torcheer.capture.value_copies import graph_copy, same_bits
-from torcheer.capture.windows import BY_INDEX, Window, window_of
+from torcheer.capture.values.storage_writes import (
+    MOST_MISSES,
+    Block,
+    Entry,
+    Reached,
+    Stale,
+    can_wait,
+    is_raw,
+    nbytes,
+    writes_to,
+)
+from torcheer.capture.values.value_copies import graph_copy, same_bits
+from torcheer.capture.values.written_regions import BY_INDEX, Window, window_of
 
 if TYPE_CHECKING:
-    from torcheer.capture.recorder import Recorder
+    from torcheer.capture.record.recorder import Recorder
 
 
 class Leaked(NamedTuple):
@@ -444,7 +454,7 @@ class Memory:
         """A new tensor: memory of a value we know, or made where we could not look."""
         alias = self._same_memory(tensor)
         if alias is None:
-            alias = engine.gradient(self.recorder, tensor)
+            alias = autograd_engine.gradient(self.recorder, tensor)
         if alias is not None:
             return alias
         return self._unseen(tensor, [], "made outside the recording, or where the recorder could not look")

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture import modules, process_groups
-from torcheer.capture.generators import run_to_end
-from torcheer.capture.pass_facts import held_by_module, keyword_hint, operation, operation_name
-from torcheer.capture.recorder import Recorder
-from torcheer.capture.requests import Requests
-from torcheer.capture.saving import Save, StopEarly
-from torcheer.capture.source import asked_by
-from torcheer.capture.trace import LiveTrace
-from torcheer.capture.trees import direct_tensors, exchange, tensors_in
+from torcheer.capture import process_groups
+from torcheer.capture.capture_options import Requests
+from torcheer.capture.error_facts import held_by_module, keyword_hint, operation, operation_name
+from torcheer.capture.record.generator_forward import run_to_end
+from torcheer.capture.record.op_rows import LiveTrace
+from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.record.source_lines import asked_by
+from torcheer.capture.record.tensor_trees import direct_tensors, exchange, tensors_in
+from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
 from torcheer.history import ModelHistory
 from torcheer.history.failures import explain
@@ -130,7 +130,7 @@ class _Session:
     def running(self) -> Iterator[None]:
         """Watch modules, and leave torch as it was found, whatever happens."""
         started = perf_counter()
-        modules.start(self.recorder)
+        module_stack.start(self.recorder)
         try:
             with ExitStack() as stack:
                 begin = partial(stack.enter_context, _uncompiled(self.recorder))
@@ -139,7 +139,7 @@ class _Session:
                 else:
                     self.recorder.on_compile = begin
                 if self.level == "aten":
-                    from torcheer.capture.aten import looking_below
+                    from torcheer.capture.record.aten_level import looking_below
 
                     stack.enter_context(looking_below(self.recorder))
                 yield
@@ -150,7 +150,7 @@ class _Session:
             self._explain(error)
             raise
         finally:
-            modules.stop(self.recorder)
+            module_stack.stop(self.recorder)
             self.recorder.memory.finish()
             self.trace.elapsed_secs = perf_counter() - started
             self.trace.finish()

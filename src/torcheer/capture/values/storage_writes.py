@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torcheer.capture.film import Film
-from torcheer.capture.geometry import PLAIN, Place, Spans, apart, is_wrapped, place_of, weak_storage
-from torcheer.capture.windows import Window
+from torcheer.capture.values.byte_history import Film
+from torcheer.capture.values.memory_layout import PLAIN, Place, Spans, apart, is_wrapped, place_of, weak_storage
+from torcheer.capture.values.written_regions import Window
 
 
 class Entry:

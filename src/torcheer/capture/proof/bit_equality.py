@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from torcheer.capture.geometry import NO_MEMORY
-from torcheer.capture.value_copies import same_bits
+from torcheer.capture.values.memory_layout import NO_MEMORY
+from torcheer.capture.values.value_copies import same_bits
 
 
 def equal_values(one: Tensor, other: Tensor) -> bool:

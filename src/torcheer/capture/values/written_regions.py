@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torcheer.capture.calls import Call
-from torcheer.capture.geometry import PLAIN, Place, is_wrapped, place_of, storage_of
-from torcheer.capture.state import version_of
+from torcheer.capture.record.function_table import Call
+from torcheer.capture.torch_state import version_of
+from torcheer.capture.values.memory_layout import PLAIN, Place, is_wrapped, place_of, storage_of
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _WHOLE_NUMBERS = (torch.int64, torch.int32)  # bool and uint8 are masks: as large as what they choose from

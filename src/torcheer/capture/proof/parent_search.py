@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from torcheer.capture.equality import has_numbers, parts
-from torcheer.capture.rerun import Run
+from torcheer.capture.proof.bit_equality import has_numbers, parts
+from torcheer.capture.proof.rerun import Run
 
 Perturbed = Callable[[Tensor, float, int], Tensor]
 

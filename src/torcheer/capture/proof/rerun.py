@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torcheer.capture.calls import written_tensors
-from torcheer.capture.film import ALIGNMENT
-from torcheer.capture.geometry import Geometry
-from torcheer.capture.recorder import Recorder, Row
-from torcheer.capture.state import modes_on, restore_random
-from torcheer.capture.trees import leaves, replace
-from torcheer.capture.value_copies import copy_of
+from torcheer.capture.record.function_table import written_tensors
+from torcheer.capture.record.recorder import Recorder, Row
+from torcheer.capture.record.tensor_trees import leaves, replace
+from torcheer.capture.torch_state import modes_on, restore_random
+from torcheer.capture.values.byte_history import ALIGNMENT
+from torcheer.capture.values.memory_layout import Geometry
+from torcheer.capture.values.value_copies import copy_of
 
 Run = Callable[[list[Tensor]], list[Tensor]]  # from parents to the tensors of a row
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.calls import learn
-from torcheer.capture.recorder import Recorder, Row
-from torcheer.capture.refs import SLOT_BITS, SLOT_MASK
-from torcheer.capture.source import is_users, line_of
-from torcheer.capture.tensor_facts import grad_fn_name, meta_of
-from torcheer.capture.trees import Path, argument_leaves
+from torcheer.capture.record.function_table import learn
+from torcheer.capture.record.recorder import Recorder, Row
+from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
+from torcheer.capture.record.source_lines import is_users, line_of
+from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
+from torcheer.capture.record.tensor_trees import Path, argument_leaves
 from torcheer.errors import ValueUnavailable
 from torcheer.records import Argument, Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored
 

@@ -22,10 +22,10 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
-from torcheer.capture import modules
-from torcheer.capture.calls import Call
-from torcheer.capture.recorder import Recorder
-from torcheer.capture.trees import leaves
+from torcheer.capture.record import module_stack
+from torcheer.capture.record.function_table import Call
+from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.record.tensor_trees import leaves
 
 CLOSED = "a higher-order operator, run as one operation: here its functions cannot be run by their Python meaning"
 JOINED = "tensors that only the branch not taken reads get a gradient of zero, as in plain torch"
@@ -190,7 +190,7 @@ def _plainly() -> Iterator[None]:
         modes = _get_current_dispatch_mode_stack()
         if modes and all(is_ours(mode) for mode in modes):
             stack.enter_context(_disable_current_modes())
-        stack.enter_context(modules.resting())
+        stack.enter_context(module_stack.resting())
         stack.enter_context(torch.compiler.set_stance("default"))
         try:
             yield

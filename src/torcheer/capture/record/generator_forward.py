@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from torcheer.capture.module_values import returned
-from torcheer.capture.trees import walk
+from torcheer.capture.record.module_values import returned
+from torcheer.capture.record.tensor_trees import walk
 
 if TYPE_CHECKING:
-    from torcheer.capture.recorder import Recorder
+    from torcheer.capture.record.recorder import Recorder
 
 MOST = 10_000  # items; a generator need not end
 YIELDS = "forward is a generator: it was run to its end, and what it yielded counts as its outputs"

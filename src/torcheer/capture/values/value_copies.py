@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torcheer.capture.geometry import NO_MEMORY, PLAIN, is_wrapped
+from torcheer.capture.values.memory_layout import NO_MEMORY, PLAIN, is_wrapped
 
 
 def copy_of(tensor: Tensor) -> Tensor:

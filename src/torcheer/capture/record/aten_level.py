@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torcheer.capture.calls import Call, learn
-from torcheer.capture.recorder import Recorder
-from torcheer.capture.source import user_frame
-from torcheer.capture.tensor_facts import meta_of
-from torcheer.capture.trees import leaves
+from torcheer.capture.record.function_table import Call, learn
+from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.record.source_lines import user_frame
+from torcheer.capture.record.tensor_facts import meta_of
+from torcheer.capture.record.tensor_trees import leaves
 from torcheer.records import TensorMeta
 
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from torcheer.capture.equality import equal_values, has_numbers, is_lazy, largest_difference
-from torcheer.capture.perturb import dead_edges, forget_noise, perturbable
-from torcheer.capture.recorder import WIDTH, Recorder, Row
-from torcheer.capture.refs import SLOT_BITS
-from torcheer.capture.rerun import Run, memory_filled, run_again, tangent_of
-from torcheer.capture.saving import Outline
-from torcheer.capture.state import modes_on, random_kept
+from torcheer.capture.proof.bit_equality import equal_values, has_numbers, is_lazy, largest_difference
+from torcheer.capture.proof.edge_proof import dead_edges, forget_noise, perturbable
+from torcheer.capture.proof.rerun import Run, memory_filled, run_again, tangent_of
+from torcheer.capture.record.recorder import WIDTH, Recorder, Row
+from torcheer.capture.record.refs import SLOT_BITS
+from torcheer.capture.torch_state import modes_on, random_kept
+from torcheer.capture.values.save_policy import Outline
 from torcheer.errors import CannotReplay, ValueUnavailable
 
 CANNOT = "cannot be judged"
@@ -115,7 +115,7 @@ class Replay:
         self._communicates: Callable[[Any], bool] = lambda function: False
         self._refusal: type[Exception] = _Never
         if torch.distributed.is_available() and (recorder.distributed or torch.distributed.is_initialized()):
-            from torcheer.capture import collectives
+            from torcheer.capture.proof import collectives
 
             self._communicates, self._refusal = collectives.is_collective, collectives.Communicates
             self._guard = (collectives.NoCollectives(),)
