@@ -48,7 +48,7 @@ def test_what_is_to_be_imported_is_there(system: str) -> None:
 
 
 def test_torchassistants_names_are_understood_in_configs() -> None:
-    from torcheer.config.names import OLD_NAMES
+    from torcheer.config.code_names import OLD_NAMES
 
     assert OLD_NAMES == {"torchassistant": "torcheer.training"}
 

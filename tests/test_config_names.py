@@ -641,7 +641,7 @@ CALL_EVERYTHING = """
     warnings.simplefilter("ignore")
     import torch
     from torcheer.config import find
-    from torcheer.config.allowed import leads_to_open
+    from torcheer.config.importable_names import leads_to_open
     from torcheer.errors import TorcheerError
 
     def modules(name):

@@ -20,7 +20,7 @@ from control_cases import page_at
 from packages import NEEDS_PAGE, installed_package  # noqa: F401
 
 from torcheer.archive import Archive
-from torcheer.demo.commands import fresh
+from torcheer.demo.cli import fresh
 from torcheer.demo.project.digits import Digits, Net
 
 pytestmark = NEEDS_PAGE

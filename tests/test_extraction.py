@@ -30,7 +30,7 @@ from torcheer.errors import (
     ValueUnavailable,
 )
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction.plan import Plan
+from torcheer.extraction.extraction_plan import Plan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -415,7 +415,9 @@ def test_workers_write_what_one_process_writes(ready: Extraction, tmp_path: Path
 def test_workers_of_a_killed_process_end_too(tmp_path: Path) -> None:
     killed(tmp_path / "x", 6, workers=2)
     for _ in range(100):
-        alive = subprocess.run(["pgrep", "-f", "torcheer.extraction.worker"], capture_output=True, text=True).stdout
+        alive = subprocess.run(
+            ["pgrep", "-f", "torcheer.extraction.shard_worker"], capture_output=True, text=True
+        ).stdout
         if not alive.split():
             break
         time.sleep(0.1)
@@ -566,7 +568,7 @@ def test_the_plan_says_what_it_is(ready: Extraction) -> None:
 def test_it_says_how_far_it_is_where_nobody_watches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.extraction.progress.EVERY_SECS", 0.0)
+    monkeypatch.setattr("torcheer.extraction.extraction_progress.EVERY_SECS", 0.0)
     run(tmp_path / "x", progress=True)
     assert "8 of 50 samples" in capsys.readouterr().err
 

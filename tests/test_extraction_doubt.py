@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 import torcheer as tl
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction import plan as plans
+from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.shards import Shards
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -374,7 +374,7 @@ def test_a_loader_that_fills_its_batch_again_changes_nothing(tmp_path: Path) -> 
 
 
 def test_a_value_that_is_nobody_elses_is_not_copied() -> None:
-    from torcheer.extraction.values import _own
+    from torcheer.extraction.batch_values import _own
 
     alone, shared = torch.rand(9), torch.rand(9)
     held = shared.view(3, 3)
@@ -400,7 +400,7 @@ def test_a_shard_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: 
 
 
 def test_the_generators_of_a_gpu_are_left_alone_by_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.values import _seed
+    from torcheer.extraction.batch_values import _seed
 
     def seeded(*_: Any) -> None:
         raise AssertionError
@@ -516,7 +516,7 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 
 def test_what_earlier_runs_did_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     path = begun(tmp_path / "x")
-    monkeypatch.setattr("torcheer.extraction.progress.EVERY_SECS", 0.0)
+    monkeypatch.setattr("torcheer.extraction.extraction_progress.EVERY_SECS", 0.0)
     run(path, Failing(fails_at=None), progress=True)
     assert "24 of 50 samples, 0 a second" in capsys.readouterr().err
 

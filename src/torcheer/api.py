@@ -20,8 +20,8 @@ from torcheer.history import ModelHistory
 
 if TYPE_CHECKING:
     from torcheer.drawing import Drawing, Style
-    from torcheer.extraction.reading import Extraction
-    from torcheer.extraction.run import Estimate
+    from torcheer.extraction.extract import Estimate
+    from torcheer.extraction.extraction_reader import Extraction
     from torcheer.inspector.watching import Watch
     from torcheer.studio.live import Live
     from torcheer.studio.starting import Viewer
@@ -154,7 +154,7 @@ def extract(
 
     Also takes `ids`, `shard_samples`, `codec`, `seed` and `progress`: see `torcheer.extraction.extract`.
     """
-    from torcheer.extraction.run import extract as _extract  # capturing should not wait for it
+    from torcheer.extraction.extract import extract as _extract  # capturing should not wait for it
 
     given: dict[str, Any] = {"batch_size": batch_size, "device": device, "transform": transform, "workers": workers}
     return _extract(model, data, layers=layers, to=to, dry_run=dry_run, **given, **options)

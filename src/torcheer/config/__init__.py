@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from torcheer.config.arguments import bind, downloads
-from torcheer.config.files import Config, read
-from torcheer.config.names import describe, find
+from torcheer.config.code_names import describe, find
+from torcheer.config.config_files import Config, read
 from torcheer.config.overrides import override
 from torcheer.config.problems import nearest, problem, where
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from torcheer.config.places import Fault, KeyPath, Places
+from torcheer.config.line_numbers import Fault, KeyPath, Places
 
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^\s{}\[\]:,"]+')
 

@@ -11,7 +11,7 @@ from numbers import Number
 from pathlib import Path
 from typing import Any
 
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 
 LIKE_A_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
 _WHOLE = {"int"}

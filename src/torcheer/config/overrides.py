@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from torcheer.config.files import Config
-from torcheer.config.places import DEPTH, KeyPath
+from torcheer.config.config_files import Config
+from torcheer.config.line_numbers import DEPTH, KeyPath
 from torcheer.config.problems import brief, dotted
 from torcheer.errors import BadConfig
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
 
 if TYPE_CHECKING:
-    from torcheer.config.files import Config
+    from torcheer.config.config_files import Config
 
 MISSING = object()
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from torcheer.config.places import DEPTH, Fault, KeyPath, Places
+from torcheer.config.line_numbers import DEPTH, Fault, KeyPath, Places
 
 TOKEN = re.compile(
     r'''"""(?:\\.|[^\\])*?"{3,5} | \'\'\'.*?\'{3,5}   # up to two quotes more belong to the text

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torcheer.extraction.reading import Extraction, Layer, open_extraction
+from torcheer.extraction.extraction_reader import Extraction, Layer, open_extraction
 
 if TYPE_CHECKING:
-    from torcheer.extraction.run import extract
+    from torcheer.extraction.extract import extract
 
 __all__ = ["Extraction", "Layer", "extract", "open_extraction"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "extract":  # looked up when asked for: reading needs no torch
-        from torcheer.extraction.run import extract
+        from torcheer.extraction.extract import extract
 
         return extract
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")

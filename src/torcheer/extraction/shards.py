@@ -16,7 +16,7 @@ from torcheer.archive import Archive, Writer
 from torcheer.archive.format import seals
 from torcheer.archive.format.archive_folder import sync_folder
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, NotAnArchive
-from torcheer.extraction.plan import Plan, about_shard, shard_name, writing
+from torcheer.extraction.extraction_plan import Plan, about_shard, shard_name, writing
 from torcheer.records import Sample
 
 WAITING = 2  # batches that may wait for the disk; more would only cost memory

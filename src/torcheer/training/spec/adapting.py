@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from torcheer.config.code_names import OLD_NAMES
 from torcheer.config.folder_modules import home
-from torcheer.config.names import OLD_NAMES
 from torcheer.training import adapters
 from torcheer.training.spec.description import Definition
 from torcheer.training.spec.kinds import Fault

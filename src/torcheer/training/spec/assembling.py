@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.training.output_devices import Printer
 from torcheer.training.parts import DebugPipeline, Input, Loader, Pipeline, Stage, Term
 from torcheer.training.spec.description import DEBUG, PIPELINES, STAGES, part

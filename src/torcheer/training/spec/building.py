@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.training.feeding import mixed, seed_everything
 from torcheer.training.parts import Options, Schedule
 from torcheer.training.session import Session

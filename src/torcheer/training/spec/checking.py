@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torcheer.config import Config
+from torcheer.config.line_numbers import KeyPath
 from torcheer.config.numbers import number_in
-from torcheer.config.places import KeyPath
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.inspector.rules import settle
 from torcheer.training.devices import missing_device

@@ -23,7 +23,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.training.spec.description import DEFINITIONS, PIPELINES, STAGES, Spec, label, part
 from torcheer.training.spec.grammar import DATA_GROUPS
 from torcheer.training.spec.kinds import Fault, listed

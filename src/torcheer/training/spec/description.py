@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.config import Config, problem
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.config.problems import where
 from torcheer.errors import BadConfig
 from torcheer.training.run_directory import replace_file

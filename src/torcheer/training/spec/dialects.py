@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from torcheer.config import Config
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.training.spec.description import DEFINITIONS, Places, Spec
 from torcheer.training.spec.kinds import Fault, listed
 

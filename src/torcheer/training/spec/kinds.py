@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torcheer.config import nearest
+from torcheer.config.line_numbers import KeyPath
 from torcheer.config.numbers import number_in
-from torcheer.config.places import KeyPath
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.config import Config, nearest, override, problem, read
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
 from torcheer.training.spec.checking import judged, note_source, raise_for
 from torcheer.training.spec.completion import batch_size_fault

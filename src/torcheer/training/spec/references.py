@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from torcheer.config.places import DEPTH, KeyPath
+from torcheer.config.line_numbers import DEPTH, KeyPath
 from torcheer.training.datasets import PARTS
 from torcheer.training.spec.description import DEBUG, PIPELINES, Definition, definitions, part
 from torcheer.training.spec.grammar import GROUPS

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.training.spec.description import DEBUG, PIPELINES, STAGES, Definition, definitions, part
 from torcheer.training.spec.graphs import Columns, columns_of, graph_faults, node_faults, shared
 from torcheer.training.spec.kinds import Fault

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from torcheer.config.places import KeyPath
+from torcheer.config.line_numbers import KeyPath
 from torcheer.training.spec.kinds import Fault, Finding, Value, listed
 
 

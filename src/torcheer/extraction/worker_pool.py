@@ -14,8 +14,8 @@ from typing import Any, TextIO
 import torch
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.extraction.progress import Progress
-from torcheer.extraction.run import Job, work
+from torcheer.extraction.extract import Job, work
+from torcheer.extraction.extraction_progress import Progress
 
 
 def run_workers(job: Job, count: int, bar: Progress) -> None:
@@ -65,7 +65,7 @@ class _Worker:
         places = os.pathsep.join(path or os.getcwd() for path in sys.path)
         environment = {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "torcheer.extraction.worker"], env=environment, start_new_session=True,
+            [sys.executable, "-m", "torcheer.extraction.shard_worker"], env=environment, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         self._problem = ""  # as it tells it itself

@@ -20,8 +20,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torcheer.config.allowed import CLOSED, PACKAGES, deciding, is_open, leads_to_open, open_inside, prefixes, reason
 from torcheer.config.folder_modules import exists, home, installed, lies_in, load, search_path
+from torcheer.config.importable_names import (
+    CLOSED,
+    PACKAGES,
+    deciding,
+    is_open,
+    leads_to_open,
+    open_inside,
+    prefixes,
+    reason,
+)
 from torcheer.config.problems import brief, nearest
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
 

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer, ValueUnavailable
-from torcheer.extraction import plan as plans
+from torcheer.extraction import extraction_plan as plans
 
 if TYPE_CHECKING:
-    from torcheer.extraction.datasets import ExtractionDataset
+    from torcheer.extraction.torch_dataset import ExtractionDataset
 
 _SIMPLE = (int, np.integer, slice, type(None), type(Ellipsis))  # what makes no list of places
 
@@ -89,7 +89,7 @@ class Extraction:
 
     def dataset(self, *layers: str) -> ExtractionDataset:
         """A torch Dataset of (a tensor for each layer, id)."""
-        from torcheer.extraction.datasets import ExtractionDataset
+        from torcheer.extraction.torch_dataset import ExtractionDataset
 
         return ExtractionDataset(self, layers or self.layers)
 

@@ -20,7 +20,7 @@ def main() -> None:
     parcel = pipe.read(length)
     threading.Thread(target=_end_with_the_pipe, daemon=True).start()
     try:
-        from torcheer.extraction.workers import take_part
+        from torcheer.extraction.worker_pool import take_part
 
         job, threads = pickle.loads(parcel)  # from the process that started us, never from a file
         take_part(job, threads, talk)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.config import json_text, toml_text, yaml_text
-from torcheer.config.places import DEPTH, Fault, KeyPath
+from torcheer.config.line_numbers import DEPTH, Fault, KeyPath
 from torcheer.config.problems import nearest
 from torcheer.errors import BadConfig
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from torcheer.extraction.reading import Extraction
+from torcheer.extraction.extraction_reader import Extraction
 
 
 class ExtractionDataset(Dataset[tuple[Any, ...]]):

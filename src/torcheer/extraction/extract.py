@@ -19,13 +19,8 @@ import torch
 from torcheer.archive import Archive
 from torcheer.archive.format.value_codecs import known
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
-from torcheer.extraction import plan as plans
-from torcheer.extraction.batches import Batch, Batches
-from torcheer.extraction.plan import Plan, shard_name
-from torcheer.extraction.progress import Progress, spoken
-from torcheer.extraction.reading import Extraction, open_extraction
-from torcheer.extraction.shards import Shards
-from torcheer.extraction.values import (
+from torcheer.extraction import extraction_plan as plans
+from torcheer.extraction.batch_values import (
     Taker,
     Values,
     are_alike,
@@ -36,6 +31,11 @@ from torcheer.extraction.values import (
     rows_of,
     sizes_of,
 )
+from torcheer.extraction.batches import Batch, Batches
+from torcheer.extraction.extraction_plan import Plan, shard_name
+from torcheer.extraction.extraction_progress import Progress, spoken
+from torcheer.extraction.extraction_reader import Extraction, open_extraction
+from torcheer.extraction.shards import Shards
 from torcheer.history.failures import annotate
 from torcheer.history.sizes import human_bytes, plural
 from torcheer.records import Sample
@@ -156,7 +156,7 @@ def _run(job: Job, workers: int, bar: Progress) -> None:
     bar.add(_samples_there(job.path), were_there=True)
     try:
         if workers:
-            from torcheer.extraction.workers import run_workers
+            from torcheer.extraction.worker_pool import run_workers
 
             run_workers(job, workers, bar)
             _check_first(job)  # a fresh interpreter knows nothing of an autocast or a default type that is on here
