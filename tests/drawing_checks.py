@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from torcheer.drawing import Drawing
-from torcheer.drawing.picture import METRICS, Picture, View, title_of, walk
+from torcheer.drawing.layout.picture import METRICS, Picture, View, title_of, walk
 
 Rect = tuple[float, float, float, float]
 SLACK = 0.01

@@ -17,9 +17,9 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.drawing import Style, draw_history
-from torcheer.drawing.colours import STRANGE
-from torcheer.drawing.details import overlays_of
-from torcheer.drawing.picture import walk
+from torcheer.drawing.items.item_details import overlays_of
+from torcheer.drawing.layout.picture import walk
+from torcheer.drawing.looks.colours import STRANGE
 from torcheer.errors import BadArgument
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))

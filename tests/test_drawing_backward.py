@@ -16,14 +16,14 @@ from drawing_checks import faults, leaves, overlaps, words
 from test_drawing_colours import contrast
 from test_drawing_page import Page
 
-from torcheer.drawing.backward import BackwardDrawing, draw_steps
-from torcheer.drawing.colours import DARK, LIGHT, Theme, family_colours, gradient_fill
-from torcheer.drawing.faces import draw_face
-from torcheer.drawing.fonts import CHARACTERS
-from torcheer.drawing.formulas import typeset
-from torcheer.drawing.items import GRADIENT, KEPT
-from torcheer.drawing.picture import View, walk
-from torcheer.drawing.steps import Flow
+from torcheer.drawing.draw_backward import BackwardDrawing, draw_steps
+from torcheer.drawing.items.backward_items import Flow
+from torcheer.drawing.items.item import GRADIENT, KEPT
+from torcheer.drawing.layout.picture import View, walk
+from torcheer.drawing.looks.colours import DARK, LIGHT, Theme, family_colours, gradient_fill
+from torcheer.drawing.looks.faces import draw_face
+from torcheer.drawing.looks.font_metrics import CHARACTERS
+from torcheer.drawing.looks.formula_typesetting import typeset
 from torcheer.errors import BadArgument
 from torcheer.history.formula import plain
 

@@ -9,11 +9,11 @@ from drawing_checks import faults
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torcheer.drawing.items import Item
-from torcheer.drawing.picture import picture
-from torcheer.drawing.plans import Scene, plan_scene
-from torcheer.drawing.style import Style
-from torcheer.drawing.svg import write_svg
+from torcheer.drawing.items.item import Item
+from torcheer.drawing.layout.picture import picture
+from torcheer.drawing.layout.plans import Scene, plan_scene
+from torcheer.drawing.looks.style import Style
+from torcheer.drawing.writers.svg import write_svg
 from torcheer.records import ModuleCall
 
 LOOKS = ("op", "op", "pill", "merge", "module")

@@ -12,13 +12,13 @@ from xml.etree import ElementTree
 import pytest
 from fake_trace import FakeTrace
 
-from torcheer.drawing.boxes import Box
-from torcheer.drawing.compose import compose
 from torcheer.drawing.draw import Drawing, draw_history
-from torcheer.drawing.faces import draw_face
-from torcheer.drawing.glyphs import number
-from torcheer.drawing.picture import METRICS, title_of
-from torcheer.drawing.plans import Plan, Scene
+from torcheer.drawing.layout.box_sizes import Box
+from torcheer.drawing.layout.compose import compose
+from torcheer.drawing.layout.picture import METRICS, title_of
+from torcheer.drawing.layout.plans import Plan, Scene
+from torcheer.drawing.looks.faces import draw_face
+from torcheer.drawing.looks.svg_shapes import number
 
 Rects = dict[str, tuple[str, str]]  # path -> place of a box, as it is written
 SVG = "{http://www.w3.org/2000/svg}"

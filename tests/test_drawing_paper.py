@@ -13,10 +13,10 @@ from html import escape
 
 import pytest
 
-from torcheer.drawing import paper
-from torcheer.drawing.fonts import FAMILY, FOLDER, font_face_css, font_files, text_width
-from torcheer.drawing.paper import svg_to_pdf, svg_to_png
-from torcheer.drawing.path import Curve, Move, steps
+from torcheer.drawing.looks.font_metrics import FAMILY, FOLDER, font_face_css, font_files, text_width
+from torcheer.drawing.writers import rasterize
+from torcheer.drawing.writers.rasterize import svg_to_pdf, svg_to_png
+from torcheer.drawing.writers.svg_path import Curve, Move, steps
 from torcheer.errors import BadArgument, TorcheerError
 
 SHIPPED: str = json.loads((FOLDER / "advances.json").read_text(encoding="utf-8"))["characters"]
@@ -99,7 +99,7 @@ def page(pdf: bytes) -> str:
 @pytest.mark.parametrize("bold", [False, True])
 def test_a_text_is_as_wide_as_the_font_itself_says(bold: bool) -> None:
     stringWidth = pytest.importorskip("reportlab.pdfbase.pdfmetrics").stringWidth
-    paper._register_fonts()
+    rasterize._register_fonts()
     for character in SHIPPED:
         own = stringWidth(character, "torcheerBold" if bold else "torcheerRegular", 100)
         assert text_width(character, 100, bold) == pytest.approx(own, abs=0.1), character  # PDF counts in 1/1000 em
@@ -145,7 +145,7 @@ def test_the_font_is_small_and_brings_its_licence() -> None:
 
 
 def test_measuring_loads_neither_numpy_nor_a_converter() -> None:
-    code = "import sys, torcheer.drawing.fonts, torcheer.drawing.paper; print(*sys.modules)"
+    code = "import sys, torcheer.drawing.looks.font_metrics, torcheer.drawing.writers.rasterize; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"torch", "resvg_py", "reportlab"}.isdisjoint(loaded)
 
@@ -185,7 +185,7 @@ class TestPng:
         assert size(svg_to_png(svg(text(words)), scale=1)) == (200, 100)
 
     def test_a_huge_picture_is_drawn_smaller(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(paper, "MAX_PIXELS", 10_000)
+        monkeypatch.setattr(rasterize, "MAX_PIXELS", 10_000)
         assert size(svg_to_png(svg("", width=20_000, height=5_000))) == (200, 50)
         assert size(svg_to_png(svg(""), width=50_000)) == (141, 71)
 

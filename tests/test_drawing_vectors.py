@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from test_drawing_layout import random_items, scene_of
 
-from torcheer.drawing.boxes import Box, Composed, Title
-from torcheer.drawing.compose import compose
-from torcheer.drawing.glyphs import arrow_path, line_path, number
-from torcheer.drawing.page import box_data, layout_data
-from torcheer.drawing.picture import METRICS, View, picture, title_of, walk
-from torcheer.drawing.style import Style
+from torcheer.drawing.layout.box_sizes import Box, Composed, Title
+from torcheer.drawing.layout.compose import compose
+from torcheer.drawing.layout.picture import METRICS, View, picture, title_of, walk
+from torcheer.drawing.looks.style import Style
+from torcheer.drawing.looks.svg_shapes import arrow_path, line_path, number
+from torcheer.drawing.writers.html_page import box_data, layout_data
 
 VECTORS = Path(__file__).with_name("data") / "compose.json"
 SEEDS, LARGEST = 40, 34  # and so many routes at most

@@ -9,7 +9,7 @@ import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
 from rich.console import Console
 
-from torcheer.drawing.text import draw_text
+from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.history.sizes import human_bytes, human_count
 
 SMALL = """\

@@ -1,4 +1,4 @@
-// Colours and numbers in words, as src/torcheer/drawing/overlay.py has them.
+// Colours and numbers in words, as src/torcheer/drawing/looks/colour_scale.py has them.
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 

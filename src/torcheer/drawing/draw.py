@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torcheer.drawing.details import facts_of, overlays_of
 from torcheer.drawing.drawing import Drawing, check_options, counted, uncollected
-from torcheer.drawing.items import Item, label_of
-from torcheer.drawing.overlay import WAYS, Colouring, colouring
-from torcheer.drawing.page import Facts
-from torcheer.drawing.picture import Picture, picture, walk
-from torcheer.drawing.plans import plan_scene
-from torcheer.drawing.scene import items_of
-from torcheer.drawing.style import Style, style_of
-from torcheer.drawing.text import draw_text
-from torcheer.drawing.words import count_text, shape_text
+from torcheer.drawing.items.box_text import count_text, shape_text
+from torcheer.drawing.items.history_items import items_of
+from torcheer.drawing.items.item import Item, label_of
+from torcheer.drawing.items.item_details import facts_of, overlays_of
+from torcheer.drawing.layout.picture import Picture, picture, walk
+from torcheer.drawing.layout.plans import plan_scene
+from torcheer.drawing.looks.colour_scale import WAYS, Colouring, colouring
+from torcheer.drawing.looks.style import Style, style_of
+from torcheer.drawing.writers.html_page import Facts
+from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torcheer.drawing.dot import write_dot
-from torcheer.drawing.items import Item
-from torcheer.drawing.overlay import Colouring
-from torcheer.drawing.page import Facts, write_html
-from torcheer.drawing.paper import svg_to_pdf, svg_to_png
-from torcheer.drawing.picture import Picture
-from torcheer.drawing.style import Style
-from torcheer.drawing.svg import write_svg
+from torcheer.drawing.items.item import Item
+from torcheer.drawing.layout.picture import Picture
+from torcheer.drawing.looks.colour_scale import Colouring
+from torcheer.drawing.looks.style import Style
+from torcheer.drawing.writers.dot import write_dot
+from torcheer.drawing.writers.html_page import Facts, write_html
+from torcheer.drawing.writers.rasterize import svg_to_pdf, svg_to_png
+from torcheer.drawing.writers.svg import write_svg
 from torcheer.errors import BadArgument
 
 DIRECTIONS = ("auto", "down", "right")

@@ -1,4 +1,4 @@
-// Colour by a number instead of by kind, as src/torcheer/drawing/overlay.py does.
+// Colour by a number instead of by kind, as src/torcheer/drawing/looks/colour_scale.py does.
 import type { Placed } from "./place";
 import type { Paint } from "./render";
 

@@ -1,6 +1,6 @@
 // The rule that turns a layout and the sizes of its children into coordinates.
 //
-// It is written twice, here and in src/torcheer/drawing/compose.py, specified in docs/layout.md, and both are tested on
+// It is written twice, here and in src/torcheer/drawing/layout/compose.py, specified in docs/layout.md, and both are tested on
 // the same vectors (tests/data/compose.json). "Along" is the way data flows (down the page, or right), "across" is the
 // other way. Sums keep the order they have in Python: the last bit counts.
 

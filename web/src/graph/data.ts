@@ -1,4 +1,4 @@
-// What Python put into the page (src/torcheer/drawing/page.py), unpacked and with names.
+// What Python put into the page (src/torcheer/drawing/writers/html_page.py), unpacked and with names.
 import type { Box, Layout, Metrics, Ports, Route } from "./compose";
 
 /** How an item or a folded box looks. */

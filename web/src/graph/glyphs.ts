@@ -1,4 +1,4 @@
-// How an edge is written in SVG: the same strings as in src/torcheer/drawing/glyphs.py, tested on the same vectors.
+// How an edge is written in SVG: the same strings as in src/torcheer/drawing/looks/svg_shapes.py, tested on the same vectors.
 import type { Point } from "./compose";
 
 const ROUND = 5; // the radius of an edge's corners

@@ -1,4 +1,4 @@
-// SVG elements for one box, one frame or the edges in a frame. The same marks as in src/torcheer/drawing/svg.py: plain
+// SVG elements for one box, one frame or the edges in a frame. The same marks as in src/torcheer/drawing/writers/svg.py: plain
 // attributes carry the light colours, classes let a dark page override them.
 import { Carries, type Data, type Theme } from "./data";
 import { arrowPath, linePath, number } from "./glyphs";

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import isfinite, isnan
 from typing import Any
 
-from torcheer.drawing.items import Item, label_of
-from torcheer.drawing.overlay import WAYS, values_of
-from torcheer.drawing.page import Facts
+from torcheer.drawing.items.item import Item, label_of
+from torcheer.drawing.looks.colour_scale import WAYS, values_of
+from torcheer.drawing.writers.html_page import Facts
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes
 

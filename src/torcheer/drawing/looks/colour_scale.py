@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import inf, isfinite, isinf, isnan, log10, nan
 from typing import Any
 
-from torcheer.drawing.colours import STRANGE, ink_on, ramp
-from torcheer.drawing.items import Item
-from torcheer.drawing.picture import View
-from torcheer.drawing.words import count_text
+from torcheer.drawing.items.box_text import count_text
+from torcheer.drawing.items.item import Item
+from torcheer.drawing.layout.picture import View
+from torcheer.drawing.looks.colours import STRANGE, ink_on, ramp
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.history.sizes import human_bytes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from torcheer.drawing.scene import several_calls
-from torcheer.drawing.steps import ITS_OWN, Flow
-from torcheer.drawing.text import draw_tree
-from torcheer.drawing.words import shape_text
+from torcheer.drawing.items.backward_items import ITS_OWN, Flow
+from torcheer.drawing.items.box_text import shape_text
+from torcheer.drawing.items.history_items import several_calls
+from torcheer.drawing.writers.text_tree import draw_tree
 from torcheer.history.formula import plain
 from torcheer.records import ModuleCall, Step
 

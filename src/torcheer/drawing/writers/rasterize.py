@@ -8,8 +8,8 @@ from io import BytesIO
 from typing import cast
 from xml.etree import ElementTree
 
-from torcheer.drawing.fonts import FAMILY_NAME, font_files
-from torcheer.drawing.pdf import Page, numbers
+from torcheer.drawing.looks.font_metrics import FAMILY_NAME, font_files
+from torcheer.drawing.writers.pdf import Page, numbers
 from torcheer.errors import BadArgument, TorcheerError
 
 MAX_PIXELS = 100_000_000  # 400 MB while it is made; a larger picture is drawn smaller

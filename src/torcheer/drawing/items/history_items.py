@@ -8,11 +8,11 @@ from heapq import heappop, heappush
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from torcheer.drawing.families import family_of
-from torcheer.drawing.items import FLOWS, STILL, Item, Net, labels_of
-from torcheer.drawing.restyle import restyled
-from torcheer.drawing.style import Style
-from torcheer.drawing.words import argument_names, body_text, frozen_text, parameter_text
+from torcheer.drawing.items.box_text import argument_names, body_text, frozen_text, parameter_text
+from torcheer.drawing.items.families import family_of
+from torcheer.drawing.items.item import FLOWS, STILL, Item, Net, labels_of
+from torcheer.drawing.items.restyle import restyled
+from torcheer.drawing.looks.style import Style
 from torcheer.history import ModelHistory
 from torcheer.history.graph import components
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored

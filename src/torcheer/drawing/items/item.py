@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from torcheer.drawing.families import PLAIN_RESHAPES
-from torcheer.drawing.words import shape_text
+from torcheer.drawing.items.box_text import shape_text
+from torcheer.drawing.items.families import PLAIN_RESHAPES
 from torcheer.history import ModelHistory
 from torcheer.records import ModuleCall, Stored
 

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from torcheer.drawing.boxes import Box, Composed, Metrics, Title
-from torcheer.drawing.compose import compose
-from torcheer.drawing.faces import TITLE, draw_face
-from torcheer.drawing.fonts import text_width
-from torcheer.drawing.items import Face
-from torcheer.drawing.layout import Layout
-from torcheer.drawing.plans import Plan, Scene
-from torcheer.drawing.style import Style
+from torcheer.drawing.items.item import Face
+from torcheer.drawing.layout.box_layout import Layout
+from torcheer.drawing.layout.box_sizes import Box, Composed, Metrics, Title
+from torcheer.drawing.layout.compose import compose
+from torcheer.drawing.layout.plans import Plan, Scene
+from torcheer.drawing.looks.faces import TITLE, draw_face
+from torcheer.drawing.looks.font_metrics import text_width
+from torcheer.drawing.looks.style import Style
 
 METRICS = Metrics()
 PAGE = (1400.0, 900.0)  # what a drawing is fitted to

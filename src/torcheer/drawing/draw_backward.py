@@ -8,15 +8,15 @@ from math import prod
 from typing import Any
 
 from torcheer.drawing.drawing import Drawing, check_options, counted, uncollected
-from torcheer.drawing.items import Item
-from torcheer.drawing.page import Facts
-from torcheer.drawing.picture import Picture, picture
-from torcheer.drawing.plans import plan_scene
-from torcheer.drawing.restyle import restyled
-from torcheer.drawing.steps import Flow, items_of_steps, number_text
-from torcheer.drawing.steps_text import draw_steps_text
-from torcheer.drawing.style import Style, style_of
-from torcheer.drawing.words import count_text, shape_text
+from torcheer.drawing.items.backward_items import Flow, items_of_steps, number_text
+from torcheer.drawing.items.box_text import count_text, shape_text
+from torcheer.drawing.items.item import Item
+from torcheer.drawing.items.restyle import restyled
+from torcheer.drawing.layout.picture import Picture, picture
+from torcheer.drawing.layout.plans import plan_scene
+from torcheer.drawing.looks.style import Style, style_of
+from torcheer.drawing.writers.backward_text import draw_steps_text
+from torcheer.drawing.writers.html_page import Facts
 from torcheer.history.formula import plain
 from torcheer.history.sizes import human_bytes
 from torcheer.records import Step

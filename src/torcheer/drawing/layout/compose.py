@@ -10,8 +10,8 @@ from bisect import bisect_left
 from itertools import pairwise
 from math import ceil
 
-from torcheer.drawing.boxes import Box, Composed, Metrics, Point, Title
-from torcheer.drawing.layout import Layout, Route
+from torcheer.drawing.layout.box_layout import Layout, Route
+from torcheer.drawing.layout.box_sizes import Box, Composed, Metrics, Point, Title
 
 
 def compose(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torcheer.drawing.colours import LIGHT, family_colours, gradient_fill
-from torcheer.drawing.items import GRADIENT, KEPT, STILL
-from torcheer.drawing.picture import Picture, View
-from torcheer.drawing.words import shape_text
+from torcheer.drawing.items.box_text import shape_text
+from torcheer.drawing.items.item import GRADIENT, KEPT, STILL
+from torcheer.drawing.layout.picture import Picture, View
+from torcheer.drawing.looks.colours import LIGHT, family_colours, gradient_fill
 
 SHAPES = {"input": "oval", "output": "oval", "pill": "oval", "merge": "circle", "parameter": "note", "buffer": "note"}
 EDGES = {

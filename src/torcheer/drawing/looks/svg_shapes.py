@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from html import escape
 
-from torcheer.drawing.boxes import Box, Point
-from torcheer.drawing.colours import DARK, FAMILIES, Theme, family_colours, gradient_fill, ink_on
-from torcheer.drawing.faces import SHAPES, SHEETS, TITLE, draw_face
-from torcheer.drawing.fonts import text_width
-from torcheer.drawing.items import FLOWS, GRADIENT, KEPT, Face
-from torcheer.drawing.paper import UNPRINTABLE
+from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, Face
+from torcheer.drawing.layout.box_sizes import Box, Point
+from torcheer.drawing.looks.colours import DARK, FAMILIES, Theme, family_colours, gradient_fill, ink_on
+from torcheer.drawing.looks.faces import SHAPES, SHEETS, TITLE, draw_face
+from torcheer.drawing.looks.font_metrics import text_width
+from torcheer.drawing.writers.rasterize import UNPRINTABLE
 
 ROUND = 5.0  # the radius of an edge's corners
 HEAD = (6.0, 3.2)  # length and half width of an arrow's head

@@ -10,7 +10,7 @@ from unicodedata import category, east_asian_width
 
 FAMILY_NAME = "torcheer Sans"
 FAMILY = f"'{FAMILY_NAME}', Inter, system-ui, sans-serif"  # for an attribute or a style sheet; ours is tried first
-FOLDER = Path(__file__).with_name("fonts")
+FOLDER = Path(__file__).parents[1] / "fonts"
 UNITS_PER_EM = 2048
 
 

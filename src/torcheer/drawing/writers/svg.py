@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from operator import attrgetter
 
-from torcheer.drawing.colours import DARK, LIGHT, Theme
-from torcheer.drawing.faces import NOTE
-from torcheer.drawing.fonts import FAMILY, font_face_css, text_width
-from torcheer.drawing.glyphs import (
+from torcheer.drawing.items.item import Item
+from torcheer.drawing.layout.picture import Picture, View, title_lines, walk
+from torcheer.drawing.looks.colour_scale import Colouring
+from torcheer.drawing.looks.colours import DARK, LIGHT, Theme
+from torcheer.drawing.looks.faces import NOTE
+from torcheer.drawing.looks.font_metrics import FAMILY, font_face_css, text_width
+from torcheer.drawing.looks.legend import legend_entries, marks_of
+from torcheer.drawing.looks.svg_shapes import (
     arrow_path,
     clean,
     dark_rules,
@@ -21,10 +25,6 @@ from torcheer.drawing.glyphs import (
     stroke_svg,
     text_svg,
 )
-from torcheer.drawing.items import Item
-from torcheer.drawing.legend import legend_entries, marks_of
-from torcheer.drawing.overlay import Colouring
-from torcheer.drawing.picture import Picture, View, title_lines, walk
 
 MARGIN = 20.0
 HEADER = 46.0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from torcheer.drawing.items import FLOWS, GRADIENT, KEPT
+from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT
 
 NO_PAIRS: dict[int, int] = {}
 Edge = tuple[int, int, int, int]  # from node, its exit, to node, its entry

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from torcheer.drawing.items import Item, Net
-from torcheer.drawing.scene import call_name, several_calls
+from torcheer.drawing.items.history_items import call_name, several_calls
+from torcheer.drawing.items.item import Item, Net
 from torcheer.records import ModuleCall
 
 if TYPE_CHECKING:
-    from torcheer.drawing.plans import Plan
+    from torcheer.drawing.layout.plans import Plan
 
 INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: where it comes in, where it goes out
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torcheer.drawing.families import family_of_class
-from torcheer.drawing.groups import (
+from torcheer.drawing.items.box_text import frozen_text, parameter_text
+from torcheer.drawing.items.families import family_of_class
+from torcheer.drawing.items.grouping import (
     INSIDE,
     OUTSIDE,
     Group,
@@ -19,9 +20,8 @@ from torcheer.drawing.groups import (
     stacks,
     wrap,
 )
-from torcheer.drawing.items import GRADIENT, Face, Item, Net, carried, face_of, note_at
-from torcheer.drawing.layout import Edge, Layout, arrange
-from torcheer.drawing.words import frozen_text, parameter_text
+from torcheer.drawing.items.item import GRADIENT, Face, Item, Net, carried, face_of, note_at
+from torcheer.drawing.layout.box_layout import Edge, Layout, arrange
 
 
 @dataclass(slots=True, eq=False)

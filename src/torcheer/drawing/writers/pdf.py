@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 from xml.etree.ElementTree import Element
 
-from torcheer.drawing.path import Curve, Move, steps
+from torcheer.drawing.writers.svg_path import Curve, Move, steps
 from torcheer.errors import BadArgument
 
 Style = dict[str, str]

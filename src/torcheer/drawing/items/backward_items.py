@@ -9,10 +9,10 @@ from itertools import takewhile
 from math import prod
 from operator import attrgetter
 
-from torcheer.drawing.families import family_of
-from torcheer.drawing.items import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
-from torcheer.drawing.scene import call_name, leaf_modules, look_of, several_calls
-from torcheer.drawing.words import shape_text
+from torcheer.drawing.items.box_text import shape_text
+from torcheer.drawing.items.families import family_of
+from torcheer.drawing.items.history_items import call_name, leaf_modules, look_of, several_calls
+from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
 from torcheer.history.formula import equations
 from torcheer.records import ModuleCall, Step
 

@@ -6,10 +6,10 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from torcheer.drawing.boxes import Box
-from torcheer.drawing.fonts import text_width
-from torcheer.drawing.formulas import typeset
-from torcheer.drawing.items import FLOWS, GRADIENT, KEPT, Face
+from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, Face
+from torcheer.drawing.layout.box_sizes import Box
+from torcheer.drawing.looks.font_metrics import text_width
+from torcheer.drawing.looks.formula_typesetting import typeset
 
 TITLE, BODY, NOTE = 11.5, 10.0, 10.0  # font sizes
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from unicodedata import normalize
 
-from torcheer.drawing.fonts import CHARACTERS, text_width
+from torcheer.drawing.looks.font_metrics import CHARACTERS, text_width
 from torcheer.history.formula import BAR, GREEK, SUBSCRIPTS, SUPERSCRIPTS
 
 RAISED = {small: letter for letter, small in SUPERSCRIPTS.items()}

@@ -11,24 +11,24 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from torcheer.drawing.boxes import Box
-from torcheer.drawing.colours import DARK, FAMILIES, LIGHT, RAMP, STRANGE
-from torcheer.drawing.faces import draw_face
-from torcheer.drawing.fonts import FAMILY, font_face_css
-from torcheer.drawing.glyphs import dark_rules, leaf_svg, title_places
-from torcheer.drawing.items import GRADIENT, Face, Item
-from torcheer.drawing.layout import Layout
-from torcheer.drawing.legend import legend_entries, marks_of
-from torcheer.drawing.overlay import NAMES
-from torcheer.drawing.picture import METRICS, Picture, title_lines, title_of
-from torcheer.drawing.plans import Plan
+from torcheer.drawing.items.item import GRADIENT, Face, Item
+from torcheer.drawing.layout.box_layout import Layout
+from torcheer.drawing.layout.box_sizes import Box
+from torcheer.drawing.layout.picture import METRICS, Picture, title_lines, title_of
+from torcheer.drawing.layout.plans import Plan
+from torcheer.drawing.looks.colour_scale import NAMES
+from torcheer.drawing.looks.colours import DARK, FAMILIES, LIGHT, RAMP, STRANGE
+from torcheer.drawing.looks.faces import draw_face
+from torcheer.drawing.looks.font_metrics import FAMILY, font_face_css
+from torcheer.drawing.looks.legend import legend_entries, marks_of
+from torcheer.drawing.looks.svg_shapes import dark_rules, leaf_svg, title_places
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:"
 )
 Facts = tuple[str, str, list[tuple[str, str]]]  # of an item: its label, the address around it, pairs to show
 WRITE = json.JSONEncoder(separators=(",", ":")).encode
-SCRIPT = Path(__file__).with_name("page") / "graph.js"
+SCRIPT = Path(__file__).parents[1] / "page" / "graph.js"
 
 
 def write_html(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from torcheer.drawing.items import FLOWS, Item, Net, carried
-from torcheer.drawing.style import Style
+from torcheer.drawing.items.item import FLOWS, Item, Net, carried
+from torcheer.drawing.looks.style import Style
 
 
 class Node(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from torcheer.drawing.colours import FAMILIES, STRANGE, Theme, family_colours, gradient_fill
-from torcheer.drawing.families import NAMES
-from torcheer.drawing.glyphs import stroke_svg
-from torcheer.drawing.items import SUM, Face
-from torcheer.drawing.overlay import Colouring
+from torcheer.drawing.items.families import NAMES
+from torcheer.drawing.items.item import SUM, Face
+from torcheer.drawing.looks.colour_scale import Colouring
+from torcheer.drawing.looks.colours import FAMILIES, STRANGE, Theme, family_colours, gradient_fill
+from torcheer.drawing.looks.svg_shapes import stroke_svg
 
 LINES = {
     "edge": "gradients flow",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torcheer.drawing.colours import FAMILIES
+from torcheer.drawing.looks.colours import FAMILIES
 from torcheer.errors import BadArgument
 
 THEMES = ("auto", "light", "dark")

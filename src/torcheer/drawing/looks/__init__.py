@@ -1,0 +1,1 @@
+"""How everything looks: colours, fonts, shapes, legends, a user's style."""

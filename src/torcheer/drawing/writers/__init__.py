@@ -1,0 +1,1 @@
+"""Pictures as files: SVG, PNG, PDF, HTML, DOT, text."""
