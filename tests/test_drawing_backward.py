@@ -25,7 +25,7 @@ from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.font_metrics import CHARACTERS
 from torcheer.drawing.looks.formula_typesetting import typeset
 from torcheer.errors import BadArgument
-from torcheer.history.formula import plain
+from torcheer.history.text.latex_text import plain
 
 GOLDEN = Path(__file__).parent / "golden"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -11,7 +11,7 @@ from training_loop_cases import points as batches_of
 import torcheer as tl
 from torcheer.errors import TorcheerError, WrongInputs
 from torcheer.extraction.extraction_plan import shard_name
-from torcheer.history.failures import HEAD, annotate, explain, is_out_of_memory
+from torcheer.history.error_notes import HEAD, annotate, explain, is_out_of_memory
 from torcheer.training import Measure
 
 

@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import torcheer as tl
 from torcheer.errors import ValueUnavailable
-from torcheer.history.arrays import excerpt, to_numpy
+from torcheer.history.value_arrays import excerpt, to_numpy
 
 
 class Made(nn.Module):

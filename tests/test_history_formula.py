@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torcheer.history.formula import equations, plain
+from torcheer.history.text.latex_text import equations, plain
 
 
 @pytest.mark.parametrize(

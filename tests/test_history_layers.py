@@ -9,8 +9,8 @@ from fake_trace import FakeTrace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torcheer.history.graph import Descent, on_cycles
-from torcheer.history.layers import assign_layers, layer_name
+from torcheer.history.layers.cycles import Descent, on_cycles
+from torcheer.history.layers.layer_names import assign_layers, layer_name
 
 
 def labels(trace: FakeTrace) -> list[str]:

@@ -10,7 +10,7 @@ from fake_trace import FakeTrace, recurrent_network, small_network
 from rich.console import Console
 
 from torcheer.drawing.writers.text_tree import draw_text
-from torcheer.history.sizes import human_bytes, human_count
+from torcheer.terminal import human_bytes, human_count
 
 SMALL = """\
 Log of Small forward pass:

@@ -9,7 +9,7 @@ import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
 
 from torcheer.errors import ValueUnavailable
-from torcheer.history.arrays import excerpt
+from torcheer.history.value_arrays import excerpt
 from torcheer.records import TensorMeta
 
 LINEAR = """\

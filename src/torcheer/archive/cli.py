@@ -21,7 +21,7 @@ from torcheer.archive.progress import progress
 from torcheer.archive.repair import repair
 from torcheer.archive.verify import examine
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
-from torcheer.history.sizes import human_bytes, plural
+from torcheer.terminal import human_bytes, plural
 
 _ANY_WIDTH = 1 << 20
 _UNSEALED = " (never sealed: it is being written, or its writer was killed)"

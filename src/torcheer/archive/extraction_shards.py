@@ -9,7 +9,7 @@ from typing import Any
 
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.errors import ArchiveDamaged, TorcheerError
-from torcheer.history.sizes import plural
+from torcheer.terminal import plural
 
 
 def is_one(path: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.value_names import layer_labels
-from torcheer.history.sizes import align, human_bytes, plural
+from torcheer.terminal import align, human_bytes, plural
 
 _LEAST_LAYER = 12
 _DROPPED = ("offset", "segment", "item", "variable", "type", "size", "step")  # in this order, where there is no room

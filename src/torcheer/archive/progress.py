@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torcheer.history.sizes import human_bytes
+from torcheer.terminal import human_bytes
 
 PATIENCE_SECS = 2.0
 EVERY_SECS = 10.0  # between two lines where there is no bar

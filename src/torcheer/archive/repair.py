@@ -18,8 +18,8 @@ from torcheer.archive.progress import Told, tell_nobody
 from torcheer.archive.verify import Examined, examine
 from torcheer.encoding import decode
 from torcheer.errors import ArchiveDamaged, BadArgument
-from torcheer.history.sizes import plural
 from torcheer.records import Sample
+from torcheer.terminal import plural
 
 
 @dataclass(frozen=True)

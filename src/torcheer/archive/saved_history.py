@@ -22,8 +22,8 @@ from torcheer.archive.format.value_codecs import Codec
 from torcheer.encoding import refusal
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory
-from torcheer.history.sizes import plural
 from torcheer.records import ModuleRun, Op, RunInfo, Sample
+from torcheer.terminal import plural
 
 
 def save_history(

@@ -14,7 +14,7 @@ from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.listing import Row, printable, rows_of, span
 from torcheer.encoding import to_bytes
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.history.sizes import plural
+from torcheer.terminal import plural
 
 
 def choose(archive: Archive, layer: str, variable: str | None, step: int | None, item: int | None) -> Row:

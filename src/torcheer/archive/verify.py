@@ -18,7 +18,7 @@ from torcheer.archive.progress import Told, tell_nobody
 from torcheer.archive.value_names import layer_labels
 from torcheer.encoding import cut
 from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError
-from torcheer.history.sizes import plural
+from torcheer.terminal import plural
 
 
 def examine(path: str | os.PathLike[str], told: Told = tell_nobody) -> Examined:

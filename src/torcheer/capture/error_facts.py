@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.record.recorder import Recorder
-from torcheer.history.failures import arguments, failed_in, frames_of
+from torcheer.history.error_notes import arguments, failed_in, frames_of
 
 if TYPE_CHECKING:
     from torcheer.capture.record.op_rows import LiveTrace

@@ -26,8 +26,8 @@ from torcheer.capture.record.tensor_trees import direct_tensors, exchange, tenso
 from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
 from torcheer.history import ModelHistory
-from torcheer.history.failures import explain
-from torcheer.history.sizes import plural
+from torcheer.history.error_notes import explain
+from torcheer.terminal import plural
 
 
 def log_forward_pass(

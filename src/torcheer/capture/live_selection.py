@@ -16,7 +16,7 @@ from typing import Any
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.history.layers import layer_name
+from torcheer.history.layers.layer_names import layer_name
 
 _LABEL = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?(?::(\d+))?$")
 

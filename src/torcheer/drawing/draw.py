@@ -18,7 +18,7 @@ from torcheer.drawing.writers.html_page import Facts
 from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
-from torcheer.history.sizes import human_bytes
+from torcheer.terminal import human_bytes
 
 MANY = 20_000  # operations
 

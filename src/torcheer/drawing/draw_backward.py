@@ -17,9 +17,9 @@ from torcheer.drawing.layout.plans import plan_scene
 from torcheer.drawing.looks.style import Style, style_of
 from torcheer.drawing.writers.backward_text import draw_steps_text
 from torcheer.drawing.writers.html_page import Facts
-from torcheer.history.formula import plain
-from torcheer.history.sizes import human_bytes
+from torcheer.history.text.latex_text import plain
 from torcheer.records import Step
+from torcheer.terminal import human_bytes
 
 
 def draw_steps(

@@ -19,7 +19,7 @@ from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_of, inputs_of
 from torcheer.extraction.hook_values import Hooks
-from torcheer.history.failures import NO_HISTORY, arguments, explain
+from torcheer.history.error_notes import NO_HISTORY, arguments, explain
 
 LEEWAY = 0.02  # of two runs that are called the same
 Reduce = Callable[..., Any]

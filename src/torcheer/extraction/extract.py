@@ -36,9 +36,9 @@ from torcheer.extraction.extraction_plan import Plan, shard_name
 from torcheer.extraction.extraction_progress import Progress, spoken
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
 from torcheer.extraction.shards import Shards
-from torcheer.history.failures import annotate
-from torcheer.history.sizes import human_bytes, plural
+from torcheer.history.error_notes import annotate
 from torcheer.records import Sample
+from torcheer.terminal import human_bytes, plural
 
 TRIAL_BATCHES = 4  # what a dry run measures, the first to warm up
 

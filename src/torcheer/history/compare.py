@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
-from torcheer.history.arrays import bits_equal, to_numpy
-from torcheer.history.sizes import align, cut, plural
-from torcheer.history.structure import structural_hash
+from torcheer.history.program_structure import structural_hash
+from torcheer.history.value_arrays import bits_equal, to_numpy
+from torcheer.terminal import align, cut, plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, overload
 
 from torcheer.errors import AmbiguousLayer, BadArgument, UnknownLayer
-from torcheer.history import compare, find, html, structure, summary, tables, text
+from torcheer.history import compare, lookup, op_table, program_structure
+from torcheer.history.derived_facts import Facts
 from torcheer.history.doors import Doors
-from torcheer.history.facts import Facts
-from torcheer.history.modules import Modules, StoredView
-from torcheer.history.trace import Trace
-from torcheer.history.view import LayerView, OpList, OpView
+from torcheer.history.module_views import Modules, StoredView
+from torcheer.history.op_views import LayerView, OpList, OpView
+from torcheer.history.text import history_text, module_summary, notebook_table
+from torcheer.history.trace_protocol import Trace
 from torcheer.records import Op, RunInfo
 
 
@@ -43,13 +44,13 @@ class ModelHistory(Doors):
     @overload
     def __getitem__(self, key: slice) -> OpList: ...
     def __getitem__(self, key: Any) -> Any:
-        return find.lookup(self, key)
+        return lookup.lookup(self, key)
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, OpView):
             return key.history is self
         try:
-            find.lookup(self, key)
+            lookup.lookup(self, key)
         except UnknownLayer:
             return False
         except AmbiguousLayer:
@@ -67,11 +68,11 @@ class ModelHistory(Doors):
 
     def find(self, what: str | int | slice | Callable[[OpView], object]) -> OpList:
         """Every operation that matches a pattern ("features.*"), a function of the operation, or a key."""
-        return self.pick(find.find(self, what))
+        return self.pick(lookup.find(self, what))
 
     def indices(self, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
         """The positions of what `find` finds; raises UnknownLayer where that is nothing."""
-        return find.must_find(self, what)
+        return lookup.must_find(self, what)
 
     def pick(self, indices: Iterable[int]) -> OpList:
         """The operations at these positions."""
@@ -110,7 +111,7 @@ class ModelHistory(Doors):
 
     def _stored(self, kind: str) -> dict[str, StoredView]:
         stored = self.facts.stored.items()
-        return find.Named(kind, {name: StoredView(self, one) for name, one in stored if one.kind == kind})
+        return lookup.Named(kind, {name: StoredView(self, one) for name, one in stored if one.kind == kind})
 
     @property
     def ops(self) -> list[Op]:
@@ -141,10 +142,10 @@ class ModelHistory(Doors):
 
     def text(self, *, full: bool = False) -> str:
         """What `print(history)` shows; `full` leaves nothing out."""
-        return text.describe(self, full=full)
+        return history_text.describe(self, full=full)
 
     def _repr_html_(self) -> str:
-        return html.describe(self)
+        return notebook_table.describe(self)
 
     def __rich__(self) -> Any:
         from rich.text import Text
@@ -154,17 +155,17 @@ class ModelHistory(Doors):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text())
 
-    def summary(self) -> summary.Summary:
+    def summary(self) -> module_summary.Summary:
         """Parameters, FLOPs, memory and time, module by module."""
-        return summary.summarise(self)
+        return module_summary.summarise(self)
 
     def to_pandas(self) -> Any:
         """A pandas DataFrame with one row per operation."""
-        return tables.to_pandas(tables.columns(self))
+        return op_table.to_pandas(op_table.columns(self))
 
     def to_arrow(self) -> Any:
         """A pyarrow Table with one row per operation."""
-        return tables.to_arrow(tables.columns(self))
+        return op_table.to_arrow(op_table.columns(self))
 
     def compare(self, other: ModelHistory) -> compare.Comparison:
         """Layer by layer, how the values of another run differ."""
@@ -174,4 +175,4 @@ class ModelHistory(Doors):
 
     def structural_hash(self) -> str:
         """A fingerprint of functions, connections and shapes; values, times and lines of code leave it alone."""
-        return structure.structural_hash(self.facts.ops)
+        return program_structure.structural_hash(self.facts.ops)

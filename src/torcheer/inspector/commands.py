@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from torcheer.archive.listing import printable, shortened
-from torcheer.history.sizes import align
 from torcheer.inspector.reading import Series, Watched, logs_in, open_watch, short
+from torcheer.terminal import align
 
 _DROPPED = ("looks", "min", "max", "last mean", "variable")  # in this order, where there is no room
 _LEAST_LAYER = 12

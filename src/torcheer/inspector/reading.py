@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, NotAnArchive, UnknownLayer, ValueUnavailable
-from torcheer.history.sizes import align
-from torcheer.history.tables import to_arrow, to_pandas
+from torcheer.history.op_table import to_arrow, to_pandas
 from torcheer.inspector.link import Account
 from torcheer.inspector.log import ACCOUNT, COUNTS, STATISTICS
 from torcheer.inspector.logged import Columns, Key, Rows
 from torcheer.inspector.plots import ordinal
 from torcheer.inspector.records import Alert
 from torcheer.inspector.statistics import EDGES, PERCENTILES
+from torcheer.terminal import align
 
 Array = NDArray[Any]
 _SHOWN = 12  # keys and alerts that are printed

@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
-from torcheer.history.failures import NO_HISTORY, explain
+from torcheer.history.error_notes import NO_HISTORY, explain
 from torcheer.inspector import status
 from torcheer.inspector.ending import Ending, ending_of
 from torcheer.inspector.link import Account, Link

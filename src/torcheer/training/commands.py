@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.config import Config, override, read
 from torcheer.errors import BadArgument, BadConfig
-from torcheer.history.failures import annotate
+from torcheer.history.error_notes import annotate
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control

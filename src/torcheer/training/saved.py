@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torcheer.errors import TorcheerError
-from torcheer.history.failures import annotate
-from torcheer.history.sizes import plural
+from torcheer.history.error_notes import annotate
+from torcheer.terminal import plural
 from torcheer.training.live import clock
 from torcheer.training.manifests import MANIFEST, read_manifest
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from torcheer.history.failures import NO_HISTORY, arguments, explain, frames_of
+from torcheer.history.error_notes import NO_HISTORY, arguments, explain, frames_of
 from torcheer.training.forward import Measured, Runner
 from torcheer.training.updates import Update
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from torcheer.history.sizes import align, cut, human_bytes, plural
+from torcheer.terminal import align, cut, human_bytes, plural
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session

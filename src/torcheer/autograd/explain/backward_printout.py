@@ -17,7 +17,7 @@ from torcheer.autograd.tape.multiple_outputs import Bundle
 from torcheer.autograd.tape.nodes import GONE, Node
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
-from torcheer.history.formula import plain
+from torcheer.history.text.latex_text import plain
 
 ARROW = "↘︎ "
 MOST = 6  # shapes in a row

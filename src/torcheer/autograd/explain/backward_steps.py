@@ -17,7 +17,7 @@ from torcheer.autograd.tape.nodes import GONE, Node, parents_of, reads_value
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
-from torcheer.history.formula import plain
+from torcheer.history.text.latex_text import plain
 from torcheer.records import Edge, Step
 
 

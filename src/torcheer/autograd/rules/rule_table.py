@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from torcheer.errors import BadArgument
-from torcheer.history.formula import plain
+from torcheer.history.text.latex_text import plain
 
 Function = Callable[..., Any]
 _MOST = 64  # arguments of one call

@@ -13,7 +13,7 @@ from torcheer.drawing.items.box_text import shape_text
 from torcheer.drawing.items.families import family_of
 from torcheer.drawing.items.history_items import call_name, leaf_modules, look_of, several_calls
 from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
-from torcheer.history.formula import equations
+from torcheer.history.text.latex_text import equations
 from torcheer.records import ModuleCall, Step
 
 VALUE = 0  # the results of an item: its value; GRADIENT, what comes back to it; KEPT, its value once more

@@ -14,7 +14,7 @@ from torcheer.drawing.items.item import FLOWS, STILL, Item, Net, labels_of
 from torcheer.drawing.items.restyle import restyled
 from torcheer.drawing.looks.style import Style
 from torcheer.history import ModelHistory
-from torcheer.history.graph import components
+from torcheer.history.layers.cycles import components
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
 
 

@@ -9,7 +9,7 @@ from torcheer.drawing.items.item import Item, label_of
 from torcheer.drawing.looks.colour_scale import WAYS, values_of
 from torcheer.drawing.writers.html_page import Facts
 from torcheer.history import ModelHistory
-from torcheer.history.sizes import human_bytes
+from torcheer.terminal import human_bytes
 
 
 def facts_of(history: ModelHistory, item: Item) -> Facts:

@@ -11,7 +11,7 @@ from torcheer.drawing.layout.picture import View
 from torcheer.drawing.looks.colours import STRANGE, ink_on, ramp
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
-from torcheer.history.sizes import human_bytes
+from torcheer.terminal import human_bytes
 
 WAYS = ("kind", "time", "memory", "flops", "gradient")
 

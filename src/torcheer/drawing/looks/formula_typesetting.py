@@ -8,7 +8,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from torcheer.drawing.looks.font_metrics import CHARACTERS, text_width
-from torcheer.history.formula import BAR, GREEK, SUBSCRIPTS, SUPERSCRIPTS
+from torcheer.history.text.latex_text import BAR, GREEK, SUBSCRIPTS, SUPERSCRIPTS
 
 RAISED = {small: letter for letter, small in SUPERSCRIPTS.items()}
 LOWERED = {small: letter for letter, small in SUBSCRIPTS.items()}

@@ -6,7 +6,7 @@ from torcheer.drawing.items.backward_items import ITS_OWN, Flow
 from torcheer.drawing.items.box_text import shape_text
 from torcheer.drawing.items.history_items import several_calls
 from torcheer.drawing.writers.text_tree import draw_tree
-from torcheer.history.formula import plain
+from torcheer.history.text.latex_text import plain
 from torcheer.records import ModuleCall, Step
 
 

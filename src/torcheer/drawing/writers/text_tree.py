@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from torcheer.history import ModelHistory
-from torcheer.history.sizes import human_bytes
 from torcheer.records import BESIDE, ModuleCall
+from torcheer.terminal import human_bytes
 
 
 @dataclass(slots=True)

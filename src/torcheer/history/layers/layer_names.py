@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from torcheer.history.loops import find_loops
-from torcheer.history.places import find_places
+from torcheer.history.layers.loops import find_loops
+from torcheer.history.layers.module_places import find_places
 from torcheer.records import Op, RunInfo
 
 

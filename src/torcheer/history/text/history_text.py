@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from torcheer.history.sizes import cut, human_bytes, plural
+from torcheer.terminal import cut, human_bytes, plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from torcheer.history.graph import Descent, on_cycles
 from torcheer.history.initial_values import Reading, initial_values
-from torcheer.history.places import UNNAMED, stored_names
+from torcheer.history.layers.cycles import Descent, on_cycles
+from torcheer.history.layers.module_places import UNNAMED, stored_names
 from torcheer.records import Op
 
 ROUNDS = 20  # two or three are usual

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import UnknownLayer
-from torcheer.history.arguments import Arguments, run_of
-from torcheer.history.find import lookup, unknown
-from torcheer.history.sizes import human_bytes, human_flops, plural
-from torcheer.history.view import LayerView, OpList, OpView
+from torcheer.history.call_values import Arguments, run_of
+from torcheer.history.lookup import lookup, unknown
+from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.records import Stored
+from torcheer.terminal import human_bytes, human_flops, plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

@@ -7,10 +7,10 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
-from torcheer.history import op_text
-from torcheer.history.arguments import Arguments, of_op
-from torcheer.history.sizes import plural
+from torcheer.history.call_values import Arguments, of_op
+from torcheer.history.text import op_text
 from torcheer.records import Edge, Op, Source, Stored
+from torcheer.terminal import plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import AmbiguousLayer, UnknownLayer, ValueUnavailable
-from torcheer.history.sizes import plural
 from torcheer.records import Argument, ModuleRun, Op
+from torcheer.terminal import plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
-    from torcheer.history.view import OpView
+    from torcheer.history.op_views import OpView
 
 
 class ArgumentView:

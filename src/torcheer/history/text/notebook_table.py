@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from torcheer.history.sizes import human_bytes
+from torcheer.terminal import human_bytes
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

@@ -9,7 +9,7 @@ from torcheer.errors import TorcheerError
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
-    from torcheer.history.view import OpView
+    from torcheer.history.op_views import OpView
 
 Columns = dict[str, list[Any]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torcheer.errors import ValueUnavailable
-from torcheer.history.arrays import excerpt
-from torcheer.history.sizes import cut, human_bytes
+from torcheer.history.value_arrays import excerpt
 from torcheer.records import ModuleCall, Stored
+from torcheer.terminal import cut, human_bytes
 
 if TYPE_CHECKING:
-    from torcheer.history.view import LayerView, OpView
+    from torcheer.history.op_views import LayerView, OpView
 
 NO_FUNCTION = {
     "input": "none, an input of the model",

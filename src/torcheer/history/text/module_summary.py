@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from torcheer.history import tables
-from torcheer.history.sizes import align, human_bytes, human_flops
+from torcheer.history import op_table
+from torcheer.terminal import align, human_bytes, human_flops
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -51,7 +51,7 @@ class Summary:
 
     def to_pandas(self) -> Any:
         """The rows as a pandas DataFrame, without the total."""
-        return tables.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in Row.__slots__})
+        return op_table.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in Row.__slots__})
 
 
 def summarise(history: ModelHistory) -> Summary:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import ValueUnavailable
-from torcheer.history.sizes import cut
+from torcheer.terminal import cut
 
 BLOCK = 5  # rows and columns of an excerpt
 

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from torcheer.errors import TorcheerError
-from torcheer.history.sizes import human_bytes
+from torcheer.terminal import human_bytes
 
 HEAD = "torcheer: what is known of this error"
 NO_HISTORY = "none was kept; tl.log_forward_pass(model, inputs) of the same call keeps one, as error.history"

@@ -9,8 +9,8 @@ from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import AmbiguousLayer, UnknownLayer
-from torcheer.history.sizes import plural
-from torcheer.history.view import LayerView, OpList, OpView
+from torcheer.history.op_views import LayerView, OpList, OpView
+from torcheer.terminal import plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory

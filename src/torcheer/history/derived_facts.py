@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cached_property
 
 from torcheer.history.flops import count_flops
-from torcheer.history.graph import on_cycles
-from torcheer.history.layers import Layers, assign_layers
+from torcheer.history.layers.cycles import on_cycles
+from torcheer.history.layers.layer_names import Layers, assign_layers
 from torcheer.records import ModuleRun, Op, RunInfo, Stored
 
 

@@ -1,0 +1,1 @@
+"""Which operations are passes of one layer, and what everything is called."""
