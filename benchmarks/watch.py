@@ -101,7 +101,7 @@ def idle(
 ) -> tuple[Step, Callable[[], Any]]:
     """A watch whose time has not come."""
     import torcheer as tl
-    from torcheer.inspector.watching import Every
+    from torcheer.monitor.watch import Every
 
     watch = tl.watch(model, every=Every(start=10**9))
     return step, watch.close  # type: ignore[return-value]
@@ -112,7 +112,7 @@ def idle_secs(
 ) -> tuple[Step, Callable[[], Any]]:
     """A watch by the clock that has looked once at everything, and waits for its next time."""
     import torcheer as tl
-    from torcheer.inspector.watching import Every
+    from torcheer.monitor.watch import Every
 
     watch = tl.watch(model, what=("output", "grad", "weight", "weight_grad", "update"), every=Every(secs=10**6))
     return step, watch.close  # type: ignore[return-value]
@@ -257,9 +257,9 @@ def copied(size: int, rounds: int, how: str) -> dict[str, float]:
     In bursts, as a step has them; or alone, when the child has gone to sleep and must be woken each time; or whole,
     in a ring eight times as large, where one of 40 MB would else be sent as a sample.
     """
-    from torcheer.inspector.link import Link
-    from torcheer.inspector.records import Plan
-    from torcheer.inspector.tensors import offer
+    from torcheer.monitor.child_link import Link
+    from torcheer.monitor.child_plan import Plan
+    from torcheer.tap.tensor_copies import offer
 
     torch.set_num_threads(1)
     ring_bytes = (8 if how == "whole" else 1) * (64 << 20)

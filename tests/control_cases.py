@@ -14,10 +14,10 @@ from host_viewer import connected
 
 from torcheer.host.plain import plain
 from torcheer.host.records import Wants
-from torcheer.inspector.ring import RingReader
 from torcheer.training.control import Control
 from torcheer.training.events import Event
 from torcheer.training.session import Session
+from torcheer.wire.ring import RingReader
 
 DEADLINE_SECS = 120.0  # of a machine with much else to do
 

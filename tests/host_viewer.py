@@ -11,7 +11,7 @@ from torcheer.host.host import Host
 from torcheer.host.plain import plain
 from torcheer.host.records import EACH_TRIAL, Wants
 from torcheer.host.wire import connect
-from torcheer.inspector.ring import RingReader
+from torcheer.wire.ring import RingReader
 
 PATIENCE_SECS = 60.0
 ALL = Wants(("Act", "Net", "Grad"), weights=True, train=EACH_TRIAL)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from torcheer.inspector.records import Alert, Sent
-from torcheer.inspector.rules import Rules, settle
-from torcheer.inspector.statistics import summarise
+from torcheer.monitor.array_statistics import summarise
+from torcheer.monitor.rules import Rules, settle
 from torcheer.records import Sample
+from torcheer.samples import Alert, Sent
 
 Batches = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 

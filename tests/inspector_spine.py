@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import torcheer.inspector.memory
+import torcheer.wire.shared_memory
 from torcheer.encoding import encode
-from torcheer.inspector.callbacks import packed
-from torcheer.inspector.link import Account, Link
-from torcheer.inspector.records import Plan
-from torcheer.inspector.ring import Ring, RingReader
+from torcheer.monitor.callbacks import packed
+from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_plan import Plan
 from torcheer.records import Sample
+from torcheer.samples import Account
+from torcheer.wire.ring import Ring, RingReader
 
 SCRIPTS = Path(__file__).parent / "inspector_scripts"
 QUIET = Plan(statistics=False)
@@ -111,4 +112,4 @@ def traces() -> tuple[int, int, int, int]:
 def checksums(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to check a record."""
     if request.param == "without isal":
-        monkeypatch.setattr(torcheer.inspector.memory, "_has_isal", lambda: False)
+        monkeypatch.setattr(torcheer.wire.shared_memory, "_has_isal", lambda: False)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from inspector_spine import Diary, all_of, balanced, offer, reader_of, traces, watched
 
-from torcheer.inspector.link import Account
-from torcheer.inspector.ring import Ring
+from torcheer.samples import Account
+from torcheer.wire.ring import Ring
 
 pytestmark = pytest.mark.faults
 

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 import torcheer as tl
+from torcheer.encoding import numbers_of
 from torcheer.inspector import DataRecorder, ParallelHandler, open_watch
-from torcheer.inspector.bits import numbers_of
-from torcheer.inspector.records import Sent
-from torcheer.inspector.statistics import summarise
+from torcheer.monitor.array_statistics import summarise
 from torcheer.records import Sample
+from torcheer.samples import Sent
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from watch_checks import Probed
 
-from torcheer.inspector.records import Alert
-from torcheer.inspector.rules import Rules, settle
-from torcheer.inspector.statistics import summarise
+from torcheer.monitor.array_statistics import summarise
+from torcheer.monitor.rules import Rules, settle
+from torcheer.samples import Alert
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHAT = ("output", "grad", "weight", "update")  # what `tl.watch` looks at where nothing is said

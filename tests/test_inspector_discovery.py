@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from torcheer.errors import BadArgument, NotAModel, TorcheerError, UnknownLayer
-from torcheer.inspector.discovery import (
+from torcheer.inspector.layer_discovery import (
     ModelExplorer,
     discover,
     find_layers,

@@ -24,7 +24,7 @@ BEGIN = """
     import torch, torch.distributed as dist
     from torch import nn
     import torcheer as tl
-    from torcheer.inspector.watching import Transport
+    from torcheer.monitor.watch import Transport
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank = dist.get_rank()

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, gone, offer, until, watched
 
-from torcheer.inspector.callbacks import packed
-from torcheer.inspector.child import _ORPHAN_SECS
-from torcheer.inspector.link import Account, Link
-from torcheer.inspector.reading import open_watch
+from torcheer.monitor.callbacks import packed
+from torcheer.monitor.child import _ORPHAN_SECS
+from torcheer.monitor.child_link import Link
+from torcheer.runlog.watch_reader import open_watch
+from torcheer.samples import Account
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_a_copy_that_fails_does_not_reach_the_training(diary: Diary) -> None:
 
 
 def test_a_child_that_cannot_begin_does_not_hold_up_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.inspector.process._BEGIN", "raise SystemExit(3)")
+    monkeypatch.setattr("torcheer.monitor.child_process._BEGIN", "raise SystemExit(3)")
     link = Link(QUIET)
     offer(link, np.ones(1))
     with pytest.warns(RuntimeWarning) as told:
@@ -144,7 +145,7 @@ def test_a_child_that_cannot_be_started_again_is_told_of_and_that_is_all(
 ) -> None:
     link = watched(diary)
     kill(link)
-    monkeypatch.setattr("torcheer.inspector.process.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("torcheer.monitor.child_process.sys.executable", "/nowhere/python")
     with pytest.warns(RuntimeWarning, match=r"SIGKILL, and could not be started again \(.*No such file.*\) and is not"):
         link.heard()
     assert not offer(link, np.ones(1)) and link.heard() == []

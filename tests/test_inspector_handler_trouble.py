@@ -19,7 +19,7 @@ from torch import nn
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.inspector import DataRecorder, ParallelHandler
 from torcheer.inspector.handler import _Single
-from torcheer.inspector.worker import ProcessInfoData
+from torcheer.inspector.handler_child import ProcessInfoData
 
 
 @pytest.fixture(autouse=True)

@@ -20,10 +20,11 @@ import pytest
 from inspector_spine import PATH, QUIET, SCRIPTS, Diary, balanced, gone, offer, traces, until, watched
 
 from torcheer.errors import BadArgument
-from torcheer.inspector.callbacks import Callbacks, as_tensor, packed
-from torcheer.inspector.link import Account, Link
-from torcheer.inspector.records import Plan, Sent
+from torcheer.monitor.callbacks import Callbacks, as_tensor, packed
+from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_plan import Plan
 from torcheer.records import Sample
+from torcheer.samples import Account, Sent
 
 HERE = Path(__file__).parent
 
@@ -85,9 +86,9 @@ def test_the_other_policies_go_through_to_the_child(diary: Diary, policy: str) -
 def test_the_child_imports_no_torch_and_neither_does_the_link(tmp_path: Path) -> None:
     code = f"""
 import sys
-from torcheer.inspector.callbacks import packed
-from torcheer.inspector.link import Link
-from torcheer.inspector.records import Plan
+from torcheer.monitor.callbacks import packed
+from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_plan import Plan
 def close():
     import os, signal
     loaded = [name for name in ("torch", "pandas", "av", "multiprocessing") if name in sys.modules]
@@ -187,8 +188,8 @@ def test_modules_in_the_users_folder_that_are_named_like_pythons_own_do_not_matt
     code = """
 import sys
 path = sys.path[:]
-from torcheer.inspector.link import Link
-from torcheer.inspector.records import Plan
+from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_plan import Plan
 import subprocess, select, threading
 sys.path.insert(0, sys.argv[1])
 link = Link(Plan(statistics=False))
@@ -208,7 +209,7 @@ def test_callbacks_of_a_module_that_cannot_travel_are_imported_in_the_child(tmp_
     (tmp_path / "main.py").write_text(
         f"import sys\nsys.path.append({str(HERE)!r})\nimport numpy as np\n"
         "from inspector_spine import QUIET, offer\nfrom locked import value\n"
-        "from torcheer.inspector.callbacks import packed\nfrom torcheer.inspector.link import Link\n"
+        "from torcheer.monitor.callbacks import packed\nfrom torcheer.monitor.child_link import Link\n"
         "link = Link(QUIET, callbacks=packed(value, as_torch=False))\noffer(link, np.ones(1), 5)\n"
     )
     done = subprocess.run([sys.executable, tmp_path / "main.py"], capture_output=True, text=True, cwd="/")
@@ -365,7 +366,7 @@ def test_a_callback_of_our_own_gets_numpy_so_that_the_child_needs_no_torch() -> 
     def ours(**keywords: Any) -> None:
         got.append(type(keywords["input_data"]))
 
-    ours.__module__ = "torcheer.inspector.recorder"
+    ours.__module__ = "torcheer.inspector.data_recorder"
     called(functools.partial(ours), Sent(Sample(3, "conv", "output", -1, np.arange(3.0))))
     assert got == [np.ndarray]
 

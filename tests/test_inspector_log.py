@@ -19,13 +19,14 @@ from inspector_spine import until
 
 from torcheer.archive import Archive, Writer
 from torcheer.encoding import TYPES, from_bytes
-from torcheer.inspector.analysis import Analysis
-from torcheer.inspector.log import ABOUT, COUNTS, LAYER, STATISTICS, Log
-from torcheer.inspector.reading import open_watch
-from torcheer.inspector.records import Alert, Plan, Sent
-from torcheer.inspector.rules import settle
-from torcheer.inspector.statistics import BINS, summary_of
+from torcheer.monitor.analysis import Analysis
+from torcheer.monitor.array_statistics import summary_of
+from torcheer.monitor.child_plan import Plan
+from torcheer.monitor.rules import settle
 from torcheer.records import Sample
+from torcheer.runlog.watch_log import ABOUT, COUNTS, LAYER, STATISTICS, Log
+from torcheer.runlog.watch_reader import open_watch
+from torcheer.samples import BINS, Alert, Sent
 
 
 def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Sent:
@@ -250,9 +251,9 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 
 FULL = """
     import json, sys, numpy as np
-    from torcheer.inspector.analysis import Analysis
-    from torcheer.inspector.records import Plan, Sent
-    from torcheer.inspector.rules import settle
+    from torcheer.monitor.analysis import Analysis
+    from torcheer.monitor.child_plan import Plan, Sent
+    from torcheer.monitor.rules import settle
     from torcheer.records import Sample
     if len(sys.argv) > 2:
         import resource
@@ -297,9 +298,9 @@ def fresh(code: str, *arguments: Any) -> str:
 
 ENDLESS = """
     import itertools, sys, time, numpy as np
-    from torcheer.inspector.analysis import Analysis
-    from torcheer.inspector.records import Plan, Sent
-    from torcheer.inspector.rules import settle
+    from torcheer.monitor.analysis import Analysis
+    from torcheer.monitor.child_plan import Plan, Sent
+    from torcheer.monitor.rules import settle
     from torcheer.records import Sample
     reader = Analysis(Plan(to=sys.argv[1], rules=settle(), keep=("layer1/*",)), lambda what: None)
     for step in itertools.count():

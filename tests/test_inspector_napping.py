@@ -20,8 +20,8 @@ from watch_checks import batch, small
 
 import torcheer as tl
 from torcheer.inspector import Every
-from torcheer.inspector.napping import Nap
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.watch import Transport
+from torcheer.tap.pass_counter import Nap
 
 RING = Transport(bytes=4 << 20, drain_secs=60.0)
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as some
 
 from torcheer.encoding import TYPES
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.inspector import lettering, palette, plots
-from torcheer.inspector.page import Caption
-from torcheer.inspector.pictures import MODES, Running, draw, kind_of, project
-from torcheer.inspector.plain import MOST_NUMBERS, numbers
-from torcheer.inspector.plots import Room
-from torcheer.inspector.scale import CALM, Scale, label, round_up
+from torcheer.video import frame_plots, frame_text, palette
+from torcheer.video.array_display import MOST_NUMBERS, numbers
+from torcheer.video.array_frames import MODES, Running, draw, kind_of, project
+from torcheer.video.frame_layout import Caption
+from torcheer.video.frame_plots import Room
+from torcheer.video.value_range import CALM, Scale, label, round_up
 
 PLAIN = (100, 100)  # a frame this small has no text: one pixel of margin, then the picture
 RANDOM = np.random.default_rng(0)
@@ -28,8 +28,8 @@ RANDOM = np.random.default_rng(0)
 def cells(frame: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """The colours in the middle of a heat map's cells, on a frame without text."""
     room = Room(1, 1, frame.shape[1] - 1, frame.shape[0] - 1)
-    side = plots.matrix_side((rows, columns), room)
-    top, left = plots.even(1 + (room.height - side[0]) // 2), plots.even(1 + (room.width - side[1]) // 2)
+    side = frame_plots.matrix_side((rows, columns), room)
+    top, left = frame_plots.even(1 + (room.height - side[0]) // 2), frame_plots.even(1 + (room.width - side[1]) // 2)
     y = top + ((np.arange(rows) + 0.5) * side[0] / rows).astype(int)
     x = left + ((np.arange(columns) + 0.5) * side[1] / columns).astype(int)
     return frame[y[:, None], x]
@@ -115,7 +115,7 @@ def test_a_reduced_matrix_never_hides_what_is_not_finite(place: tuple[int, int],
 @pytest.mark.parametrize("shape", [(1, 1000), (1000, 3), (3, 1000), (2, 2), (640, 480), (479, 641), (5000, 7)])
 def test_a_matrix_of_any_form_fills_at_least_a_quarter_of_the_room_each_way(shape: tuple[int, int]) -> None:
     room = Room(0, 0, 500, 400)
-    high, wide = plots.matrix_side(shape, room)
+    high, wide = frame_plots.matrix_side(shape, room)
     assert 100 <= high <= 400 and 125 <= wide <= 500
 
 
@@ -127,9 +127,9 @@ def test_every_tile_is_a_map_of_the_first_item() -> None:
     maps[1:] = -77  # other items are not shown
     running = Running()
     frame = draw(maps, size=(150, 110), running=running)
-    columns, rows, (below, beside), (high, wide) = plots.grid(24, (6, 6), Room(1, 1, 149, 109))
-    top = plots.even(1 + (108 - (rows * (high + below) - below)) // 2)
-    left = plots.even(1 + (148 - (columns * (wide + beside) - beside)) // 2)
+    columns, rows, (below, beside), (high, wide) = frame_plots.grid(24, (6, 6), Room(1, 1, 149, 109))
+    top = frame_plots.even(1 + (108 - (rows * (high + below) - below)) // 2)
+    left = frame_plots.even(1 + (148 - (columns * (wide + beside) - beside)) // 2)
     for index in range(24):
         y, x = top + index // columns * (high + below), left + index % columns * (wide + beside)
         tile = frame[y : y + high, x : x + wide]
@@ -139,22 +139,22 @@ def test_every_tile_is_a_map_of_the_first_item() -> None:
 
 def test_the_place_after_the_last_map_is_blank() -> None:
     frame = np.full((100, 150, 3), 255, np.uint8)
-    plots.tiles(frame, Room(0, 0, 150, 100), np.ones((5, 4, 4)), Scale(0, 1))
+    frame_plots.tiles(frame, Room(0, 0, 150, 100), np.ones((5, 4, 4)), Scale(0, 1))
     assert ink(frame[10:40, 110:140]).all() and not ink(frame[62:84, 110:130]).any()
 
 
 def test_maps_that_do_not_fit_are_counted() -> None:
     frame, room = np.full((480, 640, 3), 255, np.uint8), Room(0, 0, 500, 400)
-    assert plots.tiles(frame, room, RANDOM.normal(size=(96, 27, 27)), Scale(-3, 3, True)) == "96 maps"
-    note = plots.tiles(frame, room, RANDOM.normal(size=(5000, 7, 7)), Scale(-3, 3, True))
+    assert frame_plots.tiles(frame, room, RANDOM.normal(size=(96, 27, 27)), Scale(-3, 3, True)) == "96 maps"
+    note = frame_plots.tiles(frame, room, RANDOM.normal(size=(5000, 7, 7)), Scale(-3, 3, True))
     assert note.endswith(" of 5000 maps") and 500 < int(note.split()[0]) < 2000
-    assert "300×400 shown as" in plots.tiles(frame, room, RANDOM.normal(size=(6, 300, 400)), Scale(-3, 3, True))
+    assert "300×400 shown as" in frame_plots.tiles(frame, room, RANDOM.normal(size=(6, 300, 400)), Scale(-3, 3, True))
 
 
 @given(some.integers(1, 3000), some.integers(1, 300), some.integers(1, 300), some.integers(60, 640))
 @settings(max_examples=100, deadline=None)
 def test_tiles_of_any_size_stay_inside_their_room(many: int, high: int, wide: int, room: int) -> None:
-    columns, rows, gap, side = plots.grid(many, (high, wide), Room(0, 0, room, room * 3 // 4))
+    columns, rows, gap, side = frame_plots.grid(many, (high, wide), Room(0, 0, room, room * 3 // 4))
     assert 1 <= columns <= many and rows >= 1
     for count, length, between, most in zip((rows, columns), side, gap, (room * 3 // 4, room)):
         assert count * (length + between) - between <= most
@@ -165,19 +165,19 @@ def test_tiles_of_any_size_stay_inside_their_room(many: int, high: int, wide: in
 
 
 def test_a_histograms_bars_are_the_shares_of_the_numbers() -> None:
-    shares = plots.shares(np.array([0.1, 0.1, 0.6, 0.9, np.nan, np.inf]), Scale(0, 1), 4)
+    shares = frame_plots.shares(np.array([0.1, 0.1, 0.6, 0.9, np.nan, np.inf]), Scale(0, 1), 4)
     assert shares.tolist() == [0.5, 0, 0.25, 0.25]
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 3), (-7, 7), (0, 60), (100, 140)])
 def test_whole_numbers_get_a_bar_each(low: int, high: int) -> None:
     values = np.arange(low, high + 1, dtype=np.float64)
-    assert (plots.shares(values, Scale(low, high), high - low + 1) == 1 / len(values)).all()
+    assert (frame_plots.shares(values, Scale(low, high), high - low + 1) == 1 / len(values)).all()
 
 
 def test_a_share_too_small_for_a_pixel_is_still_seen() -> None:
     frame = np.full((50, 100, 3), 255, np.uint8)
-    plots.bars(frame, Room(0, 0, 100, 50), np.array([1.0, 1e-9, 0.0, 0.5]))
+    frame_plots.bars(frame, Room(0, 0, 100, 50), np.array([1.0, 1e-9, 0.0, 0.5]))
     assert ink(frame).sum(0)[[10, 35, 60, 85]].tolist() == [50, 1, 0, 25]
 
 
@@ -247,7 +247,7 @@ def test_a_number_of_any_size_has_its_colour_and_its_bar(size: float) -> None:
     part = (values.astype(np.float64) - scale.low) / (scale.high - scale.low)
     assert abs(palette.places(values, scale.low, scale.high) - part * (palette.STEPS - 1)).max() <= 0.6
     bars = np.bincount(np.minimum(part[0] * 7, 6).astype(int), minlength=7) / 5
-    assert (plots.shares(values, scale, 7) == bars).all()
+    assert (frame_plots.shares(values, scale, 7) == bars).all()
 
 
 def test_two_floats_that_make_a_magnitude_no_float_holds_are_not_infinite() -> None:
@@ -313,7 +313,8 @@ def test_torch_tensors_are_drawn_without_importing_torch_here() -> None:
 def test_the_pictures_need_no_torch() -> None:
     code = """
 import sys, numpy
-from torcheer.inspector import pictures, recorder, video
+from torcheer.video import array_frames as pictures, videos as video
+from torcheer.inspector import data_recorder as recorder
 pictures.draw(numpy.eye(3), pictures.Caption("a", "b", "c"))
 print("torch" in sys.modules, "av" in sys.modules)
 """
@@ -348,22 +349,22 @@ def test_long_names_are_cut_before_the_edge(size: tuple[int, int]) -> None:
 
 
 def test_a_text_that_is_cut_says_so_and_one_that_fits_is_left_alone() -> None:
-    assert lettering.fit("features.3", 12, 500) == "features.3"
-    cut = lettering.fit("features.3.weight_grad", 12, 80)
-    assert cut.endswith("…") and cut.startswith("feat") and lettering.width(cut, 12) <= 80
-    assert lettering.fit("features", 12, 3) == ""
-    assert lettering.plain("a\nb\x00c\u202e") == "a b c "
+    assert frame_text.fit("features.3", 12, 500) == "features.3"
+    cut = frame_text.fit("features.3.weight_grad", 12, 80)
+    assert cut.endswith("…") and cut.startswith("feat") and frame_text.width(cut, 12) <= 80
+    assert frame_text.fit("features", 12, 3) == ""
+    assert frame_text.plain("a\nb\x00c\u202e") == "a b c "
 
 
 def test_there_is_text_on_a_machine_without_our_font(monkeypatch: pytest.MonkeyPatch) -> None:
-    lettering.font.cache_clear()
-    monkeypatch.setattr(lettering, "FONTS", Path("/nowhere"))
+    frame_text.font.cache_clear()
+    monkeypatch.setattr(frame_text, "FONTS", Path("/nowhere"))
     assert ink(draw(np.zeros((0,)), Caption("conv · output", "step 1")))[:40].sum() > 200
-    lettering.font.cache_clear()
+    frame_text.font.cache_clear()
 
 
 def test_without_pillow_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    lettering.font.cache_clear()
+    frame_text.font.cache_clear()
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(TorcheerError, match=r"pip install 'torcheer\[all\]'"):
         draw(np.eye(3), Caption("conv", "step 1"))

@@ -14,9 +14,9 @@ from watch_checks import Probed, small, train
 
 import torcheer as tl
 from torcheer.inspector import open_watch
-from torcheer.inspector.ring import Ring
-from torcheer.inspector.sending import Sender, fair_share
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.watch import Transport
+from torcheer.tap.sample_sender import Sender, fair_share
+from torcheer.wire.ring import Ring
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

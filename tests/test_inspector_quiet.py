@@ -13,9 +13,9 @@ import torch
 from torch import nn
 from watch_checks import Probed
 
-from torcheer.inspector.hooks import Called
-from torcheer.inspector.napping import Nap
-from torcheer.inspector.schedule import Every
+from torcheer.tap.pass_counter import Nap
+from torcheer.tap.probe_hooks import Called
+from torcheer.tap.step_schedule import Every
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FEW = torch.rand(4, 4, generator=torch.Generator().manual_seed(0))

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from torcheer.errors import NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
-from torcheer.inspector.analysis import Analysis
-from torcheer.inspector.reading import open_watch
-from torcheer.inspector.records import Plan, Sent
-from torcheer.inspector.rules import settle
-from torcheer.inspector.statistics import BINS, PERCENTILES, summary_of
+from torcheer.monitor.analysis import Analysis
+from torcheer.monitor.array_statistics import summary_of
+from torcheer.monitor.child_plan import Plan
+from torcheer.monitor.rules import settle
 from torcheer.records import Sample
+from torcheer.runlog.watch_reader import open_watch
+from torcheer.samples import BINS, PERCENTILES, Sent
 
 RANDOM = np.random.default_rng(0)
 ARRAYS = {step: RANDOM.standard_normal((4, 8)).astype(np.float32) * (step + 1) for step in range(0, 60, 20)}
@@ -256,7 +257,7 @@ def test_missing_packages_are_named(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_reading_needs_no_torch(folder: Path) -> None:
     code = (
-        "import sys; from torcheer.inspector.reading import open_watch\n"
+        "import sys; from torcheer.runlog.watch_reader import open_watch\n"
         "print(len(str(open_watch(sys.argv[1]))) > 10, 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)

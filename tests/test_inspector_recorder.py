@@ -15,8 +15,8 @@ import pytest
 from video_checks import SMALL, bits, decoded, step_in
 
 from torcheer.errors import BadArgument
-from torcheer.inspector import palette
-from torcheer.inspector.recorder import DataRecorder
+from torcheer.inspector.data_recorder import DataRecorder
+from torcheer.video import palette
 
 
 def record(recorder: DataRecorder, many: int, key: str = "model", unique_id: int = 0, start: int = 0) -> None:
@@ -206,7 +206,7 @@ def test_a_full_disk_is_an_error_and_keeps_the_frames_that_fitted(tmp_path: Path
     code = """
 import resource, sys
 import numpy as np
-from torcheer.inspector.recorder import DataRecorder
+from torcheer.inspector.data_recorder import DataRecorder
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
 recorder = DataRecorder((640, 480), 20.0, 100, sys.argv[1])
 random = np.random.default_rng(0)

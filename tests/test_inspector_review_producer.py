@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 from watch_checks import Probed, hooks_of
 
 import torcheer as tl
-from torcheer.inspector.schedule import Every, schedule_of
-from torcheer.inspector.selection import choose
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.watch import Transport
+from torcheer.tap.module_selection import choose
+from torcheer.tap.step_schedule import Every, schedule_of
 
 X = torch.rand(5, 4, generator=torch.Generator().manual_seed(0))
 
@@ -338,8 +338,8 @@ def test_a_process_without_its_standard_streams_has_its_child(tmp_path: Path, cl
     script = tmp_path / "script.py"
     script.write_text(f"""
 from pathlib import Path
-from torcheer.inspector.link import Link
-from torcheer.inspector.records import Plan
+from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_plan import Plan
 link = Link(Plan(statistics=False), ring_bytes=1 << 20)
 about = {{"layer": "a", "variable": "b", "item": -1, "type": "uint8", "shape": [0], "step": 0}}
 link.offer(about, 0, lambda view: None)

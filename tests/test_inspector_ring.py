@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from inspector_spine import PATH, SCRIPTS, all_of, checksums, offer, reader_of  # noqa: F401
 
 from torcheer.errors import BadArgument
-from torcheer.inspector.memory import RingDamaged
-from torcheer.inspector.records import Summary
-from torcheer.inspector.ring import Ring, RingReader
+from torcheer.samples import Summary
+from torcheer.wire.ring import Ring, RingReader
+from torcheer.wire.shared_memory import RingDamaged
 
 SMALL = 64 << 10
 POLICIES = ("drop", "latest", "block")

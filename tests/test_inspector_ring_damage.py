@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from inspector_spine import all_of, checksums, offer, reader_of  # noqa: F401
 
-from torcheer.inspector.memory import HANDLED, HEAD, PASSED, TAIL, TAKEN
-from torcheer.inspector.ring import Ring
+from torcheer.wire.ring import Ring
+from torcheer.wire.shared_memory import HANDLED, HEAD, PASSED, TAIL, TAKEN
 
 SMALL = 64 << 10
 

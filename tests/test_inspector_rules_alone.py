@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from torcheer.errors import BadArgument
-from torcheer.inspector.records import Alert, Sent, Summary
-from torcheer.inspector.rules import RULES, Rules, described, settle
-from torcheer.inspector.statistics import summarise
+from torcheer.monitor.array_statistics import summarise
+from torcheer.monitor.rules import RULES, Rules, described, settle
 from torcheer.records import Sample
+from torcheer.samples import Alert, Sent, Summary
 
 RANDOM = np.random.default_rng(0)
 
@@ -89,7 +89,7 @@ def test_every_rule_says_what_it_looks_for_in_one_sentence() -> None:
 
 def test_nothing_here_imports_torch() -> None:
     code = (
-        "import sys, torcheer.inspector.analysis, torcheer.inspector.reading, torcheer.inspector.log\n"
+        "import sys, torcheer.monitor.analysis, torcheer.runlog.watch_reader, torcheer.runlog.watch_log\n"
         "print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from watch_checks import Probed
 
 import torcheer as tl
-from torcheer.inspector.records import Alert
-from torcheer.inspector.rules import Rules, settle
-from torcheer.inspector.statistics import summarise
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.array_statistics import summarise
+from torcheer.monitor.rules import Rules, settle
+from torcheer.monitor.watch import Transport
+from torcheer.samples import Alert
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WHAT = ("output", "grad", "weight", "update")  # what `tl.watch` looks at where nothing is said

@@ -10,8 +10,8 @@ from torch import nn
 from watch_checks import small
 
 from torcheer.errors import BadArgument, NotAModel, TorcheerError
-from torcheer.inspector.schedule import Every, schedule_of
-from torcheer.inspector.selection import choose, plain_name
+from torcheer.tap.module_selection import choose, plain_name
+from torcheer.tap.step_schedule import Every, schedule_of
 
 
 class Net(nn.Module):

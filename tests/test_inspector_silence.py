@@ -15,10 +15,10 @@ from inspector_runs import sent
 from inspector_spine import until
 
 import torcheer as tl
-from torcheer.inspector.analysis import Analysis, Silence
-from torcheer.inspector.records import Plan
-from torcheer.inspector.rules import settle
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.analysis import Analysis, Silence
+from torcheer.monitor.child_plan import Plan
+from torcheer.monitor.rules import settle
+from torcheer.monitor.watch import Transport
 
 
 def test_silence_is_told_once_and_learned_from() -> None:

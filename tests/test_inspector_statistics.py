@@ -17,21 +17,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from torcheer.encoding import TYPES, from_bytes
-from torcheer.inspector.cuda import SAMPLE, Fetcher, looked_at_bytes
-from torcheer.inspector.records import Sent, Summary
-from torcheer.inspector.ring import Ring, RingReader
-from torcheer.inspector.rules import Rules, settle
-from torcheer.inspector.statistics import (
-    BINS,
-    EDGES,
-    LOOKED_AT,
-    PERCENTILES,
-    even_stride,
-    summarise,
-    summary_of,
-)
-from torcheer.inspector.tensors import part
+from torcheer.monitor.array_statistics import LOOKED_AT, even_stride, summarise, summary_of
+from torcheer.monitor.rules import Rules, settle
 from torcheer.records import Sample
+from torcheer.samples import BINS, EDGES, PERCENTILES, Sent, Summary
+from torcheer.tap.cuda_statistics import SAMPLE, Fetcher, looked_at_bytes
+from torcheer.tap.tensor_copies import part
+from torcheer.wire.ring import Ring, RingReader
 
 RANDOM = np.random.default_rng(0)
 
@@ -190,7 +182,7 @@ def test_a_part_says_that_it_is_one() -> None:
 def test_memory_stays_flat_for_a_large_array() -> None:
     code = """
 import resource, numpy as np
-from torcheer.inspector.statistics import summary_of
+from torcheer.monitor.array_statistics import summary_of
 array = np.ones(10_000_000, np.float32)
 array[::7] = np.nan
 summary_of(array[:100_000])

@@ -11,7 +11,7 @@ from torch import nn
 from watch_checks import small, train
 
 import torcheer as tl
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.watch import Transport
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from torcheer.inspector.cuda import Fetcher, reduce, summary_of
-from torcheer.inspector.records import Sent
-from torcheer.inspector.ring import Ring, RingReader
-from torcheer.inspector.sending import Sender
-from torcheer.inspector.statistics import summary_of as summary_of_array
-from torcheer.inspector.tensors import all_finite, offer, part
+from torcheer.monitor.array_statistics import summary_of as summary_of_array
+from torcheer.samples import Sent
+from torcheer.tap.cuda_statistics import Fetcher, reduce, summary_of
+from torcheer.tap.sample_sender import Sender
+from torcheer.tap.tensor_copies import all_finite, offer, part
+from torcheer.wire.ring import Ring, RingReader
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EIGHT_BITS = (

@@ -13,10 +13,10 @@ import pytest
 from video_checks import SMALL, decoded, error_db, paths, step_in, steps
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.inspector import videofile
-from torcheer.inspector.page import Caption
-from torcheer.inspector.pictures import draw
-from torcheer.inspector.video import AnimatedFile, VideoFile, open_video
+from torcheer.video import video_file
+from torcheer.video.array_frames import draw
+from torcheer.video.frame_layout import Caption
+from torcheer.video.videos import AnimatedFile, VideoFile, open_video
 
 RANDOM = np.random.default_rng(0)
 
@@ -139,7 +139,7 @@ def test_an_animation_without_frames_leaves_no_file(tmp_path: Path) -> None:
 def test_an_encoder_uses_one_thread_and_short_groups(tmp_path: Path) -> None:
     import av
 
-    assert videofile.GROUP <= 10
+    assert video_file.GROUP <= 10
     with VideoFile(tmp_path / "a.mp4", SMALL) as video:
         for frame in steps(25, SMALL):
             video.write(frame)
@@ -153,9 +153,9 @@ def test_an_encoder_uses_one_thread_and_short_groups(tmp_path: Path) -> None:
 WRITER = """
 import sys, signal, os, resource, json
 import numpy as np
-from torcheer.inspector.pictures import Caption, Running, draw
-from torcheer.inspector.video import VideoFile, Videos
-from torcheer.inspector.records import Plan, Sent
+from torcheer.video.array_frames import Caption, Running, draw
+from torcheer.video.videos import VideoFile, Videos
+from torcheer.monitor.child_plan import Plan, Sent
 from torcheer.records import Sample
 """
 
@@ -190,7 +190,7 @@ def test_a_full_disk_ends_one_video_after_its_last_whole_frame_and_the_others_go
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 random = np.random.default_rng(0)
 said = []
-videos = Videos(Plan(to=sys.argv[1], video={"size": [640, 480], "keys": ["*"]}), said.append)
+videos = Videos(sys.argv[1], {"size": [640, 480], "keys": ["*"]}, said.append)
 for step in range(40):
     videos.take(Sent(Sample(step, "noise", "output", array=random.normal(size=(120, 160)))))
     videos.take(Sent(Sample(step, "more_noise", "output", array=random.normal(size=(120, 160)))))
@@ -221,7 +221,7 @@ def test_a_disk_without_room_for_a_frame_leaves_no_file(tmp_path: Path, limit: i
 limit = int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 said = []
-videos = Videos(Plan(to=sys.argv[1], video=True), said.append)
+videos = Videos(sys.argv[1], True, said.append)
 for step in range(3):
     videos.take(Sent(Sample(step, "noise", "output", array=np.random.default_rng(step).normal(size=(240, 320)))))
 videos.close()
@@ -240,7 +240,7 @@ def test_an_animation_that_does_not_fit_is_an_alert_and_leaves_nothing(tmp_path:
         """
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 said = []
-videos = Videos(Plan(to=sys.argv[1], video={"format": sys.argv[2]}), said.append)
+videos = Videos(sys.argv[1], {"format": sys.argv[2]}, said.append)
 for step in range(3):
     videos.take(Sent(Sample(step, "noise", "output", array=np.random.default_rng(step).normal(size=(240, 320)))))
 videos.close()

@@ -12,14 +12,14 @@ import pytest
 from video_checks import SMALL, bits, decoded, paths, sent, step_in
 
 from torcheer.errors import BadArgument
-from torcheer.inspector import palette
-from torcheer.inspector.filenames import MOST_BYTES, safe
-from torcheer.inspector.records import Plan, Summary
-from torcheer.inspector.video import Videos, settle
+from torcheer.samples import Summary
+from torcheer.video import palette
+from torcheer.video.file_names import MOST_BYTES, safe
+from torcheer.video.videos import Videos, settle
 
 
 def videos(folder: Path, said: list[dict[str, Any]], **settings: Any) -> Videos:
-    return Videos(Plan(to=str(folder), video={"size": list(SMALL)} | settings), said.append)
+    return Videos(str(folder), {"size": list(SMALL)} | settings, said.append)
 
 
 @pytest.mark.parametrize("many", [1, 4, 5, 8, 11])
@@ -209,7 +209,7 @@ def test_settings_that_mean_nothing_are_refused(given: Any, text: str) -> None:
 
 def test_videos_without_a_folder_are_refused() -> None:
     with pytest.raises(BadArgument, match="give the watch one with to="):
-        Videos(Plan(video=settle(True)), print)
+        Videos("", settle(True), print)
 
 
 def test_a_folder_that_cannot_be_made_is_one_problem(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from watch_checks import batch, hooks_of, small, train
 import torcheer as tl
 from torcheer.errors import BadArgument
 from torcheer.inspector import Alert, open_watch
-from torcheer.inspector.selection import choose
-from torcheer.inspector.sending import fair_bytes
-from torcheer.inspector.watching import Every, Transport
+from torcheer.monitor.watch import Every, Transport
+from torcheer.tap.module_selection import choose
+from torcheer.tap.sample_sender import fair_bytes
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 pytestmark = pytest.mark.filterwarnings("error")

@@ -18,11 +18,11 @@ from watch_checks import small, train
 import torcheer as tl
 from torcheer.errors import BadArgument
 from torcheer.inspector import Every, open_watch
-from torcheer.inspector.records import Sent
-from torcheer.inspector.rules import RULES, Rules, settle
-from torcheer.inspector.statistics import summary_of
-from torcheer.inspector.watching import Transport, Watch
+from torcheer.monitor.array_statistics import summary_of
+from torcheer.monitor.rules import RULES, Rules, settle
+from torcheer.monitor.watch import Transport, Watch
 from torcheer.records import Sample
+from torcheer.samples import Sent
 
 RING = Transport(bytes=1 << 20, drain_secs=60.0)
 

@@ -19,7 +19,7 @@ import torcheer as tl
 from torcheer.archive import Archive
 from torcheer.errors import TorcheerError
 from torcheer.inspector import open_watch
-from torcheer.inspector.watching import Transport, Watch
+from torcheer.monitor.watch import Transport, Watch
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

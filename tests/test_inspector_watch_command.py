@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from torcheer.cli import main
-from torcheer.inspector.analysis import Analysis
-from torcheer.inspector.link import Account
-from torcheer.inspector.log import write_account
-from torcheer.inspector.reading import open_watch
-from torcheer.inspector.records import Plan, Sent
-from torcheer.inspector.rules import settle
+from torcheer.monitor.analysis import Analysis
+from torcheer.monitor.child_plan import Plan
+from torcheer.monitor.rules import settle
 from torcheer.records import Sample
+from torcheer.runlog.watch_log import write_account
+from torcheer.runlog.watch_reader import open_watch
+from torcheer.samples import Account, Sent
 
 LONG = "encoder.layers.11.self_attention.output_projection"
 

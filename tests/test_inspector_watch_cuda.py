@@ -13,7 +13,7 @@ from watch_checks import batch, small
 
 import torcheer as tl
 from torcheer.inspector import open_watch
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.watch import Transport
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 RING = Transport(bytes=8 << 20)

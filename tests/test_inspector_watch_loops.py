@@ -15,7 +15,7 @@ from watch_checks import batch, small
 
 import torcheer as tl
 from torcheer.inspector import open_watch
-from torcheer.inspector.watching import Every, Transport
+from torcheer.monitor.watch import Every, Transport
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

@@ -17,7 +17,7 @@ from watch_checks import hooks_of, small, train
 
 import torcheer as tl
 from torcheer.inspector import open_watch
-from torcheer.inspector.watching import Transport
+from torcheer.monitor.watch import Transport
 
 
 def slow(layer: str, variable: str, step: int, array: Any) -> None:

@@ -22,7 +22,7 @@ from watch_checks import hooks_of, small, train
 
 import torcheer as tl
 from torcheer.inspector import open_watch
-from torcheer.inspector.watching import Transport, Watch
+from torcheer.monitor.watch import Transport, Watch
 
 RING = Transport(bytes=8 << 20, drain_secs=60.0)
 

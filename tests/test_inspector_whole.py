@@ -18,10 +18,11 @@ from torch import nn
 from video_checks import decoded
 
 import torcheer as tl
-from torcheer.inspector import DataRecorder, ParallelHandler, palette
-from torcheer.inspector.pictures import Running, draw
-from torcheer.inspector.scale import Scale
-from torcheer.inspector.settings import Transport
+from torcheer.inspector import DataRecorder, ParallelHandler
+from torcheer.monitor.watch_settings import Transport
+from torcheer.video import palette
+from torcheer.video.array_frames import Running, draw
+from torcheer.video.value_range import Scale
 
 SIZE = (640, 480)
 

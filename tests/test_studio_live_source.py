@@ -18,9 +18,9 @@ from studio_hosts import NETWORK, Liar, started, tell, until
 
 from torcheer.host.host import Host
 from torcheer.host.records import Column, Layer, Network, Order, Parameter, State, TableHead, Variable, Wants
-from torcheer.inspector.ring import Ring
 from torcheer.studio.live_source import LiveSource
 from torcheer.studio.messages import AlertSeen
+from torcheer.wire.ring import Ring
 
 LOOK = Wants(("Act",), weights=True)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.inspector import palette
-from torcheer.inspector.page import Caption
-from torcheer.inspector.pictures import Running, draw
-from torcheer.inspector.records import Sent
 from torcheer.records import Sample
+from torcheer.samples import Sent
+from torcheer.video import palette
+from torcheer.video.array_frames import Running, draw
+from torcheer.video.frame_layout import Caption
 
 SMALL = (160, 120)
 

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from torcheer.inspector.probes import Probes
-from torcheer.inspector.records import Sent
-from torcheer.inspector.ring import Ring, RingReader
-from torcheer.inspector.schedule import schedule_of
-from torcheer.inspector.selection import choose
-from torcheer.inspector.sending import Sender
+from torcheer.samples import Sent
+from torcheer.tap.module_selection import choose
+from torcheer.tap.probes import Probes
+from torcheer.tap.sample_sender import Sender
+from torcheer.tap.step_schedule import schedule_of
+from torcheer.wire.ring import Ring, RingReader
 
 EVERYTHING = ("output", "grad", "weight", "weight_grad", "update")
 

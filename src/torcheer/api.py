@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torcheer.drawing import Drawing, Style
     from torcheer.extraction.extract import Estimate
     from torcheer.extraction.extraction_reader import Extraction
-    from torcheer.inspector.watching import Watch
+    from torcheer.monitor.watch import Watch
     from torcheer.studio.live import Live
     from torcheer.studio.starting import Viewer
 
@@ -174,7 +174,7 @@ def watch(
     Also takes `optimizer`, `rules`, `video`, `callback`, `keep`, `stop_on`, `on_alert`, `step_of`, `tell` and
     `transport`: see `torcheer.inspector.watch`.
     """
-    from torcheer.inspector.watching import watch as _watch  # capturing should not wait for it
+    from torcheer.monitor.watch import watch as _watch  # capturing should not wait for it
 
     return _watch(model, layers, what=what, every=every, to=to, **options)
 

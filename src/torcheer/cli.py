@@ -77,7 +77,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("training.commands", "say everything that is wrong with a training config"),
     "show": ("training.commands", "say what a session directory holds"),
     "export": ("training.commands", "write what was trained: weights, a torch.export program or ONNX"),
-    "watch": ("inspector.commands", "print what a watch has found in a training run"),
+    "watch": ("monitor.cli", "print what a watch has found in a training run"),
     "archive": ("archive.cli", "verify, list, print, export, import or repair an archive"),
     "extract": ("extraction.cli", "run a model over a dataset and keep chosen layers of every sample"),
     "studio": ("studio.commands", "look at a run, a folder of runs or a recording in the browser"),

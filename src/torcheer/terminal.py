@@ -53,3 +53,26 @@ def align(rows: Iterable[tuple[str, ...]], left: int) -> list[str]:
 
 def _pad(cell: str, column: int, widths: list[int], left: int) -> str:
     return cell.ljust(widths[column]) if column < left else cell.rjust(widths[column])
+
+
+def ordinal(number: int) -> str:
+    """2 as 2nd.
+
+    >>> ordinal(2), ordinal(3), ordinal(11), ordinal(21)
+    ('2nd', '3rd', '11th', '21st')
+    """
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number // 10 % 10 != 1 else 0, "th")
+    return f"{number}{ending}"
+
+
+def shortened(text: str, room: int) -> str:
+    """A name with its middle left out."""
+    if len(text) <= room:
+        return text
+    end = (room - 1) // 2
+    return f"{text[: room - 1 - end]}…{text[len(text) - end :]}"
+
+
+def printable(text: str) -> str:
+    """A name from a file, as a terminal may show it: nothing in it moves the cursor or changes a colour."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -6,7 +6,7 @@ import time
 import numpy as np
 from inspector_spine import offer
 
-from torcheer.inspector.ring import Ring
+from torcheer.wire.ring import Ring
 
 ring = Ring(1 << 20, policy=sys.argv[1])
 for step in range(3):

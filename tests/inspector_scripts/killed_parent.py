@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from inspector_spine import Diary, offer, watched
 
-from torcheer.inspector.records import Plan
+from torcheer.monitor.child_plan import Plan
 
 diary = Diary(Path(sys.argv[1]), wait_secs=float(sys.argv[2]))
 if "hang" in sys.argv:

@@ -9,8 +9,8 @@ import neighbour
 import numpy as np
 from inspector_spine import QUIET, offer
 
-from torcheer.inspector.callbacks import packed
-from torcheer.inspector.link import Link
+from torcheer.monitor.callbacks import packed
+from torcheer.monitor.child_link import Link
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in the background begins without
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.value_names import layer_labels
-from torcheer.terminal import align, human_bytes, plural
+from torcheer.terminal import align, human_bytes, plural, printable, shortened
 
 _LEAST_LAYER = 12
 _DROPPED = ("offset", "segment", "item", "variable", "type", "size", "step")  # in this order, where there is no room
@@ -118,16 +118,3 @@ def span(numbers: Iterable[int]) -> str:
         return str(found[0]) if found else ""
     whole = found[-1] - found[0] == len(found) - 1
     return f"{found[0]}–{found[-1]}" + ("" if whole else f" ({len(found)})")
-
-
-def shortened(text: str, room: int) -> str:
-    """A name with its middle left out."""
-    if len(text) <= room:
-        return text
-    end = (room - 1) // 2
-    return f"{text[: room - 1 - end]}…{text[len(text) - end :]}"
-
-
-def printable(text: str) -> str:
-    """A name from a file, as a terminal may show it: nothing in it moves the cursor or changes a colour."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.archive.format.archive_reader import Archive
-from torcheer.archive.listing import Row, printable, rows_of, span
+from torcheer.archive.listing import Row, rows_of, span
 from torcheer.encoding import to_bytes
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.terminal import plural
+from torcheer.terminal import plural, printable
 
 
 def choose(archive: Archive, layer: str, variable: str | None, step: int | None, item: int | None) -> Row:

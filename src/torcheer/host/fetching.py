@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.inspector.ring import Ring
-from torcheer.inspector.tensors import offer
+from torcheer.tap.tensor_copies import offer
+from torcheer.wire.ring import Ring
 
 _STREAMS: dict[torch.device, Any] = {}  # one for each device
 

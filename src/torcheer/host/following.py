@@ -17,9 +17,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torcheer.host.pacing import Budget
 from torcheer.host.probing import Probing
 from torcheer.host.values import looks
-from torcheer.inspector.hooks import Called, _Hook, in_backward
-from torcheer.inspector.napping import Nap
-from torcheer.inspector.probes import _entrances, is_called
+from torcheer.tap.pass_counter import Nap
+from torcheer.tap.probe_hooks import Called, _Hook, in_backward
+from torcheer.tap.probes import _entrances, is_called
 
 _NAP_PASSES: Final = 4  # for fewer it is not worth the change
 _LOOK_SECS: Final = 0.2  # between two looks at what is asked for

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from torcheer.host.choosing import Facts, Pass
 from torcheer.host.describing import facts_of
-from torcheer.inspector.hooks import _Hook, in_backward
-from torcheer.inspector.selection import modules_of, unwrapped
-from torcheer.inspector.tensors import tensors_in
+from torcheer.tap.module_selection import modules_of, unwrapped
+from torcheer.tap.probe_hooks import _Hook, in_backward
+from torcheer.tap.tensor_copies import tensors_in
 
 
 class Observation:

@@ -20,9 +20,9 @@ from torcheer.host.observing import Observation
 from torcheer.host.pacing import cost, stamp
 from torcheer.host.records import GAP_BITS, Network
 from torcheer.host.unit_weights import unit_weights, weights_of
-from torcheer.inspector.hooks import _Hook, in_backward
-from torcheer.inspector.selection import choose, modules_of
-from torcheer.inspector.tensors import tensors_in
+from torcheer.tap.module_selection import choose, modules_of
+from torcheer.tap.probe_hooks import _Hook, in_backward
+from torcheer.tap.tensor_copies import tensors_in
 
 WHOLE_BYTES: Final = 4 << 20  # of weights that are sent whole; of larger ones, what leads to or from one unit
 _ALL_WHOLE_BYTES: Final = 32 << 20  # of all that are sent whole

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from torch import Tensor, nn
 
 from torcheer.host.records import Network, Projection
-from torcheer.inspector.selection import plain_name, unwrapped
+from torcheer.tap.module_selection import plain_name, unwrapped
 
 
 def weights_of(model: nn.Module, network: Network) -> list[tuple[Projection, Tensor]]:

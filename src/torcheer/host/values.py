@@ -15,8 +15,8 @@ from torcheer.encoding import refusal, to_bytes
 from torcheer.host.absences import Absence
 from torcheer.host.pacing import cost, stamp
 from torcheer.host.records import Layer, Network, Wants
-from torcheer.inspector.memory import HEAD, TAIL
-from torcheer.inspector.ring import Ring
+from torcheer.wire.ring import Ring
+from torcheer.wire.shared_memory import HEAD, TAIL
 
 LEAST_RING: Final = 16 << 20
 MOST_RING: Final = 256 << 20
@@ -196,7 +196,7 @@ class Values:
                 moment.late.append(coming)
             self._poke()
             return True
-        from torcheer.inspector.tensors import offer
+        from torcheer.tap.tensor_copies import offer
 
         return offer(ring, sent if sent.is_cpu else sent.cpu(), limit_bytes=ring.share_bytes, **about)
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torcheer.inspector.discovery import ModelExplorer, discover, find_layers, load_layers, save_layers
+    from torcheer.inspector.data_recorder import DataRecorder
     from torcheer.inspector.handler import ParallelHandler, ParrallelHandler
-    from torcheer.inspector.reading import open_watch
-    from torcheer.inspector.recorder import DataRecorder
-    from torcheer.inspector.records import Alert
-    from torcheer.inspector.watching import Every, Transport, Watch, watch
-    from torcheer.inspector.worker import ProcessInfoData
+    from torcheer.inspector.handler_child import ProcessInfoData
+    from torcheer.inspector.layer_discovery import ModelExplorer, discover, find_layers, load_layers, save_layers
+    from torcheer.monitor.watch import Every, Transport, Watch, watch
+    from torcheer.runlog.watch_reader import open_watch
+    from torcheer.samples import Alert
 
 __all__ = [
     "Alert", "DataRecorder", "Every", "ModelExplorer", "ParallelHandler", "ParrallelHandler", "ProcessInfoData",
@@ -40,29 +40,29 @@ def _home(name: str) -> Any:
 
             return handler
         case "ProcessInfoData":
-            from torcheer.inspector import worker
+            from torcheer.inspector import handler_child
 
-            return worker
+            return handler_child
         case "Every" | "Transport" | "Watch" | "watch":
-            from torcheer.inspector import watching
+            from torcheer.monitor import watch
 
-            return watching
+            return watch
         case "DataRecorder":
-            from torcheer.inspector import recorder
+            from torcheer.inspector import data_recorder
 
-            return recorder
+            return data_recorder
         case "open_watch":
-            from torcheer.inspector import reading
+            from torcheer.runlog import watch_reader
 
-            return reading
+            return watch_reader
         case "Alert":
-            from torcheer.inspector import records
+            from torcheer.monitor import child_plan
 
-            return records
+            return child_plan
         case _:
-            from torcheer.inspector import discovery
+            from torcheer.inspector import layer_discovery
 
-            return discovery
+            return layer_discovery
 
 
 def __dir__() -> list[str]:

@@ -21,11 +21,11 @@ from typing import Any, Final
 from torch import Tensor, nn
 
 from torcheer.errors import BadArgument
-from torcheer.inspector.callbacks import packed
-from torcheer.inspector.link import Account
-from torcheer.inspector.records import Plan
-from torcheer.inspector.tracking import LayerProbe, ModelProbe, Probe, TensorProbe, Transform
-from torcheer.inspector.worker import ProcessStandIn, QueueFrom, QueueTo, StaysHere, Worker, tell
+from torcheer.inspector.handler_child import ProcessStandIn, QueueFrom, QueueTo, StaysHere, Worker, tell
+from torcheer.inspector.tracked_values import LayerProbe, ModelProbe, Probe, TensorProbe, Transform
+from torcheer.monitor.callbacks import packed
+from torcheer.monitor.child_plan import Plan
+from torcheer.samples import Account
 
 Tracked = tuple[int | None, QueueTo | None, QueueFrom | None, list[ProcessStandIn] | None]
 

@@ -18,12 +18,12 @@ from torcheer.host.following import Following
 from torcheer.host.host import Host, nowhere, reason_of
 from torcheer.host.probing import Probing
 from torcheer.host.records import Order, State, TableHead
-from torcheer.inspector.tensors import rank_of
 from torcheer.studio.live_form import Form
 from torcheer.studio.live_numbers import Numbers
 from torcheer.studio.run_logs import logs
 from torcheer.studio.starting import Viewer, start
 from torcheer.studio.tables import Table
+from torcheer.tap.tensor_copies import rank_of
 
 __all__ = ["Live", "live"]
 

@@ -15,7 +15,6 @@ from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.plain import read
 from torcheer.host.records import Network, Order, Parameter, State, TableHead, Wants
 from torcheer.host.wire import Wire, connect
-from torcheer.inspector.ring import RingReader
 from torcheer.studio.answers import Answers, Value
 from torcheer.studio.messages import VERSION, AlertSeen, Moment, Net, Recording
 from torcheer.studio.placing import net_of
@@ -23,6 +22,7 @@ from torcheer.studio.recording import home_of, saving
 from torcheer.studio.rows import Incoming
 from torcheer.studio.source import Changes, Rowed, Source, alert_key
 from torcheer.studio.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
+from torcheer.wire.ring import RingReader
 
 _AGAIN_SECS: Final = 1.0  # between two tries to connect
 _GREETING_SECS: Final = 10.0  # that a host may take to answer; one that is in a long step answers from its own thread

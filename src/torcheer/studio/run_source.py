@@ -246,7 +246,7 @@ def _layer(name: str, entry: Entry, batch: int) -> Layer | None:
 
 def alerts_of(watch: Path, network: Network | None = None) -> list[AlertSeen]:
     """What a run's watches found wrong, by step; a log that cannot be read has nothing to say."""
-    from torcheer.inspector.reading import open_watch
+    from torcheer.runlog.watch_reader import open_watch
 
     found: list[AlertSeen] = []
     for folder in (watch, *sorted(path for path in watch.glob("*") if path.is_dir())):

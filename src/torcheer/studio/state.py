@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.errors import BadArgument
-from torcheer.inspector.tensors import refusal
 from torcheer.studio.network import Layer, Network, Projection
+from torcheer.tap.tensor_copies import refusal
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 

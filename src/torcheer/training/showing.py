@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.archive.format.index_frames import strict_json
-from torcheer.archive.listing import printable
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.terminal import align, human_bytes, plural
+from torcheer.terminal import align, human_bytes, plural, printable
 from torcheer.training.manifests import verified
 
 ROWS = 5  # of the table, the last ones

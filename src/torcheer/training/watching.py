@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
-from torcheer.inspector.records import Alert as Seen
-from torcheer.inspector.rules import RULES, settle
-from torcheer.inspector.settings import stops
-from torcheer.inspector.watching import Watch, watch
+from torcheer.monitor.rules import RULES, settle
+from torcheer.monitor.watch import Watch, watch
+from torcheer.monitor.watch_settings import stops
+from torcheer.samples import Alert as Seen
 from torcheer.training.events import Alert, EpochDone, Event, StepDone
 
 if TYPE_CHECKING:

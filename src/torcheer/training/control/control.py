@@ -28,7 +28,7 @@ from torcheer.training.screen import rounds_of
 from torcheer.training.signals import ANEW
 
 if TYPE_CHECKING:
-    from torcheer.inspector.records import Alert as Seen
+    from torcheer.samples import Alert as Seen
     from torcheer.training.session import Session
     from torcheer.training.spec import Built
 

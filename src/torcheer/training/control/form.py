@@ -20,8 +20,8 @@ from torcheer.errors import BadArgument
 from torcheer.host.forms import form_of
 from torcheer.host.records import Parameter
 from torcheer.host.schedules import change_setting, parts_of
-from torcheer.inspector.rules import RULES, described, settle
-from torcheer.inspector.settings import stops
+from torcheer.monitor.rules import RULES, described, settle
+from torcheer.monitor.watch_settings import stops
 from torcheer.training.run_directory import replace_file
 
 if TYPE_CHECKING:

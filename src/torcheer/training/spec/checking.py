@@ -12,7 +12,7 @@ from torcheer.config import Config
 from torcheer.config.line_numbers import KeyPath
 from torcheer.config.numbers import number_in
 from torcheer.errors import BadArgument, BadConfig
-from torcheer.inspector.rules import settle
+from torcheer.monitor.rules import settle
 from torcheer.training.devices import missing_device
 from torcheer.training.preprocessors import ValuePreprocessor
 from torcheer.training.spec.adapting import adapter_faults

@@ -1,0 +1,280 @@
+"""One child of the handler: what is sent to it, what it says, and small stand-ins for its queues and its process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from dataclasses import dataclass
+from queue import Empty
+from typing import Any, Final, Self
+
+import torch
+from torch import Tensor
+
+from torcheer.errors import BadArgument
+from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_plan import Plan
+from torcheer.samples import Account
+from torcheer.tap.cuda_statistics import Fetcher
+from torcheer.tap.tensor_copies import local, offer, refusal
+
+_MOST_WORDS: Final = 10_000  # of what a child said and nobody has read
+
+
+@dataclass
+class ProcessInfoData:
+    """A value to be put into `queue_to` by hand."""
+
+    name: str
+    internal_message: str
+    message: str
+    shared_data: Any
+
+
+class Elsewhere:
+    """What stands, in the child, for a handler or a queue that a callback's object holds."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"no {name!r} here: handler and queues stay in the training process, callbacks run in another"
+        )
+
+
+class StaysHere:
+    """Something that does not travel with the callbacks."""
+
+    def __reduce__(self) -> tuple[type[Elsewhere], tuple[()]]:
+        return Elsewhere, ()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
+
+
+class Worker(StaysHere):
+    """A child process by its number. One that has ended for want of data is started anew when some comes."""
+
+    def __init__(self, plan: Plan, callbacks: bytes, *, ring_bytes: int, most_records: int) -> None:
+        self.unique_id = plan.unique_id
+        self.most_records = most_records
+        self._lock, self._process = threading.RLock(), os.getpid()
+        self._told: set[str] = set()
+        self.put_by_hand: set[str] = set()  # names that came by `queue_to`
+        self.said: deque[dict[str, Any]] = deque(maxlen=_MOST_WORDS)
+        self.stopped, self._over = False, False  # by us; by itself, for want of data
+        self.link = Link(plan, callbacks=callbacks, ring_bytes=ring_bytes, most_records=most_records, tell=self.tell)
+        self._fetcher = Fetcher(self.link)
+        self.queue_to, self.queue_from, self.process = QueueTo(self), QueueFrom(self), ProcessStandIn(self)
+        ring, size = self.link.ring, self.link.ring.memory.size
+        ring.share_bytes = self.limit_bytes = size // 2 - min(64 << 10, size // 8)  # a callback wants a value whole
+
+    def send(self, name: str, variable: str, tensor: Tensor, *, count: int, message: str) -> bool:
+        """Copy a value on its way; False where it was dropped."""
+        if self.stopped or self._process != os.getpid():
+            return False
+        with self._lock, torch.no_grad(), torch._C.DisableTorchFunction():  # nor is it part of a capture
+            if self.stopped:  # while this one waited for the lock
+                return False
+            self.listen()
+            if self._over:
+                self._over = False
+                self.link.resume()
+            about: dict[str, Any] = {"layer": name, "variable": variable, "step": count, "count": count}
+            plain = local(tensor).detach()
+            if reason := refusal(plain):
+                self.tell(f"{name} is not sent: {reason}")
+                return self.link.ring.refuse(about)
+            plain = self._fitting(plain, name)
+            about |= {"message": message, "time_secs": time.time(), "limit_bytes": self.limit_bytes}
+            if not plain.is_cuda:
+                return offer(self.link, plain, **about)
+            if not torch.cuda.is_current_stream_capturing():  # a graph would repeat our copies for ever
+                self._fetcher.whole(plain, **about)
+            return True
+
+    def _fitting(self, tensor: Tensor, name: str) -> Tensor:
+        """A tensor, or of one that is too large its beginning: its first rows, or columns where it has but one row."""
+        size = tensor.numel() * tensor.element_size()
+        if size <= self.limit_bytes:
+            return tensor
+        part = beginning(tensor, self.limit_bytes)
+        self.tell(
+            f"{name} has {size:,} bytes: of its shape {tuple(tensor.shape)} only the first {tuple(part.shape)} are "
+            f"sent; ParallelHandler(…, ring_bytes={1 << (2 * size + (1 << 20)).bit_length()}) sends it whole",
+            about=f"size of {name}",
+        )
+        return part
+
+    def listen(self) -> None:
+        """Hear what the child has said; one that has died is started again by the link."""
+        if self._process != os.getpid():
+            return
+        with self._lock:
+            self._fetcher.harvest()
+            for said in self.link.heard():
+                self._take_in(said)
+
+    def _take_in(self, said: dict[str, Any]) -> None:
+        self.said.append(said)
+        kind = said.get("kind")
+        if kind == "quarantined":
+            self.tell(f"{said.get('layer')} is no longer shown to the callback, which failed: {said.get('error')}")
+        elif kind == "problem":
+            self.tell(f"child {self.unique_id}: {said.get('text')}")
+        elif kind == "done" and said.get("why") == "timeout":
+            self._over = True
+
+    def tell(self, text: str, about: str = "") -> None:
+        """Say something once, or one thing about something."""
+        if (about or text) not in self._told:
+            self._told.add(about or text)
+            tell(text)
+
+    def stop(self, timeout_secs: float) -> None:
+        """Let the child finish for so long, then end it."""
+        with self._lock:
+            if not self.stopped and self._process == os.getpid():
+                try:
+                    self._fetcher.harvest(wait=True)
+                except RuntimeError as error:  # the device is lost, not the child
+                    self.tell(f"values on a device could not be fetched: {error}")
+                self.stopped = True
+                account = self.link.stop(timeout_secs)
+                self.listen()
+                if account.missing:
+                    self.tell(f"child {self.unique_id}: of {account.offered:,} values {account.missing}")
+
+    @property
+    def account(self) -> Account:
+        """What became of the values so far, over all children with this number."""
+        return self.link.account
+
+
+def beginning(tensor: Tensor, limit_bytes: int) -> Tensor:
+    """As much of a tensor as keeps to a limit: of each axis in turn its first part, down to one, until it does."""
+    for axis, length in enumerate(tensor.shape):
+        if (size := tensor.numel() * tensor.element_size()) <= limit_bytes:
+            break
+        tensor = tensor.narrow(axis, 0, max(length * limit_bytes // size, 1))
+    return tensor
+
+
+def tell(text: str) -> None:
+    """Warn; where warnings are errors, this is still none of the model's."""
+    try:
+        warnings.warn(f"ParallelHandler: {text}", RuntimeWarning, stacklevel=2)
+    except RuntimeWarning:
+        print(f"torcheer: ParallelHandler: {text}", file=sys.stderr)
+
+
+class QueueTo(StaysHere):
+    """What goes to a child: `put` sends a `ProcessInfoData`."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Send a value; it is dropped and counted where there is no room."""
+        tensor = getattr(item, "shared_data", None)
+        if not isinstance(tensor, Tensor):
+            raise BadArgument(f"queue_to takes a ProcessInfoData with a tensor as its shared_data, not {item!r}")
+        self._worker.put_by_hand.add(item.name)
+        count = int(item.message) if str(item.message).isdigit() else 0
+        self._worker.send(item.name, "put", tensor, count=count, message=_text(item, count))
+
+    def put_nowait(self, item: Any) -> None:
+        """The same: nothing here waits."""
+        self.put(item)
+
+    def qsize(self) -> int:
+        """How many values the child has not dealt with."""
+        ring = self._worker.link.ring
+        return 0 if self._worker.stopped else max(ring.published - ring.handled - ring.damaged, 0)
+
+    def empty(self) -> bool:
+        """Whether the child has dealt with all of them."""
+        return not self.qsize()
+
+    def full(self) -> bool:
+        """Whether another one would be dropped for their number."""
+        most = self._worker.most_records
+        return bool(most) and self.qsize() >= most
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """The child alone reads this queue."""
+        raise BadArgument("only the child reads queue_to; what it says is in queue_from")
+
+    get_nowait = get
+
+
+def _text(item: Any, count: int) -> str:
+    """Both messages of a value put by hand, as far as the second is no number."""
+    own = str(item.message)
+    return str(item.internal_message) if own == str(count) else f"{item.internal_message} {own}".strip()
+
+
+class QueueFrom(StaysHere):
+    """What a child says: {"kind": "quarantined", …}, {"kind": "done", …}; see docs/decisions/0008."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def get(self, block: bool = True, timeout: float | None = None) -> dict[str, Any]:
+        """The next thing it said; waits for one, or so many seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while self.empty():
+            if not block or self._worker.stopped or (until is not None and time.monotonic() >= until):
+                raise Empty
+            time.sleep(0.01)
+        return self._worker.said.popleft()
+
+    def get_nowait(self) -> dict[str, Any]:
+        """The next thing it has said already."""
+        return self.get(block=False)
+
+    def qsize(self) -> int:
+        """How many things it has said."""
+        self._worker.listen()
+        return len(self._worker.said)
+
+    def empty(self) -> bool:
+        """Whether it has said nothing."""
+        return not self.qsize()
+
+    def full(self) -> bool:
+        """Never: the oldest give way."""
+        return False
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Only the child speaks here."""
+        raise BadArgument("only the child writes to queue_from; what is sent to it goes into queue_to")
+
+    put_nowait = put
+
+
+class ProcessStandIn(StaysHere):
+    """The child that bears the number now."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    @property
+    def pid(self) -> int:
+        """Its number for the system."""
+        return self._worker.link.process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while it runs; minus the signal that ended it."""
+        return self._worker.link.process.exitcode
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._worker.link.process.is_alive()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, or so many seconds."""
+        self._worker.link.process.join(timeout)

@@ -1,0 +1,91 @@
+"""Which rules there are, and which of them are asked for, with which settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from torcheer.errors import BadArgument
+from torcheer.monitor.rules.bad_values import AllZero, NanInf
+from torcheer.monitor.rules.dead_units import DeadRelu, Saturation
+from torcheer.monitor.rules.gradient_size import ExplodingGradient, VanishingGradient
+from torcheer.monitor.rules.loop_mistakes import ForgottenZeroGrad, FrozenLayer
+from torcheer.monitor.rules.loss_mistakes import ActivationTwice, LossScale
+from torcheer.monitor.rules.metric_rules import LossPlateau, Overfitting, StalledLoader
+from torcheer.monitor.rules.rule import Rule
+from torcheer.monitor.rules.weight_rules import PoorInitialisation, Unchanged, UpdateRatio
+
+RULES: dict[str, type[Rule]] = {
+    rule.name: rule
+    for rule in (
+        NanInf, ExplodingGradient, VanishingGradient, DeadRelu, Saturation, AllZero, Unchanged, UpdateRatio,
+        PoorInitialisation, LossPlateau, Overfitting, StalledLoader, LossScale, ForgottenZeroGrad, ActivationTwice,
+        FrozenLayer,
+    )
+}  # fmt: skip
+
+Settings = dict[str, dict[str, Any]]
+
+
+def settle(rules: Any = "default") -> Settings:
+    """The rules that are meant, each with all of its settings, as JSON can carry them.
+
+    "default" is all of them, None is none, a list of names is those. A mapping changes the default: settings that
+    differ, False to leave a rule out.
+    """
+    if rules is None or rules is False:
+        return {}
+    if isinstance(rules, str):
+        rules = {} if rules == "default" else [rules]
+    if isinstance(rules, Mapping):
+        for name in rules:
+            _known(name)
+        return {name: _settled(name, rules.get(name)) for name in RULES if rules.get(name) is not False}
+    if isinstance(rules, Iterable):
+        return {name: _settled(name, None) for name in dict.fromkeys(_known(one) for one in rules)}
+    raise BadArgument(f"rules={rules!r}: use 'default', None, a list of names, or a mapping of names to settings")
+
+
+def described() -> list[tuple[str, str, dict[str, Any]]]:
+    """Every rule's name, sentence and settings, for people."""
+    return [(name, (rule.__doc__ or "").strip(), dict(rule.defaults)) for name, rule in RULES.items()]
+
+
+def _known(name: Any) -> str:
+    if isinstance(name, str) and name in RULES:
+        return name
+    raise BadArgument(f"no rule named {name!r}.{_near(name, RULES)}")
+
+
+def _settled(name: str, changes: Any) -> dict[str, Any]:
+    known = {**RULES[name].defaults, **Rule.common}
+    if changes is None or changes is True:
+        return known
+    if not isinstance(changes, Mapping):
+        raise BadArgument(f"rules: {name} is {changes!r}; use a mapping of its settings, True or False")
+    for setting, value in changes.items():
+        if setting not in known:
+            raise BadArgument(f"rule {name} has no setting {setting!r}.{_near(setting, known)}")
+        _check(name, setting, value, known[setting])
+    return {**known, **changes}
+
+
+def _check(name: str, setting: str, value: Any, default: Any) -> None:
+    if isinstance(default, bool):
+        good, wanted = isinstance(value, bool), "True or False"
+    elif isinstance(default, int):
+        good, wanted = type(value) is int and value >= 1, "a whole number from 1 on"
+    elif isinstance(default, float):
+        good, wanted = type(value) in (int, float) and 0 <= value < float("inf"), "a number from 0 on"
+    elif isinstance(default, str):
+        good, wanted = isinstance(value, str), "text"
+    else:
+        good, wanted = isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value), "a list of text"
+    if not good:
+        raise BadArgument(f"rule {name}: {setting}={value!r} is not {wanted}; its default is {default!r}")
+
+
+def _near(word: Any, known: Iterable[str]) -> str:
+    near = get_close_matches(str(word), known, 1)
+    return f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(known)}."

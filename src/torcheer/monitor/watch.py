@@ -1,0 +1,421 @@
+"""`tl.watch`: look at a model while it trains, from another process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from torcheer.errors import BadArgument
+from torcheer.history.error_notes import NO_HISTORY, explain
+from torcheer.monitor import watch_status
+from torcheer.monitor.child_link import Link
+from torcheer.monitor.child_plan import Plan
+from torcheer.monitor.closing_report import Ending, ending_of
+from torcheer.monitor.rules import RULES, settle
+from torcheer.monitor.watch_settings import Settings, Transport, stops, understood
+from torcheer.runlog.watch_log import write_account
+from torcheer.samples import Account, Alert
+from torcheer.tap.module_selection import Chosen, choose, unwrapped, what_is_hidden
+from torcheer.tap.probes import Probes
+from torcheer.tap.sample_sender import Sender, fair_bytes
+from torcheer.tap.step_schedule import Every
+from torcheer.tap.tensor_copies import rank_of
+
+__all__ = ["Every", "Transport", "Watch", "watch"]
+
+_MOST_WARNINGS = 10
+_PATIENCE_SECS = 2.0  # what may take longer is told
+_LAST_SECS = 1.0  # for the child to close its files, where closing is interrupted
+
+
+def watch(
+    model: nn.Module,
+    layers: Any = None,
+    *,
+    what: str | Sequence[str] = ("output", "grad", "weight", "update"),
+    every: Any = 20,
+    to: str | os.PathLike[str] | None = None,
+    optimizer: Optimizer | None = None,
+    rules: Any = "default",
+    video: Any = None,
+    callback: Callable[..., Any] | None = None,
+    keep: str | Sequence[str] = (),
+    stop_on: str | Sequence[str] = (),
+    on_alert: Callable[[Alert], Any] | None = None,
+    step_of: Callable[[], int] | None = None,
+    tell: Callable[[str], Any] | None = None,
+    transport: Transport | Mapping[str, Any] | None = None,
+) -> Watch:
+    """Look at `layers` of a model on every n-th step of any training loop; another process makes sense of them.
+
+    with tl.watch(model, every=20, to="runs/first") as w:
+        for x, y in loader: …
+
+    `layers` are patterns over names, modules, functions, or None for all; `every` a number of steps or an `Every`.
+    Without `to` nothing is written, alerts come all the same. `keep` names the values that are written down whole
+    ("features.*/output"), `callback(layer, variable, step, array)` is called in the other process, `stop_on` names
+    rules (or "error" for all that are fatal) after which the `with` block ends before its next step. A loop that
+    numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
+    `on_alert(alert)` and `tell(text)`.
+    """
+    settings = understood(
+        what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
+        transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
+    )  # fmt: skip
+    return Watch(model, choose(model, layers), settings)
+
+
+class StopAsked(BaseException):
+    """Ends the `with` block of a watch, through whatever stands in between; not an error."""
+
+
+class Watch:
+    """A model that is being watched, until `close`; what was found so far."""
+
+    def __init__(self, model: nn.Module, chosen: Chosen, settings: Settings) -> None:
+        self.to = _folder(settings.to, chosen)
+        self.problems: list[str] = []  # what could not be watched, in words
+        self.should_stop = False
+        self._settings, self._inside, self._process = settings, False, os.getpid()
+        self._rules, self._stop_on = settings.rules, settings.stop_on
+        self._alerts: list[Alert] = []
+        self._opened = time.time()
+        self._logged: dict[str, Any] = {}  # what the child said of its log at its end
+        self._ending: Ending | None = None
+        self._link: Link | None = None
+        self._probes: Probes | None = None
+        self._model = weakref.ref(model)
+        self.name = type(unwrapped(model)).__name__  # of the model's class
+        self._box: watch_status.Box | None = None  # what a notebook shows of it
+        if not self._has_a_part(chosen):
+            return
+        plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
+        way, me = settings.transport, weakref.ref(self)
+        self._link = Link(
+            plan, callbacks=settings.callback, ring_bytes=way.bytes, policy=way.policy, block_ms=way.block_ms,
+            tell=lambda text: _told_to(me, text),
+        )  # fmt: skip
+        try:
+            self._begin(model, chosen, self._link)
+        except BaseException:
+            self._link.stop(0.0)
+            raise
+        self._at_exit = partial(_close, me)
+        atexit.register(self._at_exit)  # after the link's own, so that it runs before
+
+    def _begin(self, model: nn.Module, chosen: Chosen, link: Link) -> None:
+        """Put the probes on."""
+        settings, share = self._settings, link.ring.share_bytes
+        limit = fair_bytes(chosen.values_of(settings.what), share)
+        self._sender = Sender(link, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem)
+        self._probes = Probes(
+            model, chosen, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary,
+            optimizer=settings.optimizer, step_of=settings.step_of,
+        )  # fmt: skip
+        if hidden := what_is_hidden(chosen, settings.what):
+            self._problem(hidden)
+        self._probes.attach()
+
+    def _has_a_part(self, chosen: Chosen) -> bool:
+        """Of several processes with the same model one is enough; with a share of the weights each has its own."""
+        self._refuse_to_leave_others(self._stop_on)
+        return rank_of()[0] == 0 or _is_sharded(chosen)
+
+    @staticmethod
+    def _refuse_to_leave_others(stop_on: Sequence[str]) -> None:
+        if stop_on and rank_of()[1] > 1:
+            raise BadArgument(
+                "stop_on: ending one of several processes would leave the others waiting for ever; "
+                "let them agree on `w.should_stop` (torch.distributed.all_reduce) and leave the loop together"
+            )
+
+    # -- for users ---------------------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        """The step that began last, from 0 on."""
+        return self._probes.now if self._probes is not None else 0
+
+    @property
+    def steps(self) -> int:
+        """How many steps there were."""
+        return self._probes.count if self._probes is not None else 0
+
+    @property
+    def looks(self) -> int:
+        """How many of them were looked at."""
+        return self._probes.looks if self._probes is not None else 0
+
+    @property
+    def has_part(self) -> bool:
+        """Whether this process watches; of several with the same model, one does."""
+        return self._probes is not None
+
+    def __repr__(self) -> str:
+        return watch_status.line(self)
+
+    def __str__(self) -> str:
+        return watch_status.text(self)
+
+    def _repr_html_(self) -> str:
+        return watch_status.html(self)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether that step is one of those that are looked at."""
+        return self._probes is not None and self._probes.is_watching
+
+    @property
+    def every(self) -> Every:
+        """Which steps are looked at; set it (`w.every = 5`), and it holds within a moment."""
+        return self._settings.schedule.every
+
+    @every.setter
+    def every(self, every: Any) -> None:
+        self._settings.schedule.change(every)
+
+    @property
+    def rules(self) -> dict[str, dict[str, Any] | bool]:
+        """Every rule with its settings, False where it is off; set it to whatever `rules=` takes.
+
+        `w.rules = w.rules | {"dead_relu": {"share": 0.9}}` changes one, and leaves the others as they are.
+        """
+        return {name: self._rules.get(name, False) for name in RULES}
+
+    @rules.setter
+    def rules(self, rules: Any) -> None:
+        settled = settle(rules)
+        stops(self._stop_on, settled)
+        self._rules = settled
+        if self._link is not None:
+            self._link.change(rules=settled)
+
+    @property
+    def stop_on(self) -> tuple[str, ...]:
+        """The rules whose next alert ends the run; set it as `stop_on=`."""
+        return self._stop_on
+
+    @stop_on.setter
+    def stop_on(self, stop_on: str | Sequence[str]) -> None:
+        found = stops(stop_on, self._rules)
+        self._refuse_to_leave_others(found)
+        self._stop_on = found
+
+    @property
+    def message(self) -> str:
+        """What is to stand beside the values from now on: "epoch:3"."""
+        return self._sender.message if self._link is not None else ""
+
+    @message.setter
+    def message(self, text: str) -> None:
+        if self._link is not None:
+            self._sender.message = str(text)
+
+    def log(self, **metrics: Any) -> None:
+        """Send numbers of this step: `w.log(loss=loss)`. Tensors are not waited for."""
+        if self._link is not None and not self.closed:
+            for name, value in metrics.items():
+                self._sender.number(name, value, self.step)
+
+    @property
+    def alerts(self) -> list[Alert]:
+        """What looked wrong so far."""
+        self._hear()
+        return list(self._alerts)
+
+    @property
+    def account(self) -> Account:
+        """What became of the values: offered, handled, dropped, lost; after `close` also how many were written."""
+        if self._ending is not None:
+            return self._ending.account
+        return self._link.account if self._link is not None else Account()
+
+    @property
+    def drops(self) -> dict[tuple[str, str], int]:
+        """How many values of each key found no room."""
+        return dict(self.account.dropped)
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is watched any more."""
+        return self._probes is None or self._probes.closed
+
+    def close(self) -> None:
+        """Take the hooks off, let the child finish, say where the results are."""
+        if self._link is None or self._probes is None or self.closed or self._process != os.getpid():
+            return
+        self._probes.close()
+        if not self._probes.count:
+            self._problem(
+                "no step was seen: the model was never called"
+                + (" in training mode" if self._probes.only_training else "")
+                + ", or only from inside something compiled (then watch the compiled model)"
+            )
+        self._say_what_never_came(self._sender)
+        until = time.monotonic() + self._settings.transport.drain_secs
+        try:
+            self._wait_a_little(self._link, until)
+            self._link.stop(until - time.monotonic())
+        except BaseException:  # Ctrl-C: nobody wants to wait any longer
+            self._link.stop(_LAST_SECS)
+            raise
+        self._hear()
+        self._ending = ending_of(self._link.account, self.to, self._logged, self._opened)
+        if self._ending.problem:
+            self._problem(self._ending.problem)
+        self._write_account()
+        self._told(self._ending.line(self._probes.count))
+        if self._box is not None:
+            with self._sender.guard("what the notebook shows"):
+                self._box.update(self, now=True)
+        atexit.unregister(self._at_exit)
+
+    def _say_what_never_came(self, sender: Sender) -> None:
+        for pattern in sender.unmet():
+            self._problem(
+                f"nothing that was sent matches {pattern!r} (keep=, video=); `layers=` and `what=` say what is"
+            )
+        came = sender.variables
+        if "grad" in self._settings.what and {"output", "update"} <= came and "grad" not in came and not self.problems:
+            self._problem(
+                "no gradient of an output came, though weights were updated: nothing went back through the passes that "
+                "were watched, which are the first of each step. Without optimizer= every pass is a step"
+            )
+
+    def _write_account(self) -> None:
+        try:
+            if self.to is not None:
+                write_account(self.to, self.account)
+        except OSError as error:
+            self._problem(f"what became of the values cannot be written to {self.to}: {error.strerror}")
+
+    def _wait_a_little(self, link: Link, until: float) -> None:
+        """Give the child two seconds of its time, and say so where it needs more."""
+        began = time.monotonic()
+        patience = began + min(_PATIENCE_SECS, (until - began) / 2)  # the rest is for closing its files
+        while (waiting := link.waiting) and link.process.is_alive():
+            if (now := time.monotonic()) >= patience:
+                left = f"it has {max(until - now, 0.0):.1f} s for them"
+                self._told(f"torcheer: {waiting:,} values wait for the watching process; {left}")
+                return
+            time.sleep(0.01)
+
+    def __enter__(self) -> Watch:
+        if self._probes is not None and self.closed:
+            self._problem("it was closed before this block and looks at nothing in it; a new watch does")
+        self._inside = True
+        if self._probes is not None and watch_status.Box.fits():
+            with self._sender.guard("what the notebook shows"):
+                self._box = self._box or watch_status.Box(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
+        self._inside = False
+        folder = f", which writes to {self.to}" if self.to is not None else ""
+        explain(error, self._model(), watch=f"step {self.step} of the watch{folder}", history=NO_HISTORY)
+        self.close()
+        return isinstance(error, StopAsked) and error.args == (id(self),)
+
+    # -- what the child says -----------------------------------------------------------------------------------------
+
+    def _boundary(self) -> None:
+        with self._sender.guard("what the watching process says"):
+            self._hear()
+            if self._box is not None:
+                self._box.update(self)
+        if self.should_stop and self._inside:
+            raise StopAsked(id(self))
+
+    def _hear(self) -> None:
+        for said in self._link.heard() if self._link is not None else ():
+            match said.get("kind"):
+                case "alert":
+                    self._alert(said)
+                case "problem":
+                    self._problem(f"the watching process: {said.get('text')}")
+                case "done":
+                    self._logged = said.get("log") or {}
+                case "quarantined":
+                    self._problem(
+                        f"{said.get('layer')} ({said.get('variable')}) is left out by {said.get('reader')}: "
+                        f"{said.get('error')}"
+                    )
+
+    def _alert(self, said: Mapping[str, Any]) -> None:
+        known = {field.name for field in fields(Alert)}
+        alert = Alert(**{name: value for name, value in said.items() if name in known})
+        self._alerts.append(alert)
+        asked = self._stop_on
+        if alert.rule in asked or (alert.severity == "error" and "error" in asked):
+            self.should_stop = True
+        if self._settings.on_alert is None:
+            _say(f"torcheer: {alert}")
+            return
+        try:
+            self._settings.on_alert(alert)
+        except Exception as error:
+            self._problem(f"on_alert failed: {type(error).__name__}: {error}")
+
+    def _problem(self, text: str) -> None:
+        """Say once what cannot be watched."""
+        if text in self.problems:
+            return
+        self.problems.append(text)
+        if len(self.problems) > _MOST_WARNINGS:
+            return
+        if len(self.problems) == _MOST_WARNINGS:
+            text += " (what else there is stands in `problems` of the watch)"
+        if self._settings.tell is not None:
+            self._told(text)
+            return
+        try:
+            warnings.warn(f"torcheer.watch: {text}", RuntimeWarning, stacklevel=3)
+        except RuntimeWarning:  # where warnings are errors, this one still is none of the model's
+            _say(f"torcheer.watch: {text}")
+
+    def _told(self, text: str) -> None:
+        try:
+            (self._settings.tell or _say)(text)
+        except Exception as error:  # it may be called from anywhere in the model
+            _say(f"{text} (and tell failed: {type(error).__name__}: {error})")
+
+
+def _told_to(watch: weakref.ref[Watch], text: str) -> None:
+    """What the link has to say; it lives until the program ends, and must not keep the watch and its model."""
+    if (found := watch()) is not None:
+        found._problem(text)
+
+
+def _close(watch: weakref.ref[Watch]) -> None:
+    """The program ends, and nobody has closed it."""
+    if (found := watch()) is not None:
+        found.close()
+
+
+def _say(text: str) -> None:
+    try:
+        print(text, file=sys.stderr)
+    except (OSError, ValueError):  # nobody is there to read it
+        return
+
+
+def _folder(to: Path | None, chosen: Chosen) -> Path | None:
+    rank, count = rank_of()
+    return to / f"rank{rank}" if to is not None and count > 1 and _is_sharded(chosen) else to
+
+
+def _is_sharded(chosen: Chosen) -> bool:
+    return any(hasattr(parameter, "_local_tensor") for parameter in chosen.parameters.values())

@@ -1,0 +1,94 @@
+"""A watch in a few words: a line, a page of text, and a box in a notebook that follows it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torcheer.monitor.watch import Watch
+
+_SHOWN = 5  # alerts and problems
+_PAUSE_SECS = 0.5  # between two changes of the box
+
+
+def line(watch: Watch) -> str:
+    """What `repr` shows: how far it is, what was found, where the log is."""
+    return f"<{'; '.join(_facts(watch).values())}>"
+
+
+def text(watch: Watch) -> str:
+    """What `print` shows: the same, with the last alerts and what could not be watched."""
+    return "\n".join([line(watch)[1:-1], *(f"{mark} {words}" for mark, words in _findings(watch))])
+
+
+def html(watch: Watch) -> str:
+    """What a notebook shows."""
+    rows = "".join(f"<tr><th>{name}</th><td>{escape(fact)}</td></tr>" for name, fact in _facts(watch).items())
+    found = "".join(f"<li>{escape(words)}</li>" for _, words in _findings(watch))
+    return f"<table>{rows}</table><ul>{found}</ul>" if found else f"<table>{rows}</table>"
+
+
+def _facts(watch: Watch) -> dict[str, str]:
+    account = watch.account
+    facts = {"watch": f"Watch of {watch.name}", "state": _state(watch)}
+    facts["alerts"] = _counted(len(watch.alerts), "alert")
+    if watch.problems:
+        facts["problems"] = _counted(len(watch.problems), "problem")
+    facts["values"] = f"{_counted(account.handled, 'value')}" + (f"; {account.missing}" if account.missing else "")
+    facts["log"] = f"log in {watch.to}" if watch.to is not None else "no log (to=None)"
+    return facts
+
+
+def _state(watch: Watch) -> str:
+    if not watch.has_part:
+        return "another process watches"
+    begun = watch.steps > 0
+    where = f"step {watch.step:,}, {_counted(watch.looks, 'look')}" if begun else "no step yet"
+    return f"{where}, {'closed' if watch.closed else 'watching'}"
+
+
+def _findings(watch: Watch) -> list[tuple[str, str]]:
+    found = [("!", str(alert)) for alert in watch.alerts[-_SHOWN:]]
+    return found + [("?", problem) for problem in watch.problems[-_SHOWN:]]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}" if count else f"no {what}s"
+
+
+class Box:
+    """The status below a notebook's cell, brought up to date while the cell runs."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._handle, self._shown = _display(html(watch)), time.monotonic()
+
+    @staticmethod
+    def fits() -> bool:
+        """Whether this runs in the kernel of a notebook."""
+        shell: Any = sys.modules.get("IPython")  # where nobody has loaded it, this is no notebook
+        return "ipykernel" in sys.modules and shell is not None and hasattr(shell.get_ipython(), "kernel")
+
+    def update(self, watch: Watch, now: bool = False) -> None:
+        """Show how it is now, if the last time is long enough ago."""
+        if now or time.monotonic() - self._shown >= _PAUSE_SECS:
+            self._handle.update(_Html(html(watch)))
+            self._shown = time.monotonic()
+
+
+class _Html:
+    def __init__(self, page: str) -> None:
+        self._page = page
+
+    def _repr_html_(self) -> str:
+        return self._page
+
+    def __repr__(self) -> str:
+        return "<the status of a watch>"
+
+
+def _display(page: str) -> Any:
+    shell: Any = sys.modules["IPython"]
+    return shell.display.display(_Html(page), display_id=True)

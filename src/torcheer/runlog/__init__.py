@@ -1,0 +1,1 @@
+"""What a run leaves behind: rows, tables, samples, alerts."""

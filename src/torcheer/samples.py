@@ -1,0 +1,130 @@
+"""What travels with a Sample and what is found out about it: statistics, alerts, and how many of them arrived."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from torcheer.encoding import numbers_of
+from torcheer.records import Sample
+
+Key = tuple[str, str]  # layer, variable
+Say = Callable[[dict[str, Any]], None]  # tells the training process something: {"kind": "alert", …}
+
+PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
+LEAST_POWER, _GREATEST = -36, 20  # powers of two: 1.5e-11 and 1.0e6
+_POSITIVE = [2.0**power for power in range(LEAST_POWER, _GREATEST + 1)]
+# The outermost bins have no end; the middle one holds zero. A power of two belongs to the bin away from zero.
+EDGES: tuple[float, ...] = (-math.inf, *(-edge for edge in reversed(_POSITIVE)), *_POSITIVE, math.inf)
+BINS = len(EDGES) - 1
+DISK_FULL = "disk_full"  # an alert like those of rules, of what is written
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_NAMED: Final = 5  # keys of which it is said how many were dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A value as it arrives in the child."""
+
+    sample: Sample  # its array is numpy's, and the child's own copy
+    time_secs: float = 0.0  # when it was taken, since 1970
+    device: str = "cpu"  # where it lived: "cuda:0"
+    message: str = ""  # what the user wants to see beside it: "epoch:3"
+    count: int = 0  # how often its key was seen, watched or not
+    stride: int = 1  # every n-th number of it was sent
+    whole: tuple[int, ...] = ()  # its shape, where only a part was sent
+    finite: bool | None = None  # whether all of its numbers are, where only a part was sent
+    summary: Summary | None = None  # made on its own device; the array is a sample then, if there is one
+    frozen: bool = False  # whether it is a weight that takes no gradient (`requires_grad=False`)
+    scaled: bool = False  # whether a GradScaler had multiplied the gradients that this update comes from
+    type: str = ""  # of its numbers, as the training process has them: "bfloat16", also where numpy has no such
+
+    def __post_init__(self) -> None:
+        """Bits are no numbers: whoever looks would take the largest for a small one."""
+        array = self.sample.array
+        if self.type and (found := numbers_of(self.type, array)) is not array:
+            object.__setattr__(self, "sample", replace(self.sample, array=found))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the values over time have in common."""
+        return self.sample.layer, self.sample.variable
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The numbers of one array; of those that are finite, but for the counts. Not a number where there are none."""
+
+    count: int  # numbers in it
+    minimum: float
+    maximum: float
+    mean: float
+    std: float  # of the population
+    norm: float  # Euclidean
+    zeros: int
+    nans: int
+    infs: int
+    percentiles: tuple[float, ...] = ()  # at `statistics.PERCENTILES`
+    histogram: tuple[int, ...] = ()  # in the bins of `statistics.EDGES`, which do not depend on the data
+    stride: int = 1  # of every n-th number only
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something that looks wrong."""
+
+    rule: str  # "dead_relu"
+    layer: str
+    variable: str
+    step: int  # when it was noticed
+    since: int  # the step from which on it was so
+    what: str  # "98% of the outputs are zero"
+    advice: str  # "lower the learning rate, or use a leaky ReLU"
+    severity: str = "warning"  # "error": the run is lost; "note": it may be meant
+    values: dict[str, Any] = field(default_factory=dict)  # the numbers behind it
+
+    def __str__(self) -> str:
+        where = f"{self.layer} ({self.variable})" if self.layer else self.variable
+        since = f", since step {self.since}" if self.since != self.step else ""
+        return f"{self.rule} at step {self.step}: {where}: {self.what}{since}. Try: {self.advice}."
+
+
+def disk_full(error: Exception, folder: Path, what: str, step: int) -> Alert | None:
+    """The alert that something can no longer be written, where it is for want of room that it cannot."""
+    if not isinstance(error, OSError) or error.errno not in _FULL:
+        return None
+    text = f"{os.strerror(error.errno)} in {folder}: it ends here"
+    advice = "make room, or watch to another folder; statistics, rules and training go on"
+    return Alert(DISK_FULL, "", what, step, step, text, advice)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of the values; after `stop`, offered == handled + what was dropped + lost + damaged."""
+
+    offered: int = 0
+    handled: int = 0  # by the child, to the end
+    dropped: dict[Key, int] = field(default_factory=dict)  # of each key: refused, no room, overwritten unread
+    lost: int = 0  # sent, but the child died or was ended before it was done with them
+    damaged: int = 0  # came to the child with a wrong checksum
+    restarts: int = 0
+    written: int | None = None  # of those handled, how many are in the log; None before its end, or without one
+
+    @property
+    def missing(self) -> str:
+        """In words, what never came through; "" where all did."""
+        parts = [f"{self.lost + self.damaged:,} lost"] if self.lost or self.damaged else []
+        if self.written is not None and self.written < self.handled:
+            parts.append(f"{self.handled - self.written:,} not written")
+        if self.dropped:
+            worst = sorted(self.dropped.items(), key=lambda item: -item[1])
+            some = ", ".join(f"{layer} ({variable}) {count:,}" for (layer, variable), count in worst[:_NAMED])
+            more = f", … {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
+            parts.append(f"{sum(self.dropped.values()):,} dropped: {some}{more}")
+        return "; ".join(parts)

@@ -1,0 +1,1 @@
+"""Hooks on a model for sampled steps: values on their way off the device."""

@@ -1,0 +1,1 @@
+"""Arrays as frames, frames as files."""

@@ -1,0 +1,210 @@
+"""One video for each watched key: which keys, which files, how long."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from torcheer.errors import BadArgument
+from torcheer.samples import DISK_FULL, Say, Sent, disk_full
+from torcheer.video.array_frames import MODES, Running, draw, kind_of
+from torcheer.video.file_names import digest, safe
+from torcheer.video.frame_layout import Caption
+from torcheer.video.frame_plots import Frame
+from torcheer.video.frame_text import missing
+from torcheer.video.video_file import AnimatedFile, Frames, VideoFile, checked_size, frame_rate, open_video
+
+__all__ = ["SETTINGS", "AnimatedFile", "VideoFile", "Videos", "open_video", "settle"]
+
+WEIGHTS = ("weight", "weight_grad", "update")  # variables whose first axis counts no items
+SETTINGS: dict[str, Any] = {
+    "size": [640, 480],
+    "fps": 20.0,
+    "maxframes": 1000,  # of one file; the next frame begins another
+    "mode": "auto",  # one of `pictures.MODES`
+    "format": "mp4",  # or "gif", "webp", which are written when they end
+    "keys": ["*"],  # patterns of "layer/variable", or of layers
+    "most_files": 32,  # open at a time, some 8 MB each; further keys get no video
+    "lossless": False,  # every pixel as drawn, in a file that browsers do not play
+}
+
+
+def settle(video: Any) -> dict[str, Any]:
+    """The settings of videos as a watch holds them, from what a user wrote: True, patterns of keys, or a dict.
+
+    >>> settle({"fps": 5})["fps"], settle("features.*")["keys"], settle(False)
+    (5.0, ['features.*'], {})
+    """
+    if video is None or video is False:
+        return {}
+    given = {} if video is True else {"keys": video} if isinstance(video, str | list | tuple) else video
+    if not isinstance(given, Mapping):
+        raise BadArgument(f"video={video!r}; give True, patterns of keys, or a dict of {', '.join(SETTINGS)}")
+    for name in given:
+        if name not in SETTINGS:
+            near = difflib.get_close_matches(str(name), SETTINGS, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(SETTINGS)}."
+            raise BadArgument(f"no setting of videos named {name!r}. {hint}")
+    return _checked(SETTINGS | dict(given))
+
+
+def _checked(found: dict[str, Any]) -> dict[str, Any]:
+    keys = found["keys"]
+    keys = list(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
+    for name, known in (("mode", MODES), ("format", ("mp4", "gif", "webp"))):
+        if found[name] not in known:
+            raise BadArgument(f"{name} of videos is {found[name]!r}; known are {', '.join(known)}")
+    for name in ("maxframes", "most_files"):
+        if type(found[name]) is not int or found[name] < 1:
+            raise BadArgument(f"{name} of videos is {found[name]!r}; it must be a whole number from 1 on")
+    if not all(isinstance(key, str) for key in keys):
+        raise BadArgument(f"keys of videos are {found['keys']!r}; they must be text, such as 'features.*/output'")
+    for package, module in (("pillow", "PIL"), ("av", "av" if found["format"] == "mp4" else "PIL")):
+        if importlib.util.find_spec(module) is None:
+            raise missing("a video", package)
+    size = list(checked_size(found["size"]))
+    frame_rate(found["fps"])
+    return found | {"keys": keys, "size": size, "fps": float(found["fps"]), "lossless": bool(found["lossless"])}
+
+
+def _matches(layer: str, variable: str, pattern: str) -> bool:
+    """Whether a pattern names a key; numbers such as the loss have to be named in full, "loss/metric"."""
+    if "/" in pattern:
+        return fnmatchcase(f"{layer}/{variable}", pattern)
+    return variable != "metric" and fnmatchcase(layer, pattern)
+
+
+@dataclass(slots=True)
+class _Reel:
+    """The videos of one key."""
+
+    name: str  # of its files, up to their number
+    running: Running = field(default_factory=Running)  # over all of its files
+    number: int = 0  # of its last file
+    file: Frames | None = None
+    kind: str = ""  # of the pictures in it
+    step: int = 0  # of its last frame
+
+
+class Videos:
+    """Draws every value that arrives and adds it to its key's video in the folder `videos` of the plan's.
+
+    A file ends after `maxframes`, or when another kind of picture follows. None is ever overwritten: a child that was
+    started again goes on with the next number.
+    """
+
+    def __init__(self, to: str, settings: Any, say: Say) -> None:
+        if not to:
+            raise BadArgument("videos need a folder; give the watch one with to=")
+        self._settings = settle(settings or True)
+        self._folder, self._say = Path(to) / "videos", say
+        self._reels: dict[tuple[str, str], _Reel | None] = {}  # None: no more of this key
+        self._told: set[str] = set()
+
+    def take(self, sent: Sent) -> None:
+        """Add one frame, if the key has a video and there is room for it."""
+        if sent.key not in self._reels:
+            self._reels[sent.key] = self._begin(sent.key)
+        reel = self._reels[sent.key]
+        array = sent.sample.array
+        if reel is None or array is None or sent.summary is not None:
+            return  # summed up elsewhere: there is nothing to draw, or a few of its numbers only
+        reel.step = sent.sample.step
+        kind = kind_of(array.shape, self._settings["mode"])
+        frame = self._draw(sent, reel.running)
+        try:
+            self._add(reel, frame, kind)
+        except OSError as error:
+            self._give_up(sent.key, reel, error)
+
+    def tick(self) -> None:
+        """Write what waits."""
+        for reel in self._open():
+            if reel.file:
+                reel.file.flush()
+
+    def close(self) -> None:
+        """Finish all videos and say where they are."""
+        for key, reel in list(self._reels.items()):
+            if reel is not None:
+                try:
+                    self._end(reel)
+                except OSError as error:
+                    self._give_up(key, reel, error)
+
+    def _open(self) -> list[_Reel]:
+        return [reel for reel in self._reels.values() if reel is not None]
+
+    def _begin(self, key: tuple[str, str]) -> _Reel | None:
+        """A reel for a key that is seen for the first time, if it is to have one."""
+        layer, variable = key
+        patterns = self._settings["keys"]
+        if not any(_matches(layer, variable, one) for one in patterns):
+            return None
+        most = self._settings["most_files"]
+        if len(self._open()) >= most:
+            self._tell("most", f"no video of {layer}/{variable} and later ones: {most} are written already; "
+                               "name fewer with keys, or allow more with most_files")  # fmt: skip
+            return None
+        name = f"{safe(layer)}_{safe(variable)}"
+        taken = {reel.name.casefold() for reel in self._open()}  # some file systems do not tell A from a
+        return _Reel(f"{name}-{digest(repr(key))}" if name.casefold() in taken else name)
+
+    def _draw(self, sent: Sent, running: Running) -> Frame:
+        sample = sent.sample
+        caption = Caption(
+            title=f"{sample.layer} · {sample.variable}", right=f"step {sample.step}", message=sent.message,
+            shape=sent.whole or None, stride=sent.stride,
+        )  # fmt: skip
+        wide, high = self._settings["size"]
+        return draw(
+            sample.array, caption, size=(wide, high), mode=self._settings["mode"], running=running,
+            batch=sample.variable not in WEIGHTS,
+        )  # fmt: skip
+
+    def _add(self, reel: _Reel, frame: Frame, kind: str) -> None:
+        if reel.file and (reel.file.frames >= self._settings["maxframes"] or reel.kind != kind):
+            self._end(reel)
+        if reel.file is None:
+            reel.file, reel.kind = self._next_file(reel), kind
+        reel.file.write(frame)
+
+    def _next_file(self, reel: _Reel) -> Frames:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        wide, high = self._settings["size"]
+        while True:
+            reel.number += 1
+            path = self._folder / f"{reel.name}_{reel.number}.{self._settings['format']}"
+            try:
+                return open_video(path, (wide, high), self._settings["fps"], lossless=self._settings["lossless"])
+            except FileExistsError:
+                continue  # of an earlier child, or of another process
+
+    def _end(self, reel: _Reel) -> None:
+        if reel.file is not None:
+            reel.file.close()
+            self._say({"kind": "wrote", "path": str(reel.file.path)})
+            reel.file = None
+
+    def _give_up(self, key: tuple[str, str], reel: _Reel, error: OSError) -> None:
+        """A full disk: keep what is there, say so once, and let the other keys go on."""
+        self._reels[key] = None
+        if reel.file is not None and reel.file.path.exists():  # it ends with the last frame that fitted
+            self._say({"kind": "wrote", "path": str(reel.file.path)})
+        if (full := disk_full(error, self._folder, f"video of {'/'.join(key)}", reel.step)) is not None:
+            if DISK_FULL not in self._told:
+                self._told.add(DISK_FULL)
+                self._say({"kind": "alert", **asdict(full)})
+            return
+        self._tell(str(error.errno), f"the video of {'/'.join(key)} ends: {error.strerror or error} in {self._folder}; "
+                                     "others go on where they can, as does all else")  # fmt: skip
+
+    def _tell(self, what: str, text: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._say({"kind": "problem", "text": text})

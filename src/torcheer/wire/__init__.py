@@ -1,0 +1,1 @@
+"""Bytes and messages to another process: the ring, sockets, the viewer's process."""
