@@ -88,11 +88,11 @@ def measured(row: str, rounds: int) -> dict[str, float]:
     """Medians over the rounds: ratio, microseconds more a step; states a second; the other threads' share."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    from torcheer.host import pacing
+    from torcheer.host.follow import record_rate
     from torcheer.studio.live import live
 
     # The twin's steps pass as well: of the time of its own steps, the recording may take no more than 1%.
-    pacing.SHARE, pacing.LEAST_SECS = 2 * pacing.SHARE, 2 * pacing.LEAST_SECS  # type: ignore[misc]
+    record_rate.SHARE, record_rate.LEAST_SECS = 2 * record_rate.SHARE, 2 * record_rate.LEAST_SECS  # type: ignore[misc]
     _, name, kind, count, steps, _, _ = ROWS[row]
     _, plain = trained(name)
     model, step = trained(name)

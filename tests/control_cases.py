@@ -12,11 +12,11 @@ from typing import Any
 
 from host_viewer import connected
 
-from torcheer.host.plain import plain
-from torcheer.host.records import Wants
+from torcheer.control.control_records import Wants
 from torcheer.training.control import Control
 from torcheer.training.events import Event
 from torcheer.training.session import Session
+from torcheer.wire.json_codec import plain
 from torcheer.wire.ring import RingReader
 
 DEADLINE_SECS = 120.0  # of a machine with much else to do

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from torcheer.control.control_records import EACH_TRIAL, Wants
 from torcheer.host.host import Host
-from torcheer.host.plain import plain
-from torcheer.host.records import EACH_TRIAL, Wants
-from torcheer.host.wire import connect
+from torcheer.wire.json_codec import plain
 from torcheer.wire.ring import RingReader
+from torcheer.wire.socket_lines import connect
 
 PATIENCE_SECS = 60.0
 ALL = Wants(("Act", "Net", "Grad"), weights=True, train=EACH_TRIAL)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from torcheer.host.records import Order, Wants
+from torcheer.control.control_records import Order, Wants
 from torcheer.studio.live_source import LiveSource
 
 ALL = Wants(variables=("Act", "Net", "Grad"), weights=True)

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from torcheer.control.control_records import Parameter, State
 from torcheer.host.host import Host
-from torcheer.host.records import Layer, Network, Parameter, Projection, State, Variable
-from torcheer.host.wire import Wire
+from torcheer.network.network_records import Layer, Network, Projection, Variable
+from torcheer.wire.socket_lines import Wire
 
 NETWORK = Network(
     "pair",

@@ -9,7 +9,7 @@ import numpy as np
 from studio_pages import Pages, pixels, until
 from studio_stage import Stage
 
-from torcheer.host.records import Layer, Network, Projection, Variable
+from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.studio.placing import net_of
 
 COLD_HOT = ("00ffff", "0a3cff", "7f7f7f", "ff2010", "ffff00")

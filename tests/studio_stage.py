@@ -20,20 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from torcheer.control.control_records import ACTIONS, Order, Parameter, State, Wants
 from torcheer.errors import BadArgument
-from torcheer.host.records import (
-    ACTIONS,
-    Column,
-    Layer,
-    Network,
-    Order,
-    Parameter,
-    Projection,
-    State,
-    TableHead,
-    Variable,
-    Wants,
-)
+from torcheer.network.network_records import Layer, Network, Projection, Variable
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.frames import GAP
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording, Run
 from torcheer.studio.placing import net_of

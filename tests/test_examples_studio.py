@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from studio_client import DEADLINE_SECS, Client
 
-from torcheer.host.records import Every, Wants
+from torcheer.control.control_records import Every, Wants
 
 ROOT = Path(__file__).parents[1]
 ASSOCIATOR = ROOT / "examples" / "random_associator" / "main.py"

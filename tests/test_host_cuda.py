@@ -8,8 +8,9 @@ import torch
 from host_viewer import ALL, Viewer, until
 from torch import nn
 
-from torcheer.host import Host, Probing
-from torcheer.host.records import Wants
+from torcheer.control.control_records import Wants
+from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.host import Host
 from torcheer.studio.live import live
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torcheer.host.choosing import MOST_LAYERS
-from torcheer.host.describing import describe, network_of
-from torcheer.host.observing import Observation
-from torcheer.host.records import Network, Projection, full_name
+from torcheer.host.follow.model_description import describe, network_of
+from torcheer.host.follow.pass_observer import Observation
+from torcheer.network.layer_choice import MOST_LAYERS
+from torcheer.network.network_records import Network, Projection, full_name
 
 
 def observed(model: nn.Module, *inputs: Any, grad: bool = True) -> Network:

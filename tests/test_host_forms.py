@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torcheer.host.forms import form_of
+from torcheer.control.config_form import form_of
 
 CONFIG = {
     "session_dir": "run",

@@ -24,9 +24,11 @@ import torch
 from host_viewer import Viewer, connected, until
 from torch import nn
 
-from torcheer.host import Host, HostBusy
-from torcheer.host.records import Layer, Network, Order, Parameter, State, TableHead, Variable, Wants
-from torcheer.host.values import BATCH_BYTES, LEAST_RING, MOST_RING
+from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.host.host import Host, HostBusy
+from torcheer.host.state_sender import BATCH_BYTES, LEAST_RING, MOST_RING
+from torcheer.network.network_records import Layer, Network, Variable
+from torcheer.runlog.table_records import TableHead
 
 ACT = Wants(("Act",))
 NET = Network("net", (Layer("fc", (4,)), Layer("wide", (1000, 1000))), (), (Variable("Act"), Variable("Wt", "weight")))
@@ -69,7 +71,7 @@ def test_a_second_host_in_the_same_directory_is_refused_and_the_first_is_not_dis
 
 
 def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
-    script = f"import os; from torcheer.host import Host; h = Host({str(tmp_path)!r}); os.kill(os.getpid(), 9)"
+    script = f"import os; from torcheer.host.host import Host; h = Host({str(tmp_path)!r}); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == -signal.SIGKILL
     assert (tmp_path / "control.sock").is_socket()
     with Host(tmp_path) as host, Viewer(host) as viewer:
@@ -84,7 +86,7 @@ def test_a_file_of_that_name_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_by_itself_leaves_no_socket(tmp_path: Path) -> None:
-    script = f"from torcheer.host import Host; h = Host({str(tmp_path)!r}); raise SystemExit(3)"
+    script = f"from torcheer.host.host import Host; h = Host({str(tmp_path)!r}); raise SystemExit(3)"
     assert subprocess.run([sys.executable, "-c", script]).returncode == 3
     assert not list(tmp_path.iterdir())
 
@@ -112,7 +114,8 @@ def test_somebody_who_says_nothing_keeps_nobody_out(host: Host) -> None:
 
 
 def test_importing_the_viewers_side_loads_no_torch() -> None:
-    script = "import sys, torcheer.host.wire, torcheer.host.plain, torcheer.host.host; print('torch' in sys.modules)"
+    modules = "torcheer.wire.socket_lines, torcheer.wire.json_codec, torcheer.host.host"
+    script = f"import sys, {modules}; print('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
 
 
@@ -350,7 +353,7 @@ def test_a_paused_loop_is_woken_when_the_viewer_goes(host: Host) -> None:
 
 def test_a_paused_loop_answers_ctrl_c(tmp_path: Path) -> None:
     script = f"""
-        from torcheer.host import Host
+        from torcheer.host.host import Host
         host = Host({str(tmp_path)!r})
         try:
             print("waits", flush=True)
@@ -372,9 +375,9 @@ def test_a_paused_loop_answers_ctrl_c(tmp_path: Path) -> None:
 OTHER = """
     import sys, time
     sys.path.insert(0, {tests!r})
-    from torcheer.host.wire import connect
-    from torcheer.host.plain import plain
-    from torcheer.host.records import Wants
+    from torcheer.wire.socket_lines import connect
+    from torcheer.wire.json_codec import plain
+    from torcheer.control.control_records import Wants
     wire = connect({path!r})
     wire.send({{"kind": "hello", "version": 1, "url": "http://other"}})
     wire.send({{"kind": "wants", "wants": plain(Wants(("Act",)))}})
@@ -440,7 +443,7 @@ def test_a_forked_process_may_use_the_host_and_does_no_harm(host: Host) -> None:
 def test_a_viewer_sees_the_end_though_a_forked_worker_lives_on(tmp_path: Path) -> None:
     script = f"""
         import os, time
-        from torcheer.host import Host
+        from torcheer.host.host import Host
         host = Host({str(tmp_path)!r})
         while not host.viewer: time.sleep(0.01)
         if not os.fork(): time.sleep(60); os._exit(0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from torcheer.host.pacing import Budget
-from torcheer.host.records import AUTO, Every, Wants
+from torcheer.control.control_records import AUTO, Every, Wants
+from torcheer.host.follow.record_rate import Budget
 
 
 def times(wants: Wants, cost_secs: float, total_secs: float, trial_secs: float, test: bool = False) -> list[float]:

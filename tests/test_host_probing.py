@@ -15,9 +15,10 @@ from host_viewer import ALL, Viewer, until
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from torcheer.host import Host, Probing
-from torcheer.host.following import Following
-from torcheer.host.records import EACH_TRIAL, Every, Wants
+from torcheer.control.control_records import EACH_TRIAL, Every, Wants
+from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.loop_follower import Following
+from torcheer.host.host import Host
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from torcheer.host import tables
-from torcheer.host.records import Column, TableHead
-from torcheer.host.tables import Tables, Told, cell_of
+from torcheer.runlog import kept_rows
+from torcheer.runlog.kept_rows import Tables, Told, cell_of
+from torcheer.runlog.table_records import Column, TableHead
 
 
 def all_of(kept: Tables, told: dict[str, Told] | None = None) -> dict[str, dict[str, list[Any]]]:
@@ -82,7 +82,7 @@ def test_a_long_table_comes_in_pieces_and_none_twice() -> None:
 
 
 def test_a_very_long_table_is_thinned_evenly_and_its_newest_rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_ROWS", 1000)
+    monkeypatch.setattr(kept_rows, "MOST_ROWS", 1000)
     kept, present = Tables(), dict[str, Told]()
     seen: list[int] = []
     for step in range(20_000):
@@ -96,7 +96,7 @@ def test_a_very_long_table_is_thinned_evenly_and_its_newest_rows_stay(monkeypatc
 
 
 def test_tables_of_large_cells_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_NUMBERS", 10_000)
+    monkeypatch.setattr(kept_rows, "MOST_NUMBERS", 10_000)
     kept = Tables()
     for step in range(500):
         kept.row("test_trial", {"Trial": step, "map": np.zeros((10, 10))})

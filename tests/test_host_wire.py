@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from host_viewer import Viewer, until
 
+from torcheer.control.control_records import Every, Order, Wants
 from torcheer.errors import BadArgument
-from torcheer.host import Host
-from torcheer.host.plain import plain, read
-from torcheer.host.records import Every, Layer, Network, Order, Projection, Variable, Wants
-from torcheer.host.wire import Wire, connect
+from torcheer.host.host import Host
+from torcheer.network.network_records import Layer, Network, Projection, Variable
+from torcheer.wire.json_codec import plain, read
+from torcheer.wire.socket_lines import Wire, connect
 
 
 @pytest.fixture

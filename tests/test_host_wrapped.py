@@ -12,7 +12,7 @@ from host_viewer import ALL, Viewer, until
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torcheer.host import Host
+from torcheer.host.host import Host
 from torcheer.studio.live import live
 
 pytestmark = pytest.mark.usefixtures("one_thread")

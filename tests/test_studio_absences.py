@@ -17,7 +17,7 @@ from studio_socket import Page
 from torch import nn
 
 import torcheer as tl
-from torcheer.host import absences
+from torcheer.host import missing_values
 from torcheer.studio.history_source import HistorySource
 from torcheer.studio.recording import RecordingSource
 
@@ -73,9 +73,9 @@ def test_a_layer_without_a_gradient_says_why() -> None:
     model.goes_left = True
     why, there = reasons(model, step, inputs=x)
     assert "left" in there
-    assert why["words"] == why["frozen"] == absences.FROZEN
-    assert why["aside"] == absences.NO_BACKWARD
-    assert why["Input"] == absences.WHOLE_NUMBERS
+    assert why["words"] == why["frozen"] == missing_values.FROZEN
+    assert why["aside"] == missing_values.NO_BACKWARD
+    assert why["Input"] == missing_values.WHOLE_NUMBERS
 
 
 def test_a_layer_that_did_not_run_says_so() -> None:
@@ -86,7 +86,7 @@ def test_a_layer_that_did_not_run_says_so() -> None:
         model(x)
 
     why, there = reasons(model, step, "Act", inputs=x)
-    assert why == {"left": absences.NOT_RUN} and "frozen" in there
+    assert why == {"left": missing_values.NOT_RUN} and "frozen" in there
 
 
 def test_a_pass_without_gradients_says_so_and_is_shown_all_the_same() -> None:
@@ -97,19 +97,23 @@ def test_a_pass_without_gradients_says_so_and_is_shown_all_the_same() -> None:
             model(torch.rand(2, 3))
 
     why, there = reasons(model, step)
-    assert there == set() and why == {"Input": absences.INPUT, "0": absences.NO_GRAD, "2": absences.NO_GRAD}
+    assert there == set() and why == {
+        "Input": missing_values.INPUT,
+        "0": missing_values.NO_GRAD,
+        "2": missing_values.NO_GRAD,
+    }
 
 
 def test_a_layer_without_an_activation_has_no_net_input_of_its_own() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 2))
     why, there = reasons(model, lambda: model(torch.rand(2, 3)), "Net")
-    assert there == {"0"} and why == {"Input": absences.NO_ACTIVATION, "2": absences.NO_ACTIVATION}
+    assert there == {"0"} and why == {"Input": missing_values.NO_ACTIVATION, "2": missing_values.NO_ACTIVATION}
 
 
 def test_layers_inside_compiled_code_say_so() -> None:
     model = torch.compile(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), backend="eager")
     why, there = reasons(model, lambda: model(torch.rand(2, 3)), "Act")
-    assert "Input" in there and absences.COMPILED in why.values()
+    assert "Input" in there and missing_values.COMPILED in why.values()
 
 
 def test_weights_and_items_that_are_not_there_say_why() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from torcheer.errors import BadArgument
-from torcheer.host.records import Column, TableHead
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.analyses import MOST_ROWS, analysed
 from torcheer.studio.messages import AskAnalysis
 from torcheer.studio.source import Rowed

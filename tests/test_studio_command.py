@@ -21,12 +21,12 @@ import pytest
 from studio_socket import Page, cookie_of
 
 from torcheer.errors import BadArgument, CannotWrite
-from torcheer.host import launching
 from torcheer.studio import starting
 from torcheer.studio.server import listen, serve_path
 from torcheer.studio.starting import Viewer, start
 from torcheer.training.control import Control
 from torcheer.training.control.opening import viewer_of
+from torcheer.wire import viewer_process
 
 URL = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}")
 
@@ -140,7 +140,7 @@ def test_what_the_server_printed_stands_in_the_error(tmp_path: Path) -> None:
 
 def test_a_server_that_says_nothing_is_not_waited_for_for_ever(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"_BEGIN": "import time\ntime.sleep(600)", "_START_SECS": 0.2, "_END_SECS": 0.1}.items():
-        monkeypatch.setattr(launching, name, value)
+        monkeypatch.setattr(viewer_process, name, value)
     with pytest.raises(CannotWrite, match=r"it has not answered for 0\.2 s\. It said nothing"):
         start(run, browser=False, quiet=True)
     chosen = Namespace(studio=True, port=0, no_browser=True)

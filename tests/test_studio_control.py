@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from studio_pages import Pages, opened, until  # noqa: F401
 from studio_stage import Stage
 
-from torcheer.host.records import Order, Parameter
+from torcheer.control.control_records import Order, Parameter
 
 
 def button(page: Any, name: str) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from studio_stage import Stage
 
-from torcheer.host.records import Layer
+from torcheer.network.network_records import Layer
 from torcheer.studio.frames import GAP, LEAST, MINUS, MOST, MOST_CELLS, NAN, PLUS, frame, head_of, is_gap, raster_frame
 from torcheer.studio.grids import Grid, grid_of
 from torcheer.studio.looks import Pictures, wants_of

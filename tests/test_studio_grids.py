@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torcheer.host.records import Layer
+from torcheer.network.network_records import Layer
 from torcheer.studio.grids import grid_of
 
 

@@ -19,9 +19,9 @@ from studio_socket import Page
 from torch import nn
 
 import torcheer as tl
-from torcheer.host.temporary import LOCK, TemporaryFolder
 from torcheer.studio import NetView, State, Table
 from torcheer.studio.showing import Viewer
+from torcheer.wire.temporary_folders import LOCK, TemporaryFolder
 
 pytest.importorskip("uvicorn")
 SHOWS = """

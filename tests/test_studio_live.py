@@ -20,8 +20,8 @@ from studio_socket import Page
 from torch import nn
 
 import torcheer as tl
+from torcheer.control.control_records import EACH_TRIAL, Wants
 from torcheer.errors import BadArgument, NotAModel
-from torcheer.host.records import EACH_TRIAL, Wants
 from torcheer.studio.live import Live, live
 from torcheer.studio.opening import is_live
 

@@ -17,7 +17,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim import lr_scheduler as lr
 
 import torcheer as tl
-from torcheer.host.schedules import schedulers_of
+from torcheer.host.rate_schedules import schedulers_of
 from torcheer.studio.live import Live
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 from studio_hosts import NETWORK, Liar, started, tell, until
 
+from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.host.host import Host
-from torcheer.host.records import Column, Layer, Network, Order, Parameter, State, TableHead, Variable, Wants
+from torcheer.network.network_records import Layer, Network, Variable
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.live_source import LiveSource
 from torcheer.studio.messages import AlertSeen
 from torcheer.wire.ring import Ring

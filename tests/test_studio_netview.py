@@ -15,9 +15,9 @@ import torch
 from studio_client import ALL, Client
 from torch import nn
 
+from torcheer.control.control_records import Every, Wants
 from torcheer.errors import BadArgument
-from torcheer.host import Host
-from torcheer.host.records import Every, Wants
+from torcheer.host.host import Host
 from torcheer.studio import NetView, Network, State
 
 EACH = Wants(variables=("Act", "Net", "Grad"), weights=True, train=Every("trial"))

@@ -10,7 +10,7 @@ from studio_pages import Pages, opened, pixels, until  # noqa: F401
 from studio_scene import COLD_HOT, Made, View, look_at, ramp
 from studio_stage import Stage
 
-from torcheer.host.records import Layer
+from torcheer.network.network_records import Layer
 
 STEPS = """async (count) => {
     const button = (name) => document.querySelector(`.network-time [aria-label="${name}"]`);

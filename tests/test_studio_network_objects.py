@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from torcheer.control import control_records
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
-from torcheer.host import records
 from torcheer.studio import Network
 from torcheer.studio.placing import net_of
 
@@ -29,14 +29,14 @@ def net() -> Network:
 def test_a_network_describes_itself_as_hosts_send_it(net: Network) -> None:
     net["Input"].States["Act"] = np.zeros((5, 5))
     net.projections["InputToHidden"].States["Wt"] = np.ones((120, 25))
-    assert net.describe() == records.Network(
+    assert net.describe() == control_records.Network(
         "RA25",
         (
-            records.Layer("Input", (5, 5), "Input", "plane"),
-            records.Layer("Hidden", (2, 3, 4, 5), "Hidden", "pools"),
+            control_records.Layer("Input", (5, 5), "Input", "plane"),
+            control_records.Layer("Hidden", (2, 3, 4, 5), "Hidden", "pools"),
         ),
-        (records.Projection("InputToHidden", "Input", "Hidden", "linear", (120, 25)),),
-        (records.Variable("Act", "unit", "activation"), records.Variable("Wt", "weight", "weight")),
+        (control_records.Projection("InputToHidden", "Input", "Hidden", "linear", (120, 25)),),
+        (control_records.Variable("Act", "unit", "activation"), control_records.Variable("Wt", "weight", "weight")),
     )
     assert [one.layer.name for one in net_of(net.describe()).layers] == ["Input", "Hidden"]
 

@@ -10,7 +10,8 @@ from studio_pages import Pages, opened, pixels, until  # noqa: F401
 from studio_scene import COLD_HOT, GREEN, VIRIDIS, Made, View, look_at, ramp, strong
 from studio_stage import Stage, value
 
-from torcheer.host.records import Layer, Projection, State
+from torcheer.control.control_records import State
+from torcheer.network.network_records import Layer, Projection
 
 NAMES = ("constructor", "__proto__", "toString", "hasOwnProperty")  # what every object of the page has
 

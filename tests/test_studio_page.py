@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
 from studio_stage import MARKUP, Stage
 
-from torcheer.host.records import Every
+from torcheer.control.control_records import Every
 
 
 def test_the_page_says_what_it_shows_and_where_it_is(open_page: Pages) -> None:

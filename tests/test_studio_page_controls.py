@@ -9,7 +9,8 @@ from playwright.sync_api import expect
 from studio_pages import Pages, opened, served, until  # noqa: F401
 from studio_stage import TRIALS, Stage, StagePlace
 
-from torcheer.host.records import Column, Parameter, TableHead
+from torcheer.control.control_records import Parameter
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.messages import Run
 from torcheer.studio.source import Rowed
 

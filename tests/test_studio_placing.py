@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torcheer.errors import BadArgument
-from torcheer.host.records import Layer, Network, Projection, Variable
+from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.studio.messages import Net, PlacedLayer
 from torcheer.studio.placing import net_of
 

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
 from studio_stage import MARKUP, Stage
 
-from torcheer.host.records import Column, TableHead
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.source import Rowed
 
 BLUE, ORANGE = (0, 114, 178), (213, 94, 0)  # of the first two lines, in light colours

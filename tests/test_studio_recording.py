@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from torcheer.archive import Writer
+from torcheer.control.control_records import Parameter, State
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
-from torcheer.host.records import Column, Layer, Network, Parameter, Projection, State, TableHead, Variable
+from torcheer.network.network_records import Layer, Network, Projection, Variable
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.answers import Value
 from torcheer.studio.live_source import LiveSource
 from torcheer.studio.messages import AlertSeen, Moment

@@ -21,8 +21,9 @@ from watch_checks import small, train
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer
+from torcheer.control.control_records import Wants
 from torcheer.host.host import Host
-from torcheer.host.records import Layer, Network, Projection, Variable, Wants
+from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.records import Sample
 from torcheer.studio.opening import open_source
 from torcheer.studio.run_source import RunSource

@@ -16,7 +16,8 @@ import pytest
 from studio_socket import Page, cookie_of
 from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePlace, stage, value
 
-from torcheer.host.records import ACTIONS, Every, Layer, Network, Wants
+from torcheer.control.control_records import ACTIONS, Every, Wants
+from torcheer.network.network_records import Layer, Network
 from torcheer.studio.app import page_file
 from torcheer.studio.desk import Desk
 from torcheer.studio.frames import GAP

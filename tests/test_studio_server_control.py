@@ -12,7 +12,7 @@ import pytest
 from studio_socket import Page
 from studio_stage import ITEMS, Stage, stage
 
-from torcheer.host.records import ACTIONS, Order
+from torcheer.control.control_records import ACTIONS, Order
 
 
 def eventually(condition: Callable[[], Any]) -> Any:

@@ -24,7 +24,7 @@ from studio_socket import WAIT_SECS, Page, cookie_of
 from studio_stage import Stage, stage
 from websockets.exceptions import ConnectionClosed
 
-from torcheer.host.records import Layer, Network, Variable
+from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.studio import app, connections
 from torcheer.studio.frames import MOST_CELLS
 from torcheer.studio.pages import MOST_ANSWERS

@@ -16,8 +16,8 @@ import pytest
 from studio_hosts import NETWORK, tell
 from studio_socket import Page
 
+from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.host.host import Host
-from torcheer.host.records import Order, Parameter, State, Wants
 from torcheer.studio.starting import start
 
 

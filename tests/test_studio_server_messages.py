@@ -11,7 +11,7 @@ import pytest
 from studio_socket import Page as SocketPage
 from studio_stage import Stage, StagePlace, stage
 
-from torcheer.host.records import Every
+from torcheer.control.control_records import Every
 from torcheer.studio import messages
 from torcheer.studio.desk import Desk
 from torcheer.studio.kinds import FROM_PAGE

@@ -12,8 +12,8 @@ import pytest
 import torch
 from studio_client import Client
 
+from torcheer.control.control_records import Every, Wants
 from torcheer.errors import BadArgument
-from torcheer.host.records import Every, Wants
 from torcheer.studio import Simulation, State, Table
 
 EACH = Wants(variables=("Act",), train=Every("trial"), test=Every("trial"))

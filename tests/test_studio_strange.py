@@ -10,7 +10,8 @@ from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
 from studio_scene import View
 from studio_stage import Stage
 
-from torcheer.host.records import Column, Layer, Network, TableHead, Variable
+from torcheer.network.network_records import Layer, Network, Variable
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.frames import GAP
 from torcheer.studio.placing import net_of
 from torcheer.studio.source import Rowed

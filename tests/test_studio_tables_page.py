@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
 from studio_stage import MARKUP, Stage, value
 
-from torcheer.host.records import Column, TableHead
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.source import Rowed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from torcheer.host.records import Layer, Network, Projection, Variable
+from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.studio.answers import Answers, Value
 from torcheer.studio.messages import Moment
 from torcheer.studio.placing import net_of

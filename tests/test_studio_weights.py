@@ -12,8 +12,10 @@ import torch
 from studio_hosts import until
 from torch import nn
 
-from torcheer.host import Host, Probing
-from torcheer.host.records import Layer, Network, Projection, Wants
+from torcheer.control.control_records import Wants
+from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.host import Host
+from torcheer.network.network_records import Layer, Network, Projection
 from torcheer.studio.answers import Answers, Value
 from torcheer.studio.live_source import LiveSource
 from torcheer.studio.messages import Moment

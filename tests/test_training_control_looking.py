@@ -12,7 +12,7 @@ from control_cases import Running, until
 from training_cases import results, run, session
 
 from torcheer.archive import Archive
-from torcheer.host.records import Every
+from torcheer.control.control_records import Every
 from torcheer.studio import Table, logs
 from torcheer.studio.run_source import RunSource
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torcheer.host.absences import Absence
-from torcheer.host.listening import Doorway, HostBusy
-from torcheer.host.records import Network, Order, Parameter, State, TableHead, Wants
-from torcheer.host.serving import Board, Service
-from torcheer.host.values import as_array
+from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.host.missing_values import Absence
+from torcheer.host.state_sender import as_array
+from torcheer.host.viewer_connection import Board, Service
+from torcheer.network.network_records import Network
+from torcheer.runlog.table_records import TableHead
+from torcheer.wire.socket_path import Doorway, HostBusy
 
 __all__ = ["Host", "HostBusy"]
 

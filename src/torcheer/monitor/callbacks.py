@@ -136,7 +136,7 @@ def _is_ours(callback: Any) -> bool:
     while isinstance(callback, partial):
         callback = callback.func
     function = getattr(callback, "__func__", callback)
-    return str(getattr(function, "__module__", "")).startswith("torcheer.inspector")
+    return str(getattr(function, "__module__", "")).startswith("torcheer.")
 
 
 def as_tensor(array: NDArray[Any]) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.host.records import Layer, Projection
+from torcheer.network.network_records import Layer, Projection
 from torcheer.studio.frames import GAP, is_gap, numbers_of
 from torcheer.studio.messages import Moment, Net
 from torcheer.studio.weights import Part, into, out_of

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from torcheer.control.control_records import Order
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.host.records import Order
 from torcheer.studio import messages
 from torcheer.studio.analyses import analysed
 from torcheer.studio.frames import is_gap

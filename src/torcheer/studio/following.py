@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.host.records import Order, Parameter, State, Wants
+from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
 from torcheer.studio.resting import Resting
 from torcheer.studio.source import Changes, Floats, Rowed, Source, Unit, alert_key

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.host.records import GAP_BITS
+from torcheer.network.network_records import GAP_BITS
 from torcheer.studio.grids import Grid
 from torcheer.studio.messages import FrameHead
 

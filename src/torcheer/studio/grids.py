@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil, isqrt, log, prod
 
-from torcheer.host.records import Layer
+from torcheer.network.network_records import Layer
 
 Grid = tuple[int, int, int, int]  # tile rows, tile columns, rows, columns of a tile
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.host.records import Layer
+from torcheer.network.network_records import Layer
 from torcheer.records import Op
 from torcheer.studio.frames import numbers_of
 

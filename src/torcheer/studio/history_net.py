@@ -7,7 +7,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from torcheer.host.records import Layer, Projection
+from torcheer.network.network_records import Layer, Projection
 from torcheer.records import ModuleCall, Op
 from torcheer.studio.history_heads import SUFFIX, heads_of, layer_of
 from torcheer.studio.placing import levels_of

@@ -9,8 +9,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from torcheer.archive import Entry, load
+from torcheer.control.control_records import Parameter, State
 from torcheer.errors import TorcheerError
-from torcheer.host.records import Network, Parameter, Projection, State, Variable
+from torcheer.network.network_records import Network, Projection, Variable
 from torcheer.records import Op, RunInfo
 from torcheer.studio.answers import Value
 from torcheer.studio.history_heads import weights_of

@@ -13,11 +13,12 @@ from typing import Any, Final
 from torch import nn
 from torch.optim import Optimizer
 
+from torcheer.control.control_records import Order, State
 from torcheer.errors import BadArgument, NotAModel
-from torcheer.host.following import Following
+from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.loop_follower import Following
 from torcheer.host.host import Host, nowhere, reason_of
-from torcheer.host.probing import Probing
-from torcheer.host.records import Order, State, TableHead
+from torcheer.runlog.table_records import TableHead
 from torcheer.studio.live_form import Form
 from torcheer.studio.live_numbers import Numbers
 from torcheer.studio.run_logs import logs

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from torcheer.control.control_records import Parameter
 from torcheer.host.host import Host
-from torcheer.host.records import Parameter
-from torcheer.host.schedules import change_setting, schedulers_of
+from torcheer.host.rate_schedules import change_setting, schedulers_of
 
 _EDITABLE: Final = {
     "lr": "learning rate; a schedule goes on from it",

@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
+from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.host.plain import read
-from torcheer.host.records import Network, Order, Parameter, State, TableHead, Wants
-from torcheer.host.wire import Wire, connect
+from torcheer.network.network_records import Network
+from torcheer.runlog.table_records import TableHead
 from torcheer.studio.answers import Answers, Value
 from torcheer.studio.messages import VERSION, AlertSeen, Moment, Net, Recording
 from torcheer.studio.placing import net_of
@@ -22,7 +22,9 @@ from torcheer.studio.recording import home_of, saving
 from torcheer.studio.rows import Incoming
 from torcheer.studio.source import Changes, Rowed, Source, alert_key
 from torcheer.studio.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
+from torcheer.wire.json_codec import read
 from torcheer.wire.ring import RingReader
+from torcheer.wire.socket_lines import Wire, connect
 
 _AGAIN_SECS: Final = 1.0  # between two tries to connect
 _GREETING_SECS: Final = 10.0  # that a host may take to answer; one that is in a long step answers from its own thread

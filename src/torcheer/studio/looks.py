@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from torcheer.host.records import Every, Wants
+from torcheer.control.control_records import Every, Wants
 from torcheer.studio.frames import Picture, message_of, picture_of
 from torcheer.studio.messages import Look, Moment, Net, PlacedLayer, Seen
 from torcheer.studio.reporting import report_error

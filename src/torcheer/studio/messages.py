@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from torcheer.host.records import AUTO, EACH_TRIAL, Every, Layer, Parameter, Projection, State, TableHead, Variable
+from torcheer.control.control_records import AUTO, EACH_TRIAL, Every, Parameter, State
+from torcheer.network.network_records import Layer, Projection, Variable
+from torcheer.runlog.table_records import TableHead
 
 VERSION = 1
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from torcheer.control.control_records import State, Wants
 from torcheer.errors import BadArgument
-from torcheer.host import Budget, Host
-from torcheer.host.pacing import cost, stamp
-from torcheer.host.records import State, Wants
+from torcheer.host.follow.record_rate import Budget, cost, stamp
+from torcheer.host.host import Host
 from torcheer.studio.network import Network, Projection
 
 WHOLE_BYTES = 4 << 20  # weights up to here travel whole; of larger ones only those of a clicked unit

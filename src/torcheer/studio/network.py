@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.host import records
+from torcheer.network import network_records
 
 Shape = tuple[int, ...]
 RELATIONS = {
@@ -144,11 +144,11 @@ class Projection:
         found = self.States.kept.get("Wt")
         return tuple(found.shape) if found is not None else ()
 
-    def describe(self) -> records.Projection:
+    def describe(self) -> network_records.Projection:
         """As hosts send it."""
         kind = {0: "", 2: "linear"}.get(len(self.shape), "conv")
         about = {"kind": kind, "shape": self.shape, "type": self.type, **(self.about if self.shape else {})}
-        return records.Projection(self.name, self.sender.name, self.receiver.name, **about)
+        return network_records.Projection(self.name, self.sender.name, self.receiver.name, **about)
 
     def __repr__(self) -> str:
         return f"Projection({self.name!r}, {self.sender.name} → {self.receiver.name}, {self.States!r})"
@@ -230,23 +230,25 @@ class Network:
         return len(self.layers)
 
     @property
-    def variables(self) -> tuple[records.Variable, ...]:
+    def variables(self) -> tuple[network_records.Variable, ...]:
         """All that units, then weights, have values of."""
         of_units = dict.fromkeys(name for layer in self for name in layer.States)
         of_weights = dict.fromkeys(name for one in self.projections.values() for name in one.States)
         first = [name for name in ("Act", "Net", "Grad") if name in of_units]
         names = [(name, "unit") for name in dict.fromkeys([*first, *of_units])]
         names += [(name, "weight") for name in of_weights]
-        return tuple(records.Variable(name, of, _DOCS.get(name, "")) for name, of in names)
+        return tuple(network_records.Variable(name, of, _DOCS.get(name, "")) for name, of in names)
 
-    def describe(self) -> records.Network:
+    def describe(self) -> network_records.Network:
         """The network as hosts send it."""
         layers = tuple(
-            records.Layer(one.name, one.shape, one.kind, _VIEWS[len(one.shape)], one.place, one.relation, one.other)
+            network_records.Layer(
+                one.name, one.shape, one.kind, _VIEWS[len(one.shape)], one.place, one.relation, one.other
+            )
             for one in self
         )
         projections = tuple(one.describe() for one in self.projections.values())
-        return records.Network(self.name, layers, projections, self.variables)
+        return network_records.Network(self.name, layers, projections, self.variables)
 
     def clear(self) -> None:
         """Forget all values."""

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from torcheer.archive.format.archive_folder import read_about
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer
-from torcheer.host.wire import connect
 from torcheer.studio.following import Following, Nothing
 from torcheer.studio.history_source import HistorySource
 from torcheer.studio.live_source import LiveSource
@@ -19,6 +18,7 @@ from torcheer.studio.recording import KIND, RecordingSource, listed_in
 from torcheer.studio.run_source import RunSource
 from torcheer.studio.run_tables import summary_at
 from torcheer.studio.source import Source
+from torcheer.wire.socket_lines import connect
 
 SOCKET: Final = "control.sock"
 _DEEPEST: Final = 3  # folders in folders that are looked through for runs

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from torcheer.host.records import TableHead
+from torcheer.runlog.table_records import TableHead
 from torcheer.studio import messages
 from torcheer.studio.kinds import written
 from torcheer.studio.looks import Looking

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Final
 
+from torcheer.control.control_records import ACTIONS, Every
 from torcheer.errors import BadArgument
-from torcheer.host.records import ACTIONS, Every
 from torcheer.studio.kinds import FROM_PAGE
 
 MOST_BYTES: Final = 64 * 1024

@@ -7,7 +7,7 @@ from math import ceil, isfinite
 from typing import Final, NamedTuple
 
 from torcheer.errors import BadArgument
-from torcheer.host.records import Layer, Network, Projection, Variable
+from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.studio.grids import Grid, grid_of, units_of
 from torcheer.studio.messages import Net, PlacedLayer
 

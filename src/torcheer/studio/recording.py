@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.archive import Archive, Entry, Writer
+from torcheer.control.control_records import Parameter, State
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
-from torcheer.host.plain import read
-from torcheer.host.records import Parameter, State, TableHead
 from torcheer.records import Sample
+from torcheer.runlog.table_records import TableHead
 from torcheer.studio.answers import Value
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
 from torcheer.studio.resting import Names, Resting, StateOf

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.errors import ValueUnavailable
-from torcheer.host.records import Order, Parameter, State, Wants
 from torcheer.studio.answers import OF_WEIGHTS, Answers, Value
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
 from torcheer.studio.source import Changes, Rowed

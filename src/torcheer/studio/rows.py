@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from torcheer.errors import BadArgument
-from torcheer.host.records import TableHead
+from torcheer.runlog.table_records import TableHead
 from torcheer.studio.source import Rowed
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from torcheer.errors import BadArgument
-from torcheer.host import Host
-from torcheer.host.records import Column, TableHead
+from torcheer.host.host import Host
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.run_tables import tables_of
 from torcheer.studio.tables import Table
 

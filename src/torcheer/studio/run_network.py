@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from torcheer.encoding import from_bytes
 from torcheer.errors import BadArgument
-from torcheer.host.plain import read
-from torcheer.host.records import Layer, Network, Variable
+from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.studio.placing import net_of
+from torcheer.wire.json_codec import read
 
 Array = NDArray[Any]
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from torcheer.archive import Archive, Entry
+from torcheer.control.config_form import form_of
+from torcheer.control.control_records import Parameter, State
 from torcheer.errors import ArchiveDamaged, TorcheerError
-from torcheer.host.forms import form_of
-from torcheer.host.records import Layer, Network, Parameter, State, full_name
+from torcheer.network.network_records import Layer, Network, full_name
 from torcheer.studio.answers import Value
 from torcheer.studio.messages import AlertSeen, Moment, Net
 from torcheer.studio.placing import net_of

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from torcheer.host.records import Column, TableHead
-from torcheer.host.tables import cell_of, rows_in
+from torcheer.runlog.kept_rows import cell_of, rows_in
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.source import Rowed
 
 _MOST_ROWS: Final = 100_000  # of a table; of more, every n-th

@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.host.launching import CLOSE
-from torcheer.host.temporary import TemporaryFolder
 from torcheer.studio.app import make_app
 from torcheer.studio.auth import Keys
 from torcheer.studio.connections import protocol_of
@@ -23,6 +21,8 @@ from torcheer.studio.desk import Desk
 from torcheer.studio.parsing import MOST_BYTES
 from torcheer.studio.shows import Place
 from torcheer.studio.starting import browse
+from torcheer.wire.temporary_folders import TemporaryFolder
+from torcheer.wire.viewer_process import CLOSE
 
 Ready = Callable[[str], None] | None
 

@@ -13,13 +13,13 @@ import torch
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.history import ModelHistory
-from torcheer.host import Host
-from torcheer.host.temporary import TemporaryFolder
+from torcheer.host.host import Host
 from torcheer.studio.netview import NetView
 from torcheer.studio.network import Network
 from torcheer.studio.starting import Viewer, in_notebook, start
 from torcheer.studio.state import State
 from torcheer.studio.tables import Table
+from torcheer.wire.temporary_folders import TemporaryFolder
 
 __all__ = ["Viewer", "show"]
 

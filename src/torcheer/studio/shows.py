@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from torcheer.control.control_records import Order, Parameter, Wants
 from torcheer.errors import BadArgument
-from torcheer.host.records import Order, Parameter, Wants
 from torcheer.studio import messages
 from torcheer.studio.looks import Pictures, wants_of
 from torcheer.studio.messages import AlertSeen, Hello, Moment, Recording, Run

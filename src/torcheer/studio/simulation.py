@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
+from torcheer.control.control_records import Order, State
 from torcheer.errors import BadArgument
-from torcheer.host import Host
-from torcheer.host.records import Order, State
+from torcheer.host.host import Host
 from torcheer.studio.netview import NetView
 from torcheer.studio.network import Network
 from torcheer.studio.simulation_logs import KINDS, Logs, means, row_of

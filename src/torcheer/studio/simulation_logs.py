@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from torcheer.errors import BadArgument
-from torcheer.host import Host
+from torcheer.host.host import Host
 from torcheer.studio.tables import Table
 
 KINDS = {  # name -> title, x axis, what makes a line each

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from torcheer.control.control_records import Parameter
 from torcheer.errors import BadArgument
-from torcheer.host.records import Parameter
 
 Change = Callable[[Any], Any]
 

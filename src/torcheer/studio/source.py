@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.host.records import Order, Parameter, State, TableHead, Wants
+from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.runlog.table_records import TableHead
 from torcheer.studio.messages import AlertSeen, Moment, Net, Recording
 
 Array = NDArray[Any]

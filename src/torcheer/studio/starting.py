@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from torcheer.host.launching import Launched
-from torcheer.host.temporary import TemporaryFolder
+from torcheer.wire.temporary_folders import TemporaryFolder
+from torcheer.wire.viewer_process import Launched
 
 _STARTED: set[Viewer] = set()  # `tl.show(model, x)` keeps no reference, and its page stays
 _INLINE: Final = """\

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument
-from torcheer.host.records import Column, TableHead
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.studio.tables_analysis import Analysis
 from torcheer.studio.tables_convert import Conversions
 

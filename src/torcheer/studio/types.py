@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from torcheer.host.records import ACTIONS
+from torcheer.control.control_records import ACTIONS
 from torcheer.studio import messages
 from torcheer.studio.kinds import kind
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.host.records import Layer, Projection
+from torcheer.network.network_records import Layer, Projection
 from torcheer.studio.frames import GAP
 
 Array = NDArray[Any]

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torcheer.control.control_records import Order, State
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.host import Host
-from torcheer.host.host import reason_of
-from torcheer.host.records import Order, State, full_name
+from torcheer.host.host import Host, reason_of
+from torcheer.network.network_records import full_name
 from torcheer.training.control import trials
 from torcheer.training.control.form import Changed, Journal, change, parameters
 from torcheer.training.control.looking import Looking

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torcheer.config import nearest
+from torcheer.control.config_form import form_of
+from torcheer.control.control_records import Parameter
 from torcheer.errors import BadArgument
-from torcheer.host.forms import form_of
-from torcheer.host.records import Parameter
-from torcheer.host.schedules import change_setting, parts_of
+from torcheer.host.rate_schedules import change_setting, parts_of
 from torcheer.monitor.rules import RULES, described, settle
 from torcheer.monitor.watch_settings import stops
 from torcheer.training.run_directory import replace_file

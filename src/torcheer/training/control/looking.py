@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from torcheer.host import Budget, Host, Probing
-from torcheer.host.plain import plain
+from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.record_rate import Budget
+from torcheer.host.host import Host
 from torcheer.training.run_directory import replace_file
+from torcheer.wire.json_codec import plain
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session

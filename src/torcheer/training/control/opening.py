@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.host import reason_of
-from torcheer.host.launching import Launched
 from torcheer.training.control.runs import put_away
+from torcheer.wire.viewer_process import Launched
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control

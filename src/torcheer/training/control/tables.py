@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.host import Host
-from torcheer.host.records import Column, TableHead
-from torcheer.host.tables import line_of, rows_in
+from torcheer.host.host import Host
+from torcheer.runlog.kept_rows import line_of, rows_in
+from torcheer.runlog.table_records import Column, TableHead
 from torcheer.training.run_directory import replace_file, telling
 
 if TYPE_CHECKING:

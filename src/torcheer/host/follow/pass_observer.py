@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torcheer.host.choosing import Facts, Pass
-from torcheer.host.describing import facts_of
+from torcheer.host.follow.model_description import facts_of
+from torcheer.network.layer_choice import Facts, Pass
 from torcheer.tap.module_selection import modules_of, unwrapped
 from torcheer.tap.probe_hooks import _Hook, in_backward
 from torcheer.tap.tensor_copies import tensors_in

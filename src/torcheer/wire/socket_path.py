@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from torcheer.errors import CannotWrite, TorcheerError
-from torcheer.host.temporary import TemporaryFolder
-from torcheer.host.wire import Address
+from torcheer.wire.socket_lines import Address
+from torcheer.wire.temporary_folders import TemporaryFolder
 
 NAME: Final = "control.sock"
 _OWNER_ONLY: Final = 0o600

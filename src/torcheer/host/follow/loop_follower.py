@@ -14,9 +14,9 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from torcheer.host.pacing import Budget
-from torcheer.host.probing import Probing
-from torcheer.host.values import looks
+from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.record_rate import Budget
+from torcheer.host.state_sender import looks
 from torcheer.tap.pass_counter import Nap
 from torcheer.tap.probe_hooks import Called, _Hook, in_backward
 from torcheer.tap.probes import _entrances, is_called

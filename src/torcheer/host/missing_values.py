@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from torcheer.host.records import Network
+from torcheer.network.network_records import Network
 
 Absence = tuple[str, str, str]  # layer, variable, why
 

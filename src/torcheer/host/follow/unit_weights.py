@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from torch import Tensor, nn
 
-from torcheer.host.records import Network, Projection
+from torcheer.network.network_records import Network, Projection
 from torcheer.tap.module_selection import plain_name, unwrapped
 
 

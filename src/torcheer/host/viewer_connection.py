@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from torcheer.control.control_records import Order, Wants
 from torcheer.errors import BadArgument
-from torcheer.host.listening import Doorway
-from torcheer.host.plain import plain, read
-from torcheer.host.records import Order, Wants
-from torcheer.host.tables import Tables, Told
-from torcheer.host.values import Values
-from torcheer.host.wire import VIEWER_LINE_BYTES, Wire
+from torcheer.host.state_sender import Values
+from torcheer.runlog.kept_rows import Tables, Told
+from torcheer.wire.json_codec import plain, read
+from torcheer.wire.socket_lines import VIEWER_LINE_BYTES, Wire
+from torcheer.wire.socket_path import Doorway
 
 VERSION: Final = 1
 FACTS: Final = ("network", "state", "parameters")

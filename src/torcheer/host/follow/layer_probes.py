@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from torcheer.host.absences import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, WHOLE_NUMBERS, Absences
-from torcheer.host.attention import attention_weights
-from torcheer.host.choosing import Choice, Pass
-from torcheer.host.describing import WEIGHTS, describe, network_of, run_once
+from torcheer.host.follow.attention_heads import attention_weights
+from torcheer.host.follow.model_description import WEIGHTS, describe, network_of, run_once
+from torcheer.host.follow.pass_observer import Observation
+from torcheer.host.follow.record_rate import cost, stamp
+from torcheer.host.follow.unit_weights import unit_weights, weights_of
 from torcheer.host.host import Host
-from torcheer.host.observing import Observation
-from torcheer.host.pacing import cost, stamp
-from torcheer.host.records import GAP_BITS, Network
-from torcheer.host.unit_weights import unit_weights, weights_of
+from torcheer.host.missing_values import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, WHOLE_NUMBERS, Absences
+from torcheer.network.layer_choice import Choice, Pass
+from torcheer.network.network_records import GAP_BITS, Network
 from torcheer.tap.module_selection import choose, modules_of
 from torcheer.tap.probe_hooks import _Hook, in_backward
 from torcheer.tap.tensor_copies import tensors_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from torcheer.host.records import Every, Wants
+from torcheer.control.control_records import Every, Wants
 
 SHARE: Final = 100  # "auto": after a record that took c seconds, the next is due 100·c later: 1% of the time
 LEAST_SECS: Final = 0.05  # "auto": between two records, 20 a second

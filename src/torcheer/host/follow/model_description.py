@@ -16,8 +16,8 @@ from torch import nn
 
 from torcheer.capture.forward_pass import log_forward_pass
 from torcheer.history import ModelHistory
-from torcheer.host.choosing import Call, Choice, Chosen, Facts, Pass, chosen
-from torcheer.host.records import Layer, Network, Projection, Variable
+from torcheer.network.layer_choice import Call, Choice, Chosen, Facts, Pass, chosen
+from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.tap.module_selection import modules_of, plain_name, unwrapped
 
 WEIGHTS = ".weights"  # of attention: a layer beside that of its module

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from torcheer.host.records import Parameter
+from torcheer.control.control_records import Parameter
 
 _LONGEST: Final = 200  # characters of a value
 _DEEPEST: Final = 20

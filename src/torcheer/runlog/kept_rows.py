@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from torcheer.host.records import Column, TableHead
+from torcheer.runlog.table_records import Column, TableHead
 
 MOST_ROWS: Final = 100_000  # of a table; then its older half is thinned
 MOST_NUMBERS: Final = 4_000_000  # of a table, tensors included

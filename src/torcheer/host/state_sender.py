@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from torcheer.control.control_records import Wants
 from torcheer.encoding import refusal, to_bytes
-from torcheer.host.absences import Absence
-from torcheer.host.pacing import cost, stamp
-from torcheer.host.records import Layer, Network, Wants
+from torcheer.host.follow.record_rate import cost, stamp
+from torcheer.host.missing_values import Absence
+from torcheer.network.network_records import Layer, Network
 from torcheer.wire.ring import Ring
 from torcheer.wire.shared_memory import HEAD, TAIL
 
@@ -188,7 +189,7 @@ class Values:
             about |= {"type": name, "shape": list(shape)}
             return ring.offer(about, data.nbytes, lambda view: view.__setitem__(slice(None), data))
         if sent.is_cuda:
-            from torcheer.host.fetching import Coming
+            from torcheer.host.follow.gpu_copies import Coming
 
             if (coming := Coming.begin(sent, about)) is None:
                 return False

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from torcheer.errors import CannotWrite
-from torcheer.host.temporary import TemporaryFolder
+from torcheer.wire.temporary_folders import TemporaryFolder
 
 _BEGIN: Final = """\
 # torcheer.studio.server: serves a page that shows a network

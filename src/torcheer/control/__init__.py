@@ -1,0 +1,1 @@
+"""What a loop under control shows and accepts: counters, parameters, actions."""

@@ -1,0 +1,28 @@
+"""Tables as plain frozen data: what is known of one before its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    type: str = "float"  # "int", "float", "text", "tensor"
+    shape: tuple[int, ...] = ()  # of a cell of tensors
+    plotted: bool = True  # at first
+    fixed: tuple[float, float] | None = None  # the range of its axis; None: automatic
+    error: str = ""  # the column that holds its error bars
+
+
+@dataclass(frozen=True, slots=True)
+class TableHead:
+    """A table as far as it is known before its rows."""
+
+    name: str  # "train_epoch", "test_trial", "test_epoch", "run", "train_step", "patterns"
+    title: str  # "Train epochs"
+    x: str = ""  # the column along the x axis; "" counts the rows
+    legend: str = ""  # the column whose values make a line each
+    columns: tuple[Column, ...] = ()
