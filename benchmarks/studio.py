@@ -89,7 +89,7 @@ def measured(row: str, rounds: int) -> dict[str, float]:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     from torcheer.host.follow import record_rate
-    from torcheer.studio.live import live
+    from torcheer.host.live import live
 
     # The twin's steps pass as well: of the time of its own steps, the recording may take no more than 1%.
     record_rate.SHARE, record_rate.LEAST_SECS = 2 * record_rate.SHARE, 2 * record_rate.LEAST_SECS  # type: ignore[misc]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.control.control_records import Order, Wants
-from torcheer.studio.live_source import LiveSource
+from torcheer.studio.sources.live_source import LiveSource
 
 ALL = Wants(variables=("Act", "Net", "Grad"), weights=True)
 DEADLINE_SECS = 60.0

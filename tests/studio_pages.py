@@ -16,7 +16,7 @@ import pytest
 from browser import _awake
 from studio_stage import Stage, StagePlace, stage
 
-from torcheer.studio.auth import Keys
+from torcheer.studio.connections.auth import Keys
 from torcheer.studio.server import listen, server_of, url_of
 
 WAIT_SECS = 60.0  # for anything: a busy machine takes its time, and a right answer may come late

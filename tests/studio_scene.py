@@ -10,7 +10,7 @@ from studio_pages import Pages, pixels, until
 from studio_stage import Stage
 
 from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.studio.placing import net_of
+from torcheer.network.placement import net_of
 
 COLD_HOT = ("00ffff", "0a3cff", "7f7f7f", "ff2010", "ffff00")
 VIRIDIS = ("440154", "482878", "3e4989", "31688e", "26828e", "1f9e89", "35b779", "6ece58", "b5de2b", "fde725")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from websockets.sync.client import ClientConnection, connect
 
-from torcheer.studio.frames import head_of
+from torcheer.studio.sources.layer_frames import head_of
 
 WAIT_SECS = 60.0
 

@@ -22,12 +22,12 @@ import numpy as np
 
 from torcheer.control.control_records import ACTIONS, Order, Parameter, State, Wants
 from torcheer.errors import BadArgument
-from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.frames import GAP
-from torcheer.studio.messages import AlertSeen, Moment, Net, Recording, Run
-from torcheer.studio.placing import net_of
-from torcheer.studio.source import Changes, Rowed, Unit
+from torcheer.network.network_records import Layer, Net, Network, Projection, Variable
+from torcheer.network.placement import net_of
+from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.studio.connections.messages import AlertSeen, Moment, Recording, Run
+from torcheer.studio.sources.layer_frames import GAP
+from torcheer.studio.sources.source import Changes, Unit
 
 TRIALS, ITEMS, KEPT = 25, 25, 210  # trials of an epoch, items to test, moments that are kept
 MARKUP = "<img src=x onerror=window.hacked=1>"
@@ -112,7 +112,7 @@ class Stage:
         self.state = State(status, self._counters(0), can, ITEMS, 8, 10)
         self.parameters: tuple[Parameter, ...] = PARAMETERS
         self.alerts: list[AlertSeen] = [AlertSeen("the loss has not moved for 3 epochs", step=12, rule="stuck")]
-        self.tables = {head.name: Rowed(head, {one.name: [] for one in head.columns}) for head in TABLES}
+        self.tables = {head.name: TableRows(head, {one.name: [] for one in head.columns}) for head in TABLES}
         self.moments: list[Moment] = []
         self.orders: list[Order] = []
         self.wanted: list[Wants] = []

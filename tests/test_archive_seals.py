@@ -22,7 +22,7 @@ from torcheer.errors import TorcheerError
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
 from torcheer.records import Sample
-from torcheer.studio.recording import RecordingSource
+from torcheer.studio.sources.recordings import RecordingSource
 
 OLD = Path(__file__).parent / "data" / "0.1"
 

@@ -26,8 +26,8 @@ from torcheer import cli
 from torcheer.archive import Archive, export, import_from
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
-from torcheer.studio.opening import open_place, open_source
-from torcheer.studio.recording import recordings_in
+from torcheer.studio.sources.open_source import open_place, open_source
+from torcheer.studio.sources.recordings import recordings_in
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 WRITTEN = Path(__file__).parent / "data" / "0.1"

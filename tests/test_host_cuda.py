@@ -11,7 +11,7 @@ from torch import nn
 from torcheer.control.control_records import Wants
 from torcheer.host.follow.layer_probes import Probing
 from torcheer.host.host import Host
-from torcheer.studio.live import live
+from torcheer.host.live import live
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from torcheer.host.host import Host
-from torcheer.studio.live import live
+from torcheer.host.live import live
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

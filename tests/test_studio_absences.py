@@ -18,8 +18,8 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.host import missing_values
-from torcheer.studio.history_source import HistorySource
-from torcheer.studio.recording import RecordingSource
+from torcheer.studio.sources.history_source import HistorySource
+from torcheer.studio.sources.recordings import RecordingSource
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,24 +8,23 @@ import numpy as np
 import pytest
 
 from torcheer.errors import BadArgument
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.analyses import MOST_ROWS, analysed
-from torcheer.studio.messages import AskAnalysis
-from torcheer.studio.source import Rowed
-from torcheer.studio.tables import Table
+from torcheer.runlog.table import Table
+from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.studio.connections.messages import AskAnalysis
+from torcheer.studio.sources.table_queries import MOST_ROWS, analysed
 
 CELLS = np.random.default_rng(0).normal(size=(12, 2, 3))
 KINDS = ("similarity", "pca", "clusters")
 
 
-def tables(cells: list[Any], **more: list[Any]) -> dict[str, Rowed]:
+def tables(cells: list[Any], **more: list[Any]) -> dict[str, TableRows]:
     """A table of tensors, and of texts with them."""
     columns = tuple(Column(name, "text") for name in more)
     head = TableHead("patterns", "Patterns", columns=(Column("Act", "tensor", (2, 3)), Column("x"), *columns))
-    return {"patterns": Rowed(head, {"Act": cells, "x": [0.5] * len(cells), **more}, len(cells))}
+    return {"patterns": TableRows(head, {"Act": cells, "x": [0.5] * len(cells), **more}, len(cells))}
 
 
-def ask(found: dict[str, Rowed], analysis: str, column: str = "Act") -> dict[str, Any]:
+def ask(found: dict[str, TableRows], analysis: str, column: str = "Act") -> dict[str, Any]:
     """The answer to a page."""
     return analysed(found, AskAnalysis(0, "patterns", column, analysis))
 

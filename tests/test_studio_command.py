@@ -21,12 +21,11 @@ import pytest
 from studio_socket import Page, cookie_of
 
 from torcheer.errors import BadArgument, CannotWrite
-from torcheer.studio import starting
 from torcheer.studio.server import listen, serve_path
-from torcheer.studio.starting import Viewer, start
 from torcheer.training.control import Control
 from torcheer.training.control.opening import viewer_of
-from torcheer.wire import viewer_process
+from torcheer.wire import open_viewer, viewer_process
+from torcheer.wire.open_viewer import Viewer, start
 
 URL = re.compile(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}")
 
@@ -107,11 +106,11 @@ def test_closing_it_ends_the_process(run: Path) -> None:
 def test_it_stays_when_nobody_keeps_it(run: Path) -> None:
     pid = start(run, browser=False, quiet=True).pid
     gc.collect()
-    (kept,) = [viewer for viewer in starting._STARTED if viewer.pid == pid]
+    (kept,) = [viewer for viewer in open_viewer._STARTED if viewer.pid == pid]
     with Page(kept.url) as page:
         assert page.hello["version"] == 1
     kept.close()
-    assert kept not in starting._STARTED
+    assert kept not in open_viewer._STARTED
 
 
 def test_two_servers_may_show_the_same_run_and_have_different_keys(run: Path) -> None:
@@ -189,7 +188,7 @@ def test_the_server_opens_a_browser_where_it_is_told_to(run: Path, tmp_path: Pat
 
 PARENT = """\
 import os, sys, time
-from torcheer.studio.starting import start
+from torcheer.wire.open_viewer import start
 viewer = start(sys.argv[1], browser=False)
 print(viewer.pid, flush=True)
 if sys.argv[2] == "fork" and os.fork() == 0:
@@ -346,13 +345,13 @@ def test_a_browser_opens_only_where_somebody_sits(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
-    assert starting.can_browse() is opens
+    assert open_viewer.can_browse() is opens
 
 
 def test_the_token_is_handed_to_the_browser_in_a_private_file(monkeypatch: Any) -> None:
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    starting.browse("http://127.0.0.1:1/?token=secret&x=1")
+    open_viewer.browse("http://127.0.0.1:1/?token=secret&x=1")
     file = Path(urlsplit(opened[0]).path)
     assert "secret" not in opened[0]
     assert "url=http://127.0.0.1:1/?token=secret&amp;x=1" in file.read_text()
@@ -362,7 +361,7 @@ def test_the_token_is_handed_to_the_browser_in_a_private_file(monkeypatch: Any) 
 def test_in_a_notebook_it_stands_below_the_cell_and_its_address_above(run: Path) -> None:
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
-    code = f"from torcheer.studio.starting import start\nviewer = start({str(run)!r})"
+    code = f"from torcheer.wire.open_viewer import start\nviewer = start({str(run)!r})"
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     nbclient.NotebookClient(notebook, timeout=120).execute()
     printed, shown = notebook.cells[0].outputs
@@ -373,12 +372,12 @@ def test_in_a_notebook_it_stands_below_the_cell_and_its_address_above(run: Path)
 
 
 def test_outside_a_notebook_nothing_is_shown_inline() -> None:
-    assert not starting.in_notebook()
+    assert not open_viewer.in_notebook()
 
 
 def test_no_test_ever_opens_a_browser_by_itself(run: Path, monkeypatch: Any) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(starting, "browse", opened.append)
+    monkeypatch.setattr(open_viewer, "browse", opened.append)
     with start(run, quiet=True):
         pass
     assert opened == []

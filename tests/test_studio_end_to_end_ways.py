@@ -23,7 +23,7 @@ from studio_programs import GONE, Panel, project, started
 from studio_stage import stage
 
 from torcheer.archive import Archive
-from torcheer.studio.starting import inline
+from torcheer.wire.open_viewer import inline
 
 MODEL = """
 import json, time

@@ -15,10 +15,22 @@ from hypothesis.extra import numpy as arrays
 from studio_stage import Stage
 
 from torcheer.network.network_records import Layer
-from torcheer.studio.frames import GAP, LEAST, MINUS, MOST, MOST_CELLS, NAN, PLUS, frame, head_of, is_gap, raster_frame
-from torcheer.studio.grids import Grid, grid_of
-from torcheer.studio.looks import Pictures, wants_of
-from torcheer.studio.messages import FrameHead, Look
+from torcheer.network.unit_grids import Grid, grid_of
+from torcheer.studio.connections.messages import FrameHead, Look
+from torcheer.studio.connections.subscriptions import Pictures, wants_of
+from torcheer.studio.sources.layer_frames import (
+    GAP,
+    LEAST,
+    MINUS,
+    MOST,
+    MOST_CELLS,
+    NAN,
+    PLUS,
+    frame,
+    head_of,
+    is_gap,
+    raster_frame,
+)
 
 STEPS = MOST - LEAST
 NAMES = {"look": 3, "moment": 7, "layer": "conv", "variable": "Act"}

@@ -17,7 +17,7 @@ from studio_socket import cookie_of
 from studio_stage import stage
 
 import torcheer as tl
-from torcheer.studio.graph import policy_of
+from torcheer.studio.graph_page import policy_of
 
 MARKUP = "<img src=x onerror=parent.hacked=1>"
 

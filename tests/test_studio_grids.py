@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torcheer.network.network_records import Layer
-from torcheer.studio.grids import grid_of
+from torcheer.network.unit_grids import grid_of
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.errors import TorcheerError
-from torcheer.studio.history_source import HistorySource
-from torcheer.studio.opening import open_source
+from torcheer.studio.sources.history_source import HistorySource
+from torcheer.studio.sources.open_source import open_source
 
 
 def passed(model: nn.Module, inputs: Any, folder: Path, **options: Any) -> HistorySource:

@@ -19,8 +19,8 @@ from studio_socket import Page
 from torch import nn
 
 import torcheer as tl
+from torcheer.host.show import Viewer
 from torcheer.studio import NetView, State, Table
-from torcheer.studio.showing import Viewer
 from torcheer.wire.temporary_folders import LOCK, TemporaryFolder
 
 pytest.importorskip("uvicorn")

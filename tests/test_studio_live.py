@@ -22,8 +22,8 @@ from torch import nn
 import torcheer as tl
 from torcheer.control.control_records import EACH_TRIAL, Wants
 from torcheer.errors import BadArgument, NotAModel
-from torcheer.studio.live import Live, live
-from torcheer.studio.opening import is_live
+from torcheer.host.live import Live, live
+from torcheer.studio.sources.open_source import is_live
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

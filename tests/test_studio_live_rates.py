@@ -17,8 +17,8 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.optim import lr_scheduler as lr
 
 import torcheer as tl
+from torcheer.host.live import Live
 from torcheer.host.rate_schedules import schedulers_of
-from torcheer.studio.live import Live
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 STEPS, CHANGED_AT = 24, 9

@@ -20,8 +20,8 @@ from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.live_source import LiveSource
-from torcheer.studio.messages import AlertSeen
+from torcheer.studio.connections.messages import AlertSeen
+from torcheer.studio.sources.live_source import LiveSource
 from torcheer.wire.ring import Ring
 
 LOOK = Wants(("Act",), weights=True)
@@ -452,7 +452,7 @@ def test_a_ring_that_is_damaged_or_never_announced_does_no_harm(liar: Liar, vict
 def test_values_that_are_never_announced_do_not_pile_up(
     liar: Liar, victim: LiveSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.studio.live_source._MOST_WAITING", 4 << 20)
+    monkeypatch.setattr("torcheer.studio.sources.live_source._MOST_WAITING", 4 << 20)
     ring = Ring(8 << 20)
     liar.say({"kind": "ring"}, ring.fd)
     sent = 0
@@ -484,7 +484,7 @@ def test_memory_is_flat_over_ten_thousand_states(liar: Liar, victim: LiveSource)
 
 
 def test_a_host_that_never_answers_is_given_up(liar: Liar, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.live_source._GREETING_SECS", 0.05)
+    monkeypatch.setattr("torcheer.studio.sources.live_source._GREETING_SECS", 0.05)
     source = LiveSource(liar.path)
     liar.meet(source, welcome=False)
     assert until(lambda: "does not answer" in source.state.message, source)

@@ -13,8 +13,8 @@ import torch
 
 from torcheer.control import control_records
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
+from torcheer.network.placement import net_of
 from torcheer.studio import Network
-from torcheer.studio.placing import net_of
 
 
 @pytest.fixture

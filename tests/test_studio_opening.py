@@ -17,11 +17,11 @@ from studio_socket import Page
 from torcheer.archive import Writer
 from torcheer.errors import BadArgument, NotAnArchive, UnknownLayer
 from torcheer.host.host import Host
-from torcheer.studio.history_source import HistorySource
-from torcheer.studio.live_source import LiveSource
-from torcheer.studio.opening import Place, open_place, open_source, runs_in
-from torcheer.studio.run_source import RunSource
-from torcheer.studio.starting import start
+from torcheer.studio.sources.history_source import HistorySource
+from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio.sources.open_source import Place, open_place, open_source, runs_in
+from torcheer.studio.sources.run_source import RunSource
+from torcheer.wire.open_viewer import start
 
 # -- one thing ---------------------------------------------------------------------------------------------------------
 

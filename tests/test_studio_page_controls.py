@@ -10,9 +10,8 @@ from studio_pages import Pages, opened, served, until  # noqa: F401
 from studio_stage import TRIALS, Stage, StagePlace
 
 from torcheer.control.control_records import Parameter
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.messages import Run
-from torcheer.studio.source import Rowed
+from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.studio.connections.messages import Run
 
 HOSTILE = ("constructor", "__proto__", "toString", "hasOwnProperty")
 
@@ -84,7 +83,7 @@ def hostile() -> Stage:
     source = Stage(paused=True, states=3)
     columns = tuple(Column(name, plotted=name != "toString") for name in HOSTILE)
     source.tables = {
-        name: Rowed(TableHead(name, f"The {name}", columns=columns), {one: [1.0, 2.0] for one in HOSTILE}, 2)
+        name: TableRows(TableHead(name, f"The {name}", columns=columns), {one: [1.0, 2.0] for one in HOSTILE}, 2)
         for name in HOSTILE
     }
     source.parameters = tuple(Parameter(name, 1, "number", True, "", name) for name in HOSTILE)

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torcheer.errors import BadArgument
-from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.studio.messages import Net, PlacedLayer
-from torcheer.studio.placing import net_of
+from torcheer.network.network_records import Layer, Net, Network, PlacedLayer, Projection, Variable
+from torcheer.network.placement import net_of
 
 
 def placed(*layers: Layer, projections: tuple[Projection, ...] = ()) -> Net:

@@ -15,8 +15,7 @@ from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, settled, until  # noqa: F401
 from studio_stage import MARKUP, Stage
 
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.source import Rowed
+from torcheer.runlog.table_records import Column, TableHead, TableRows
 
 BLUE, ORANGE = (0, 114, 178), (213, 94, 0)  # of the first two lines, in light colours
 SVG = "{http://www.w3.org/2000/svg}"
@@ -44,7 +43,7 @@ def with_table(head: TableHead, columns: dict[str, list[Any]]) -> Stage:
     """A stage whose only table is this one."""
     source = Stage(paused=True)
     count = len(next(iter(columns.values())))
-    source.tables = {head.name: Rowed(head, columns, count)}
+    source.tables = {head.name: TableRows(head, columns, count)}
     return source
 
 

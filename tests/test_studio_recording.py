@@ -18,14 +18,14 @@ from torcheer.archive import Writer
 from torcheer.control.control_records import Parameter, State
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.answers import Value
-from torcheer.studio.live_source import LiveSource
-from torcheer.studio.messages import AlertSeen, Moment
-from torcheer.studio.opening import open_place
-from torcheer.studio.placing import net_of
-from torcheer.studio.recording import RecordingSource, recordings_in
-from torcheer.studio.source import Rowed, Source
+from torcheer.network.placement import net_of
+from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.studio.connections.messages import AlertSeen, Moment
+from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio.sources.moment_queries import Value
+from torcheer.studio.sources.open_source import open_place
+from torcheer.studio.sources.recordings import RecordingSource, recordings_in
+from torcheer.studio.sources.source import Source
 
 NET = net_of(
     Network(
@@ -43,7 +43,7 @@ def filled(folder: Path, states: int = 5) -> LiveSource:
     source.alerts = [AlertSeen("bad", "error", 3, "rule", "in")]
     head = TableHead("t", "T", "x", columns=(Column("x", "int"), Column("y"), Column("cells", "tensor", (2,))))
     cells = {"x": [1, 2, 2**60], "y": [0.1 + 0.2, math.nan, math.inf], "cells": [[1.0, None], [2.0, 3.0], None]}
-    source.tables["t"] = Rowed(head, cells, 3)
+    source.tables["t"] = TableRows(head, cells, 3)
     rng = np.random.default_rng(0)
     for number in range(states):
         values = {

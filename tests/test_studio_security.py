@@ -18,7 +18,7 @@ import pytest
 from studio_socket import Page, cookie_of
 from studio_stage import MARKUP, Stage, stage
 
-from torcheer.studio.app import ROUTES, page_file
+from torcheer.studio.routes import ROUTES, page_file
 
 PATHS = [way.path for way in ROUTES if not way.socket]
 SOCKETS = [way.path for way in ROUTES if way.socket]

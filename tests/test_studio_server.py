@@ -18,13 +18,13 @@ from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePl
 
 from torcheer.control.control_records import ACTIONS, Every, Wants
 from torcheer.network.network_records import Layer, Network
-from torcheer.studio.app import page_file
-from torcheer.studio.desk import Desk
-from torcheer.studio.frames import GAP
-from torcheer.studio.messages import Look
-from torcheer.studio.pages import MOST_ANSWERS
-from torcheer.studio.pages import Page as ServersPage
-from torcheer.studio.placing import net_of
+from torcheer.network.placement import net_of
+from torcheer.studio.connections.message_handlers import Desk
+from torcheer.studio.connections.messages import Look
+from torcheer.studio.connections.page_connection import MOST_ANSWERS
+from torcheer.studio.connections.page_connection import Page as ServersPage
+from torcheer.studio.routes import page_file
+from torcheer.studio.sources.layer_frames import GAP
 
 NAMES = [layer.name for layer in LAYERS]
 
@@ -251,11 +251,11 @@ def test_looks_that_are_the_same_tell_the_host_nothing(still: tuple[str, Stage])
 
 
 def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, Stage], monkeypatch: Any) -> None:
-    from torcheer.studio import looks
+    from torcheer.studio.connections import subscriptions
 
     made: list[int] = []
-    real = looks.picture_of
-    monkeypatch.setattr(looks, "picture_of", lambda values, grid: made.append(1) or real(values, grid))
+    real = subscriptions.picture_of
+    monkeypatch.setattr(subscriptions, "picture_of", lambda values, grid: made.append(1) or real(values, grid))
     pages = [Page(still[0]) for _ in range(5)]
     for number, page in enumerate(pages):
         frames, _ = page.state(look=number, variable="Act", moment=2)
@@ -265,7 +265,7 @@ def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, St
 
 
 def test_pictures_that_were_looked_at_take_a_bounded_room() -> None:
-    from torcheer.studio.looks import Pictures
+    from torcheer.studio.connections.subscriptions import Pictures
 
     source, pictures = Stage(paused=True, states=KEPT), Pictures()
     pictures.MOST_BYTES = 100_000
@@ -350,10 +350,10 @@ def test_the_page_comes_compressed_to_who_can_read_it(still: tuple[str, Stage]) 
 
 
 def test_a_page_that_is_not_built_says_how_to_build_it_and_then_comes(monkeypatch: Any) -> None:
-    from torcheer.studio.app import Kept
+    from torcheer.studio.routes import Kept
 
     built: list[bytes] = []
-    monkeypatch.setattr("torcheer.studio.app.page_file", lambda name: built[0] if built else None)
+    monkeypatch.setattr("torcheer.studio.routes.page_file", lambda name: built[0] if built else None)
     monkeypatch.setattr(Kept, "_found", lambda self: (len(built), 0))
     with stage(paused=True) as (url, _):
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)

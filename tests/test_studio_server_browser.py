@@ -13,8 +13,8 @@ import pytest
 from browser import _awake
 from studio_stage import Stage, stage
 
-from torcheer.studio.app import page_file
-from torcheer.studio.starting import inline
+from torcheer.studio.routes import page_file
+from torcheer.wire.open_viewer import inline
 
 pytestmark = pytest.mark.skipif(page_file("index.html") is None, reason="the page is not built: `make web`")
 
@@ -101,11 +101,11 @@ def test_a_link_on_another_page_opens_it(page: Any, staged: tuple[str, Stage], e
 
 
 def test_the_private_file_opens_it(page: Any, staged: tuple[str, Stage], monkeypatch: Any) -> None:
-    from torcheer.studio import starting
+    from torcheer.wire import open_viewer
 
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    starting.browse(staged[0])
+    open_viewer.browse(staged[0])
     page.goto(opened[0])
     page.wait_for_selector(APP)
     assert Path(urlsplit(opened[0]).path).exists()

@@ -25,11 +25,12 @@ from studio_stage import Stage, stage
 from websockets.exceptions import ConnectionClosed
 
 from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.studio import app, connections
-from torcheer.studio.frames import MOST_CELLS
-from torcheer.studio.pages import MOST_ANSWERS
-from torcheer.studio.placing import net_of
+from torcheer.network.placement import net_of
+from torcheer.studio import routes
+from torcheer.studio.connections import connection_limits
+from torcheer.studio.connections.page_connection import MOST_ANSWERS
 from torcheer.studio.server import listen
+from torcheer.studio.sources.layer_frames import MOST_CELLS
 
 MEGABYTE = 1 << 20
 
@@ -145,7 +146,7 @@ def test_the_system_keeps_little_of_what_a_page_does_not_read() -> None:
 
 
 def test_a_page_that_does_not_read_for_long_is_let_go(monkeypatch: Any) -> None:
-    monkeypatch.setattr(app, "SLOW_SECS", 0.3)
+    monkeypatch.setattr(routes, "SLOW_SECS", 0.3)
     source = Stage(paused=True, states=3)
     wide = tuple(Layer(f"Wide{number}", (1024, 1024)) for number in range(6))
     source.net = net_of(Network("wide", wide, (), (Variable("Act"),)))
@@ -210,7 +211,7 @@ def test_a_flood_of_one_page_leaves_the_others_served() -> None:
 
 
 def test_there_is_an_end_to_how_many_pages_are_open(monkeypatch: Any) -> None:
-    monkeypatch.setattr(app, "MOST_PAGES", 2)
+    monkeypatch.setattr(routes, "MOST_PAGES", 2)
     with stage(paused=True) as (url, _), Page(url), Page(url) as second:
         with pytest.raises(ConnectionClosed) as closed:
             Page(url)
@@ -299,7 +300,7 @@ def test_eleven_hundred_half_sent_requests_do_not_lock_the_owner_out() -> None:
 )
 @pytest.mark.parametrize("dribbles", [False, True], ids=["and stops", "and dribbles"])
 def test_a_request_that_does_not_come_to_its_end_is_ended(monkeypatch: Any, text: str, dribbles: bool) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECS", 1.0)
+    monkeypatch.setattr(connection_limits, "REQUEST_SECS", 1.0)
     with stage(paused=True, states=1) as (url, _), Page(url) as page, raw(url, text) as half:
         done = threading.Event()
 
@@ -328,7 +329,7 @@ def test_a_whole_request_is_answered_however_slowly_it_came(monkeypatch: Any) ->
 
 
 def test_the_owners_connection_outlives_those_of_strangers(monkeypatch: Any) -> None:
-    monkeypatch.setattr(connections, "MOST_UNKNOWN", 3)
+    monkeypatch.setattr(connection_limits, "MOST_UNKNOWN", 3)
     with stage(paused=True) as (url, _), ExitStack() as open_ones:
         mine = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECS)
         open_ones.callback(mine.close)

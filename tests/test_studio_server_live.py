@@ -18,7 +18,7 @@ from studio_socket import Page
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.host.host import Host
-from torcheer.studio.starting import start
+from torcheer.wire.open_viewer import start
 
 
 def eventually(condition: Callable[[], Any]) -> Any:

@@ -12,11 +12,11 @@ from studio_socket import Page as SocketPage
 from studio_stage import Stage, StagePlace, stage
 
 from torcheer.control.control_records import Every
-from torcheer.studio import messages
-from torcheer.studio.desk import Desk
-from torcheer.studio.kinds import FROM_PAGE
-from torcheer.studio.pages import Page
-from torcheer.studio.parsing import MOST_BYTES, Unreadable, parse
+from torcheer.studio.connections import messages
+from torcheer.studio.connections.message_handlers import Desk
+from torcheer.studio.connections.message_names import FROM_PAGE
+from torcheer.studio.connections.message_parsing import MOST_BYTES, Unreadable, parse
+from torcheer.studio.connections.page_connection import Page
 
 GOOD: list[dict[str, Any]] = [
     {"kind": "look", "look": 3, "variable": "Act", "item": 1, "moment": 4, "layer": "Hidden1", "unit": 2, "raster": 10},

@@ -18,10 +18,10 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument
+from torcheer.host.show import captured, show
 from torcheer.studio import Network, State, Table
-from torcheer.studio.history_source import HistorySource
-from torcheer.studio.opening import open_source
-from torcheer.studio.showing import captured, show
+from torcheer.studio.sources.history_source import HistorySource
+from torcheer.studio.sources.open_source import open_source
 
 pytest.importorskip("uvicorn")
 DEADLINE_SECS = 60

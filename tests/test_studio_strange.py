@@ -11,10 +11,9 @@ from studio_scene import View
 from studio_stage import Stage
 
 from torcheer.network.network_records import Layer, Network, Variable
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.frames import GAP
-from torcheer.studio.placing import net_of
-from torcheer.studio.source import Rowed
+from torcheer.network.placement import net_of
+from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.studio.sources.layer_frames import GAP
 
 pytestmark = pytest.mark.browser
 NAN, PLUS, MINUS = (0xC2, 0x18, 0x7F), (0x11, 0x18, 0x27), (0x00, 0x89, 0x7B)  # in the light
@@ -32,7 +31,7 @@ class Broken(Stage):
             Column("Epoch", "int", plotted=False), Column("loss"), Column("Output", "tensor", (2, 2))))  # fmt: skip
         loss = [1.0, 0.5, float("nan"), float("inf"), float("-inf"), None, 0.25]
         tensors = [[[1.0, float("nan")], [float("inf"), None]]] * 7
-        self.tables = {"train_epoch": Rowed(head, {"Epoch": [*range(7)], "loss": loss, "Output": tensors}, 7)}
+        self.tables = {"train_epoch": TableRows(head, {"Epoch": [*range(7)], "loss": loss, "Output": tensors}, 7)}
 
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Any = None) -> Any:
         return CELLS if layer == "Broken" else np.linspace(-1, 1, 9, dtype=np.float32)

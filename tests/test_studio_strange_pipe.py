@@ -13,7 +13,7 @@ from studio_socket import Page
 from torch import nn
 
 import torcheer as tl
-from torcheer.studio.frames import MINUS, NAN, PLUS
+from torcheer.studio.sources.layer_frames import MINUS, NAN, PLUS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,8 +14,7 @@ from playwright.sync_api import expect
 from studio_pages import Pages, opened, pixels, served, settled, until  # noqa: F401
 from studio_stage import MARKUP, Stage, value
 
-from torcheer.runlog.table_records import Column, TableHead
-from torcheer.studio.source import Rowed
+from torcheer.runlog.table_records import Column, TableHead, TableRows
 
 
 def column(page: Any, number: int) -> list[str]:
@@ -121,7 +120,7 @@ def test_of_a_hundred_thousand_rows_only_those_in_sight_are_there(open_page: Pag
     count = 100_000
     source = Stage(paused=True)
     head = TableHead("train_step", "Steps", "Step", columns=(Column("Step", "int"), Column("loss")))
-    source.tables = {"train_step": Rowed(head, {"Step": list(range(count)), "loss": [0.5] * count}, count)}
+    source.tables = {"train_step": TableRows(head, {"Step": list(range(count)), "loss": [0.5] * count}, count)}
     url, _ = open_page.stage(source)
     page = open_page(url, tab="tables")
     page.wait_for_selector("text=100000 rows")
@@ -161,7 +160,7 @@ def test_new_rows_are_followed_at_the_end_only(open_page: Pages) -> None:
 def test_cells_with_markup_are_text(open_page: Pages) -> None:
     source = Stage(paused=True)
     head = TableHead("run", MARKUP, columns=(Column(MARKUP, "text"), Column("Note", "text")))
-    source.tables = {"run": Rowed(head, {MARKUP: [MARKUP], "Note": ["=1+1,\"x\""]}, 1)}  # fmt: skip
+    source.tables = {"run": TableRows(head, {MARKUP: [MARKUP], "Note": ["=1+1,\"x\""]}, 1)}  # fmt: skip
     url, _ = open_page.stage(source)
     page = open_page(url, tab="tables")
     expect(page.locator(".grid tbody tr:not(.spare) td:nth-child(1)")).to_have_text([MARKUP])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.studio.answers import Answers, Value
-from torcheer.studio.messages import Moment
-from torcheer.studio.placing import net_of
-from torcheer.studio.timeline import Timeline, Values
+from torcheer.network.placement import net_of
+from torcheer.studio.connections.messages import Moment
+from torcheer.studio.sources.moment_queries import Answers, Value
+from torcheer.studio.sources.timeline import Timeline, Values
 
 NET = net_of(
     Network(

@@ -7,29 +7,30 @@ import re
 from pathlib import Path
 from typing import Any
 
+import message_types
 import pytest
 
-from torcheer.studio import messages, types
-from torcheer.studio.kinds import kind, written
+from torcheer.studio.connections import messages
+from torcheer.studio.connections.message_names import kind, written
 
 
 def test_the_page_has_the_types_that_the_messages_give_today() -> None:
-    assert types.PAGE_FILE.read_text("utf-8") == types.typescript()
-    assert types.main(["--check"]) == 0
+    assert message_types.PAGE_FILE.read_text("utf-8") == message_types.typescript()
+    assert message_types.main(["--check"]) == 0
 
 
 def test_a_page_with_other_types_is_found_and_written_anew(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    monkeypatch.setattr(types, "PAGE_FILE", tmp_path / "messages.ts")
-    assert types.main(["--check"]) == 1
-    assert "run `python -m torcheer.studio.types`" in capsys.readouterr().err
-    assert types.main([]) == 0
-    assert types.main(["--check"]) == 0
-    assert types.main(["--chek"]) == 2
+    monkeypatch.setattr(message_types, "PAGE_FILE", tmp_path / "messages.ts")
+    assert message_types.main(["--check"]) == 1
+    assert "run `python web/message_types.py`" in capsys.readouterr().err
+    assert message_types.main([]) == 0
+    assert message_types.main(["--check"]) == 0
+    assert message_types.main(["--chek"]) == 2
 
 
 @pytest.mark.parametrize("cls", [*messages.TO_PAGE, *messages.FROM_PAGE], ids=lambda cls: cls.__name__)
 def test_every_message_is_an_interface_with_its_kind_and_fields(cls: type) -> None:
-    text = re.search(rf"export interface {cls.__name__} {{(.*?)\n}}", types.typescript(), re.DOTALL)
+    text = re.search(rf"export interface {cls.__name__} {{(.*?)\n}}", message_types.typescript(), re.DOTALL)
     assert text is not None
     assert f'kind: "{kind(cls)}";' in text[1]
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]

@@ -16,12 +16,12 @@ from torcheer.control.control_records import Wants
 from torcheer.host.follow.layer_probes import Probing
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Projection
-from torcheer.studio.answers import Answers, Value
-from torcheer.studio.live_source import LiveSource
-from torcheer.studio.messages import Moment
-from torcheer.studio.placing import net_of
-from torcheer.studio.timeline import Timeline
-from torcheer.studio.weights import Part, into, out_of
+from torcheer.network.placement import net_of
+from torcheer.studio.connections.messages import Moment
+from torcheer.studio.sources.connected_weights import Part, into, out_of
+from torcheer.studio.sources.live_source import LiveSource
+from torcheer.studio.sources.moment_queries import Answers, Value
+from torcheer.studio.sources.timeline import Timeline
 
 torch.manual_seed(0)
 

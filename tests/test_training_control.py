@@ -15,7 +15,7 @@ from control_cases import Looker, Running, until
 from training_cases import Noisy, noisy_collate, results, run, session
 
 from torcheer.errors import CannotWrite
-from torcheer.studio.run_source import RunSource
+from torcheer.studio.sources.run_source import RunSource
 from torcheer.training import feeding, loop
 from torcheer.training.control.runs import put_away, result_of
 from torcheer.training.events import Continued, EpochDone, Paused, StepDone, Stopped

@@ -14,7 +14,7 @@ from training_cases import results, run, session
 from torcheer.archive import Archive
 from torcheer.control.control_records import Every
 from torcheer.studio import Table, logs
-from torcheer.studio.run_source import RunSource
+from torcheer.studio.sources.run_source import RunSource
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.control import Control
 

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from torcheer.errors import BadArgument
 from torcheer.inspector import open_watch
-from torcheer.studio.run_source import alerts_of
+from torcheer.studio.sources.run_source import alerts_of
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.events import Alert, StepDone, Stopped
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from torcheer.drawing import Drawing, Style
     from torcheer.extraction.extract import Estimate
     from torcheer.extraction.extraction_reader import Extraction
+    from torcheer.host.live import Live
     from torcheer.monitor.watch import Watch
-    from torcheer.studio.live import Live
-    from torcheer.studio.starting import Viewer
+    from torcheer.wire.open_viewer import Viewer
 
 __all__ = [
     "ModelHistory",
@@ -184,7 +184,7 @@ def show(what: Any, inputs: Any = None, **options: Any) -> Viewer:
 
     Takes `port`, `browser`, `block` and `title`: see `torcheer.studio.show`.
     """
-    from torcheer.studio.showing import show as _show  # capturing should not wait for it
+    from torcheer.host.show import show as _show  # capturing should not wait for it
 
     return _show(what, inputs, **options)
 
@@ -192,9 +192,9 @@ def show(what: Any, inputs: Any = None, **options: Any) -> Viewer:
 def live(model: torch.nn.Module, **options: Any) -> Live:
     """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
 
-    Takes `inputs`, `optimizer`, `to`, `port`, `browser`, `title` and `step_of`: see `torcheer.studio.live`.
+    Takes `inputs`, `optimizer`, `to`, `port`, `browser`, `title` and `step_of`: see `torcheer.host.live`.
     """
-    from torcheer.studio.live import live as _live
+    from torcheer.host.live import live as _live
 
     return _live(model, **options)
 

@@ -80,7 +80,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "watch": ("monitor.cli", "print what a watch has found in a training run"),
     "archive": ("archive.cli", "verify, list, print, export, import or repair an archive"),
     "extract": ("extraction.cli", "run a model over a dataset and keep chosen layers of every sample"),
-    "studio": ("studio.commands", "look at a run, a folder of runs or a recording in the browser"),
+    "studio": ("studio.cli", "look at a run, a folder of runs or a recording in the browser"),
     "demo": ("demo.cli", "train a small net on handwritten digits, and look at it"),
     "doctor": ("", "print the versions in use and which extras are installed"),
 }

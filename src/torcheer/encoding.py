@@ -203,3 +203,16 @@ def _float8_table(name: str) -> NDArray[np.float32]:
     else:
         size[exponent == 31] = np.where(part[exponent == 31] == 0, np.inf, np.nan)
     return np.where(byte < 128, size, -size).astype(np.float32)
+
+
+def real_numbers(array: Any) -> NDArray[Any]:
+    """Real numbers: complex ones by their size, true and false as 1 and 0, types that numpy lacks as float32."""
+    values: NDArray[Any] = np.asarray(array)
+    kind = values.dtype.kind
+    if kind == "c":
+        return np.asarray(np.abs(values))
+    if kind == "f" and values.dtype.itemsize in (4, 8):
+        return values
+    if kind in "iu" and values.dtype.itemsize > 2:
+        return values.astype(np.float64)
+    return values.astype(np.float32)

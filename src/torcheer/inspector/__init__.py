@@ -7,7 +7,9 @@ The child imports this package too and does without torch: each name is loaded w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torcheer.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from torcheer.inspector.data_recorder import DataRecorder
@@ -23,47 +25,23 @@ __all__ = [
     "Transport", "Watch", "discover", "find_layers", "load_layers", "open_watch", "save_layers", "watch",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(_home(name), name)
-    globals()[name] = value
-    return value
-
-
-def _home(name: str) -> Any:
-    """The module that a public name lives in."""
-    match name:
-        case "ParallelHandler" | "ParrallelHandler":
-            from torcheer.inspector import handler
-
-            return handler
-        case "ProcessInfoData":
-            from torcheer.inspector import handler_child
-
-            return handler_child
-        case "Every" | "Transport" | "Watch" | "watch":
-            from torcheer.monitor import watch
-
-            return watch
-        case "DataRecorder":
-            from torcheer.inspector import data_recorder
-
-            return data_recorder
-        case "open_watch":
-            from torcheer.runlog import watch_reader
-
-            return watch_reader
-        case "Alert":
-            from torcheer.monitor import child_plan
-
-            return child_plan
-        case _:
-            from torcheer.inspector import layer_discovery
-
-            return layer_discovery
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Alert": "torcheer.samples",
+        "DataRecorder": "torcheer.inspector.data_recorder",
+        "Every": "torcheer.monitor.watch",
+        "ModelExplorer": "torcheer.inspector.layer_discovery",
+        "ParallelHandler": "torcheer.inspector.handler",
+        "ParrallelHandler": "torcheer.inspector.handler",
+        "ProcessInfoData": "torcheer.inspector.handler_child",
+        "Transport": "torcheer.monitor.watch",
+        "Watch": "torcheer.monitor.watch",
+        "discover": "torcheer.inspector.layer_discovery",
+        "find_layers": "torcheer.inspector.layer_discovery",
+        "load_layers": "torcheer.inspector.layer_discovery",
+        "open_watch": "torcheer.runlog.watch_reader",
+        "save_layers": "torcheer.inspector.layer_discovery",
+        "watch": "torcheer.monitor.watch",
+    },
+)

@@ -65,3 +65,24 @@ def full_name(module: str, network: Network | None) -> str:
         return module
     found = [name for name in known if name.endswith(f".{module}") or module.endswith(f".{name}")]
     return found[0] if len(found) == 1 else module
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLayer:
+    """A layer with all that drawing it takes. Unit u lies in tile u // (rows*columns), there at row and column."""
+
+    layer: Layer
+    units: int
+    grid: tuple[int, int, int, int]  # tile rows, tile columns, rows, columns of a tile; the last cells may be empty
+    size: tuple[float, float]  # width (x) and depth (z) of its plane, in the scene's units
+    place: tuple[float, float, float]  # of its middle; y is up
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """The network, at first and when it changes."""
+
+    name: str
+    layers: tuple[PlacedLayer, ...]
+    projections: tuple[Projection, ...]
+    variables: tuple[Variable, ...]  # also those the server makes: "r.Wt", "s.Wt", "r.DWt", "s.DWt" (of a clicked unit)

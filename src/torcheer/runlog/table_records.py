@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,3 +27,13 @@ class TableHead:
     x: str = ""  # the column along the x axis; "" counts the rows
     legend: str = ""  # the column whose values make a line each
     columns: tuple[Column, ...] = ()
+
+
+@dataclass(slots=True)
+class TableRows:
+    """A table and its rows, by column; columns are equally long."""
+
+    head: TableHead
+    columns: dict[str, list[Any]] = field(default_factory=dict)
+    count: int = 0  # rows
+    anew: int = 0  # grows whenever the rows start anew: then those sent before are void

@@ -7,65 +7,34 @@ The viewer's process imports this package too and does without torch: each name 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torcheer.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from torcheer.studio.netview import NetView
-    from torcheer.studio.network import Layer, Network, Projection
-    from torcheer.studio.run_logs import logs
-    from torcheer.studio.showing import show
-    from torcheer.studio.simulation import Simulation
-    from torcheer.studio.starting import Viewer
-    from torcheer.studio.state import State
-    from torcheer.studio.tables import Table
+    from torcheer.etorch.etorch_network import Layer, Network, Projection
+    from torcheer.etorch.netview import NetView
+    from torcheer.etorch.simulation import Simulation
+    from torcheer.etorch.state import State
+    from torcheer.host.show import show
+    from torcheer.runlog.run_logs import logs
+    from torcheer.runlog.table import Table
+    from torcheer.wire.open_viewer import Viewer
 
 __all__ = ["Layer", "NetView", "Network", "Projection", "Simulation", "State", "Table", "Viewer", "logs", "show"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")
-    value = getattr(_home(name), name)
-    globals()[name] = value
-    return value
-
-
-def _home(name: str) -> Any:
-    """The module that a public name lives in."""
-    match name:
-        case "NetView":
-            from torcheer.studio import netview
-
-            return netview
-        case "Simulation":
-            from torcheer.studio import simulation
-
-            return simulation
-        case "State":
-            from torcheer.studio import state
-
-            return state
-        case "Table":
-            from torcheer.studio import tables
-
-            return tables
-        case "Viewer":
-            from torcheer.studio import starting
-
-            return starting
-        case "logs":
-            from torcheer.studio import run_logs
-
-            return run_logs
-        case "show":
-            from torcheer.studio import showing
-
-            return showing
-        case _:
-            from torcheer.studio import network
-
-            return network
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Layer": "torcheer.etorch.etorch_network",
+        "NetView": "torcheer.etorch.netview",
+        "Network": "torcheer.etorch.etorch_network",
+        "Projection": "torcheer.etorch.etorch_network",
+        "Simulation": "torcheer.etorch.simulation",
+        "State": "torcheer.etorch.state",
+        "Table": "torcheer.runlog.table",
+        "Viewer": "torcheer.wire.open_viewer",
+        "logs": "torcheer.runlog.run_logs",
+        "show": "torcheer.host.show",
+    },
+)

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.studio.app import make_app
-from torcheer.studio.auth import Keys
-from torcheer.studio.connections import protocol_of
-from torcheer.studio.desk import Desk
-from torcheer.studio.parsing import MOST_BYTES
-from torcheer.studio.shows import Place
-from torcheer.studio.starting import browse
+from torcheer.studio.connections.auth import Keys
+from torcheer.studio.connections.connection_limits import protocol_of
+from torcheer.studio.connections.message_handlers import Desk
+from torcheer.studio.connections.message_parsing import MOST_BYTES
+from torcheer.studio.connections.source_pages import Place
+from torcheer.studio.routes import make_app
+from torcheer.wire.open_viewer import browse
 from torcheer.wire.temporary_folders import TemporaryFolder
 from torcheer.wire.viewer_process import CLOSE
 
@@ -68,7 +68,7 @@ def serve_path(
     path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: int = 0, title: str = "", ready: Ready = None
 ) -> None:
     """Open what stands at a path and serve it; `ready(url)` is called when the server answers."""
-    from torcheer.studio.opening import open_place
+    from torcheer.studio.sources.open_source import open_place
 
     listener, keys = listen(address, port)
     with listener:

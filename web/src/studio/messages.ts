@@ -1,4 +1,4 @@
-// Written by `python -m torcheer.studio.types` from src/torcheer/studio/messages.py: change it there.
+// Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py: change it there.
 
 /** What JSON can say. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };

@@ -1,0 +1,1 @@
+"""eTorch's own names: `State`, `Network`, `NetView`, `Simulation`."""

@@ -1,0 +1,355 @@
+"""A network as eTorch has it: named layers and projections, each with named values, to be recorded into and looked at.
+
+It holds what `State.rec` or anybody else puts there; nothing here runs a model.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterator, MutableMapping
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.errors import BadArgument, UnknownLayer
+from torcheer.network import network_records
+
+Shape = tuple[int, ...]
+RELATIONS = {
+    "above": "above", "below": "below", "right_of": "right", "left_of": "left", "behind": "behind",
+    "in_front_of": "front",
+}  # fmt: skip
+TYPES = ("forward", "recurrent", "skip", "lateral", "back")
+_VIEWS = {1: "units", 2: "plane", 3: "maps", 4: "pools"}
+_DOCS = {
+    "Act": "activation", "Net": "net input, before the activation function", "Bias": "bias weight",
+    "Grad": "gradient of the loss by the activation", "Targ": "target",
+    "Wt": "weight", "DWt": "weight change since the recording before",
+}  # fmt: skip
+
+
+class States(MutableMapping[str, NDArray[np.float32]]):
+    """Values by the name of their variable, as float32 arrays; what was recorded is converted when it is read."""
+
+    def __init__(self, owner: Layer | Projection) -> None:
+        self.owner = owner
+        self.kept: dict[str, Any] = {}  # tensors or arrays that nobody changes any more
+        self.first: dict[str, int] = {}  # the number of the first batch item that is kept, where that is not 0
+
+    def __getitem__(self, variable: str) -> NDArray[np.float32]:
+        if variable not in self.kept:
+            known = ", ".join(self.kept) or "none yet"
+            raise UnknownLayer(f"{self.owner.name} has no values of {variable!r}; recorded are: {known}")
+        return as_array(self.kept[variable])
+
+    def __setitem__(self, variable: str, value: Any) -> None:
+        self.keep(variable, self.owner.fit(np.array(as_array(value)), variable))
+
+    def keep(self, variable: str, value: Any, first: int = 0) -> None:
+        """Take over a value of the right shape that nobody else will change; of batch items `first` and following."""
+        if variable not in self.kept:
+            self.owner.network.changes += 1
+        self.kept[variable] = value
+        if first or self.first:
+            self.first[variable] = first
+
+    def __delitem__(self, variable: str) -> None:
+        del self.kept[variable]
+        self.first.pop(variable, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.kept)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __repr__(self) -> str:
+        return f"States({', '.join(f'{name} {tuple(value.shape)}' for name, value in self.kept.items())})"
+
+
+class Layer:
+    """A named layer; `States[variable]` is a float32 array, the batch first, then the layer's shape."""
+
+    def __init__(self, network: Network, name: str, shape: Shape, kind: str = "", *, declared: bool = True) -> None:
+        self.network, self.name, self.shape, self.kind, self.declared = network, name, shape, kind, declared
+        self.relation, self.other = "", ""
+        self.place: tuple[float, float, float] | None = None
+        self.States = States(self)
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return math.prod(self.shape)
+
+    @property
+    def receiving(self) -> list[Projection]:
+        """The projections into this layer."""
+        return [one for one in self.network.projections.values() if one.receiver is self]
+
+    def put(self, place: tuple[float, float, float] | None = None, **relation: Any) -> Layer:
+        """Place its middle, or place it by another layer: `put(right_of="C1")`; also above, below, left_of, behind,
+        in_front_of."""
+        for word, other in relation.items():
+            if word not in RELATIONS or len(relation) > 1:
+                raise BadArgument(f"{self.name}: {', '.join(relation)} does not place it; use one of: {_listed()}")
+            self.relation, self.other = RELATIONS[word], self.network.find(other).name
+            if self.other == self.name:
+                raise BadArgument(f"{self.name} cannot lie {word.replace('_', ' ')} itself")
+        self.place = place
+        self.network.changes += 1
+        return self
+
+    def fit(self, value: Any, variable: str) -> Any:
+        """A value as a batch of this layer's shape; BadArgument where its size is another."""
+        items = _items(tuple(value.shape), self.units)
+        if items is None:
+            raise BadArgument(
+                f"{self.name}.{variable} of shape {tuple(value.shape)} does not fit {self.name}, which has "
+                f"{' × '.join(map(str, self.shape))} = {self.units} units, with or without a batch in front"
+            )
+        return value.reshape(items, *self.shape)
+
+    def __repr__(self) -> str:
+        return f"Layer({self.name!r}, {self.shape}, {self.States!r})"
+
+
+class Projection:
+    """Weights between two layers; `States["Wt"]` has the shape of the weights, `States["DWt"]` what changed."""
+
+    def __init__(self, network: Network, name: str, sender: Layer, receiver: Layer, type: str = "forward") -> None:
+        self.network, self.name, self.sender, self.receiver, self.type = network, name, sender, receiver, type
+        self.about: dict[str, Any] = {}  # kind, stride, padding, … as `host.records.Projection` has them
+        self.declared = True
+        self.mark: Any = None  # what tells whether the weights were written to since they were recorded
+        self.States = States(self)
+
+    def fit(self, value: Any, variable: str) -> Any:
+        """Weights as they are, or flat ones in the shape that a full projection has; BadArgument for others."""
+        shape, full = tuple(value.shape), (self.receiver.units, self.sender.units)
+        if len(shape) == 1 and shape[0] == math.prod(full):
+            return value.reshape(full)
+        if len(shape) < 2 or (len(shape) == 2 and shape != full):
+            raise BadArgument(
+                f"{self.name}.{variable} of shape {shape} does not fit: {self.receiver.name} has {full[0]} units and "
+                f"{self.sender.name} {full[1]}, so weights are {full}, or those of a convolution"
+            )
+        return value
+
+    @property
+    def shape(self) -> Shape:
+        """Of its weights; () while they are not known."""
+        found = self.States.kept.get("Wt")
+        return tuple(found.shape) if found is not None else ()
+
+    def describe(self) -> network_records.Projection:
+        """As hosts send it."""
+        kind = {0: "", 2: "linear"}.get(len(self.shape), "conv")
+        about = {"kind": kind, "shape": self.shape, "type": self.type, **(self.about if self.shape else {})}
+        return network_records.Projection(self.name, self.sender.name, self.receiver.name, **about)
+
+    def __repr__(self) -> str:
+        return f"Projection({self.name!r}, {self.sender.name} → {self.receiver.name}, {self.States!r})"
+
+
+class Network:
+    """Layers and projections under a name.
+
+    >>> net = Network("RA25")
+    >>> hidden = net.add_layer("Hidden", (5, 7), above=net.add_layer("Input", (5, 5)))
+    >>> net.connect("Input", "Hidden").name
+    'InputToHidden'
+    """
+
+    def __init__(self, name: str = "Network") -> None:
+        self.name = name
+        self.layers: dict[str, Layer] = {}
+        self.projections: dict[str, Projection] = {}
+        self.changes = 0  # grows when there is another layer, shape, projection or variable
+        self.item = 0  # the batch item that is looked at: it is among those kept
+
+    def add_layer(
+        self,
+        name: str,
+        shape: tuple[int, ...] | list[int],
+        kind: str = "",
+        *,
+        place: tuple[float, float, float] | None = None,
+        **relation: Any,
+    ) -> Layer:
+        """A new layer: (units,), (rows, columns), (maps, rows, columns) or eTorch's 4-D (pool rows, pool columns, rows,
+        columns). `above=`, `right_of=`, `behind=` another layer and their like place it; else layers are stacked."""
+        sizes = tuple(int(size) for size in shape)
+        if name in self.layers:
+            raise BadArgument(f"{self.name} has a layer {name!r} already; names are unique")
+        if not name or not sizes or len(sizes) > 4 or min(sizes) < 1:
+            raise BadArgument(f"add_layer({name!r}, {shape}): a layer has a name and 1 to 4 dimensions, none of them 0")
+        layer = self.layers[name] = Layer(self, name, sizes, kind)
+        try:
+            return layer.put(place, **relation)
+        except (BadArgument, UnknownLayer):
+            del self.layers[name]
+            raise
+
+    def connect(
+        self, sender: str | Layer, receiver: str | Layer, *, type: str = "forward", name: str = ""
+    ) -> Projection:
+        """A projection between two layers; "InputToHidden" unless named. Its arrow looks as its type says."""
+        low, high = self.find(sender), self.find(receiver)
+        if type not in TYPES:
+            raise BadArgument(f"a projection's type is one of {', '.join(TYPES)}, not {type!r}")
+        name = name or f"{low.name}To{high.name}"
+        if name in self.projections and self.projections[name].declared:
+            raise BadArgument(f"{self.name} has a projection {name!r} already; give this one a name of its own")
+        found = self.projections[name] = Projection(self, name, low, high, type)
+        self.changes += 1
+        return found
+
+    connect_layers = connect
+
+    def find(self, layer: str | Layer) -> Layer:
+        """A layer by its name; UnknownLayer with the nearest one."""
+        name = layer.name if isinstance(layer, Layer) else layer
+        if name not in self.layers:
+            near = difflib.get_close_matches(str(name), self.layers, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self.layers) or 'none yet'}"
+            raise UnknownLayer(f"{self.name} has no layer {name!r}. {hint}")
+        return self.layers[name]
+
+    __getitem__ = find
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.layers
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers.values())
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def variables(self) -> tuple[network_records.Variable, ...]:
+        """All that units, then weights, have values of."""
+        of_units = dict.fromkeys(name for layer in self for name in layer.States)
+        of_weights = dict.fromkeys(name for one in self.projections.values() for name in one.States)
+        first = [name for name in ("Act", "Net", "Grad") if name in of_units]
+        names = [(name, "unit") for name in dict.fromkeys([*first, *of_units])]
+        names += [(name, "weight") for name in of_weights]
+        return tuple(network_records.Variable(name, of, _DOCS.get(name, "")) for name, of in names)
+
+    def open_viewer(self, *, port: int = 0, browser: bool | None = None, title: str = "") -> Any:
+        """Open the studio on this network; `tl.show(network)` calls this."""
+        from torcheer.etorch.netview import open_network  # which shows networks
+
+        return open_network(self, port=port, browser=browser, title=title)
+
+    def describe(self) -> network_records.Network:
+        """The network as hosts send it."""
+        layers = tuple(
+            network_records.Layer(
+                one.name, one.shape, one.kind, _VIEWS[len(one.shape)], one.place, one.relation, one.other
+            )
+            for one in self
+        )
+        projections = tuple(one.describe() for one in self.projections.values())
+        return network_records.Network(self.name, layers, projections, self.variables)
+
+    def clear(self) -> None:
+        """Forget all values."""
+        for one in (*self, *self.projections.values()):
+            one.States.kept.clear()
+            one.States.first.clear()
+        self.changes += 1
+
+    def save_weights(self, path: str | PathLike[str]) -> None:
+        """Write all weights, and biases, to a .safetensors or .npz file."""
+        from torcheer.etorch.network_files import save_weights
+
+        save_weights(self, path)
+
+    def load_weights(self, path: str | PathLike[str]) -> None:
+        """Read weights that `save_weights` wrote; `State.set_weights()` then puts them into the model."""
+        from torcheer.etorch.network_files import load_weights
+
+        load_weights(self, path)
+
+    def __repr__(self) -> str:
+        return f"Network({self.name!r}, {len(self.layers)} layers, {len(self.projections)} projections)"
+
+    # -- as `State` infers it ----------------------------------------------------------------------------------------
+
+    def inferred(self, name: str, shape: Shape, after: str = "") -> Layer:
+        """The layer of a value that came with this shape, its batch included; made, or changed, where nobody named it.
+
+        `after` is the layer that was recorded before: they get an arrow.
+        """
+        layer = self.layers.get(name)
+        if layer is None:
+            layer = self.layers[name] = Layer(self, name, inferred_shape(shape), declared=False)
+            self.changes += 1
+            if after in self.layers and after != name and not layer.receiving:
+                self.connect(after, name).declared = False
+        elif not layer.declared and _items(shape, layer.units) is None:
+            layer.shape = inferred_shape(shape)
+            layer.States.kept.clear()  # they were of another shape
+            self.changes += 1
+        return layer
+
+    # -- eTorch's own names ------------------------------------------------------------------------------------------
+
+    def AddLayer2D(self, name: str, rows: int, columns: int, kind: Any = "") -> Layer:
+        """`add_layer`, as eTorch calls it."""
+        return self.add_layer(name, (rows, columns), str(kind))
+
+    def AddLayer4D(
+        self, name: str, pool_rows: int, pool_columns: int, rows: int, columns: int, kind: Any = ""
+    ) -> Layer:
+        """`add_layer` with pools of units, as eTorch calls it."""
+        return self.add_layer(name, (pool_rows, pool_columns, rows, columns), str(kind))
+
+    def ConnectLayers(self, sender: Layer, receiver: Layer, pattern: Any = None, type: str = "forward") -> Projection:
+        """`connect`, as eTorch calls it; every pattern is a full one."""
+        return self.connect(sender, receiver, type=type.lower())
+
+    def LayerByName(self, name: str) -> Layer:
+        """`net[name]`, as eTorch calls it."""
+        return self.find(name)
+
+    def InitName(self, net: Any, name: str) -> None:
+        """Its name, as eTorch sets it."""
+        self.name = name
+        self.changes += 1
+
+    def Build(self) -> None:
+        """Nothing: a network is always ready."""
+
+    Defaults = StdVertLayout = Build
+
+
+def inferred_shape(shape: Shape) -> Shape:
+    """The shape of one item of a batch: vectors are units, three dimensions maps, more are folded into maps."""
+    one = shape[1:] if len(shape) > 1 else shape
+    if not one:
+        return (1,)
+    sizes = tuple(max(size, 1) for size in one)
+    return sizes if len(sizes) < 4 else (math.prod(sizes[:-2]), *sizes[-2:])
+
+
+def _items(shape: Shape, units: int) -> int | None:
+    """How many batch items a value has; None where it does not fit."""
+    if len(shape) > 1 and math.prod(shape[1:]) == units:
+        return shape[0]
+    return 1 if math.prod(shape) == units else None
+
+
+def as_array(value: Any) -> NDArray[np.float32]:
+    """A tensor or an array as float32 numbers."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().float().numpy()
+    return np.asarray(value, np.float32)
+
+
+def _listed() -> str:
+    return ", ".join(f"{word}=" for word in RELATIONS)

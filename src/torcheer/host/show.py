@@ -1,0 +1,134 @@
+"""`show`: a history, a model with inputs, a network, a table or anything on disk, in the studio."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torcheer.errors import BadArgument, TorcheerError
+from torcheer.history import ModelHistory
+from torcheer.host.host import Host
+from torcheer.runlog.table import Table
+from torcheer.wire.open_viewer import Viewer, in_notebook, start
+from torcheer.wire.temporary_folders import TemporaryFolder
+
+__all__ = ["Viewer", "show"]
+
+
+def show(
+    what: Any,
+    inputs: Any = None,
+    *,
+    port: int = 0,
+    browser: bool | None = None,
+    block: bool | None = None,
+    title: str | None = None,
+) -> Viewer:
+    """Open the studio on a history; on a model, which is run once with `inputs`; on a `Network` or a `Table`; or on a
+    path: a run, a folder of runs, a recording, a saved history. The first line printed is its address.
+
+    It stays open as long as the viewer that is returned, or this process. `block=None` waits for Ctrl-C where the page
+    would be gone at once otherwise: in a script on a terminal.
+    """
+    viewer = _opened(what, inputs, port, browser, title)
+    if _should_block() if block is None else block:
+        try:
+            viewer.wait()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            viewer.close()
+    return viewer
+
+
+def _opened(what: Any, inputs: Any, port: int, browser: bool | None, title: str | None) -> Viewer:
+    if isinstance(what, torch.nn.Module):
+        if inputs is None:
+            name = type(what).__name__
+            raise BadArgument(f"show({name}): a model is shown as it runs, so give it inputs: show(model, x)")
+        what = captured(what, inputs)
+    elif inputs is not None:
+        raise BadArgument(f"show: inputs go with a model, and this is a {type(what).__name__}")
+    match what:
+        case ModelHistory():
+            return _show_history(what, port, browser, title)
+        case Table():
+            return _show_table(what, port, browser, title)
+        case str() | os.PathLike():
+            if not Path(what).exists():
+                raise BadArgument(f"show: there is nothing at {os.fspath(what)}")
+            return start(what, port=port, browser=browser, title=title or "")
+    if hasattr(what, "open_viewer"):  # eTorch's State and Network
+        viewer: Viewer = what.open_viewer(port=port, browser=browser, title=title or "")
+        return viewer
+    raise BadArgument(
+        f"show takes a history, a model with inputs, a Network, a Table or a path, not {type(what).__name__}"
+    )
+
+
+def captured(model: torch.nn.Module, inputs: Any) -> ModelHistory:
+    """Everything that one run of a model computes, and the gradients of its summed output where there are any; those of
+    its parameters stay as they were."""
+    from torcheer.capture.forward_pass import log_forward_pass
+
+    history = log_forward_pass(model, inputs, save_gradients=True)
+    try:
+        loss = history["output_1"].tensor_contents.sum()
+        sources = [one for one in (*model.parameters(), *_tensors(inputs)) if one.requires_grad]
+        if sources and loss.requires_grad:
+            torch.autograd.grad(loss, sources, allow_unused=True)  # unlike backward, it writes to no .grad
+    except (TorcheerError, RuntimeError, TypeError):
+        pass  # an output that is no number, a pass that cannot be gone back: shown without gradients
+    return history
+
+
+def _tensors(inputs: Any) -> list[torch.Tensor]:
+    if isinstance(inputs, torch.Tensor):
+        return [inputs] if inputs.is_floating_point() else []
+    return [tensor for one in inputs for tensor in _tensors(one)] if isinstance(inputs, tuple | list) else []
+
+
+def _show_history(history: ModelHistory, port: int, browser: bool | None, title: str | None) -> Viewer:
+    folder = TemporaryFolder("show")
+    try:
+        place = folder.path / (
+            re.sub(r"[^\w.-]+", "-", title or history.model_name or "history").strip("-.") or "history"
+        )
+        try:
+            history.save(place, parameters=True)
+        except TorcheerError:
+            history.save(place)  # the model is gone, and with it its weights
+        viewer = start(place, port=port, browser=browser, title=title or "", folder=folder)
+    except BaseException:
+        folder.remove()
+        raise
+    weakref.finalize(viewer, folder.remove)  # also at the end of this process, where the viewer was killed
+    return viewer
+
+
+def _show_table(table: Table, port: int, browser: bool | None, title: str | None) -> Viewer:
+    host = Host(title=title or table.title)
+    host.table(table.head())
+    for row in table:
+        host.row(table.name, row)
+    assert host.path is not None
+    try:
+        viewer = start(host.path, port=port, browser=browser)
+    except BaseException:
+        host.close()
+        raise
+    viewer.closes.append(host.close)
+    return viewer
+
+
+def _should_block() -> bool:
+    """Whether this is a script on somebody's terminal."""
+    interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive) or in_notebook()
+    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    return terminal and not interactive and not os.environ.get("CI")

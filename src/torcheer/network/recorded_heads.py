@@ -1,0 +1,77 @@
+"""Where the heads of an attention looked: as a pass recorded it, or worked out from its queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from torcheer.encoding import real_numbers
+from torcheer.network.network_records import Layer
+from torcheer.records import Op
+
+Array = NDArray[Any]
+Read = Callable[[int, int], Array | None]  # the value of an operation's output
+
+SUFFIX: Final = ".weights"
+_MOST_NUMBERS: Final = 4_000_000  # of one batch item
+_ATTENTION: Final = "scaled_dot_product_attention"
+
+
+def heads_of(op: Op, batch: int, by_index: Mapping[int, Op]) -> tuple[int, ...] | None:
+    """Heads, tokens and keys of an operation that weighs tokens; None for all others."""
+    if not op.outputs or "float" not in op.outputs[0].dtype:
+        return None
+    shape, found = op.outputs[0].shape, None
+    if op.name == _ATTENTION and len(shape) == 4 and shape[0] == batch:
+        keys = next((edge for edge in op.parents if edge.where in ((1,), ("key",))), None)
+        if keys is not None:
+            found = (*shape[1:3], by_index[keys.parent].tensors[keys.output].shape[-2])
+    elif op.name == "softmax" and len(shape) == 4 and shape[0] == batch:
+        found = shape[1:]
+    elif op.name == "softmax" and len(shape) == 3 and _is_attention(op) and batch > 0 and shape[0] % batch == 0:
+        found = (shape[0] // batch, *shape[1:])
+    return found if found and 0 < prod(found) <= _MOST_NUMBERS else None
+
+
+def _is_attention(op: Op) -> bool:
+    return bool(op.modules) and "attention" in op.modules[-1].type.lower()
+
+
+def layer_of(name: str, heads: tuple[int, ...], beside: str) -> Layer:
+    """The layer that shows them, a tile for each head."""
+    return Layer(name, heads, "Attention", "heads", relation="right" if beside else "", other=beside)
+
+
+def weights_of(op: Op, read: Read, batch: int) -> Array | None:
+    """(batch, heads, tokens, keys) of an operation."""
+    if op.name != _ATTENTION:
+        found = read(op.index, 0)
+        return None if found is None else found.reshape(batch, -1, *found.shape[-2:])
+    arguments = {edge.where[0]: read(edge.parent, edge.output) for edge in op.parents if len(edge.where) == 1}
+    query, key = _argument(arguments, 0, "query"), _argument(arguments, 1, "key")
+    if query is None or key is None or query.shape[-1] != key.shape[-1] or query.shape[:-2] != key.shape[:-2]:
+        return None
+    settings = dict(op.settings)
+    scale = settings.get(("scale",)) or query.shape[-1] ** -0.5
+    scores = real_numbers(query) @ real_numbers(key).swapaxes(-1, -2) * scale
+    mask = _argument(arguments, 3, "attn_mask")
+    if settings.get(("is_causal",), settings.get((5,))) is True:
+        mask = np.tri(*scores.shape[-2:], dtype=bool)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + real_numbers(mask)
+    return _softmax(scores)
+
+
+def _argument(arguments: dict[int | str, Array | None], place: int, name: str) -> Array | None:
+    return arguments.get(place, arguments.get(name))
+
+
+def _softmax(scores: Array) -> Array:
+    with np.errstate(all="ignore"):
+        found: Array = np.exp(scores - scores.max(-1, keepdims=True))
+        found /= found.sum(-1, keepdims=True)
+    return found.astype(np.float32)

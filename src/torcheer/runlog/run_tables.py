@@ -1,0 +1,144 @@
+"""The tables that a run directory holds: its epochs, its steps."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from torcheer.runlog.kept_rows import cell_of, rows_in
+from torcheer.runlog.table_records import Column, TableHead, TableRows
+
+_MOST_ROWS: Final = 100_000  # of a table; of more, every n-th
+
+
+def tables_of(run: Path) -> dict[str, TableRows]:
+    """Of metrics/ epochs, steps and what was changed from the form; tests; the runs that were here before."""
+    found = _epochs(run)
+    steps = _read(run / "metrics" / "steps.csv")
+    if steps:
+        found["train_step"] = _table("train_step", "Train steps", "Step", _by_pipeline(steps))
+    for name, title, x in (("test_trial", "Test trials", "Trial"), ("test_epoch", "Test epochs", "Step")):
+        if tests := rows_in(run / "tests" / f"{name}.jsonl"):
+            found[name] = _table(name, title, x, tests)
+    if runs := _runs(run):
+        found["run"] = _table("run", "Runs", "Run", runs)
+    changes = _read(run / "metrics" / "changes.csv")
+    if changes:
+        found["changes"] = _table("changes", "Changes of parameters", "Step", _renamed(changes))
+    return found
+
+
+def _epochs(run: Path) -> dict[str, TableRows]:
+    files = [path for path in (run / "metrics").glob("*.csv") if path.stem.isdecimal()]
+    rows = [row for path in sorted(files, key=lambda path: int(path.stem)) for row in _read(path)]
+    return {"train_epoch": _table("train_epoch", "Train epochs", "Epoch", _renamed(rows))} if rows else {}
+
+
+def _runs(run: Path) -> list[dict[str, Any]]:
+    """What came of each run that was put away, and of the last one, as `training.control` writes it."""
+    found = rows_in(run / "tests" / "run.jsonl")
+    for path in (run / "earlier").glob("*/result.json"):
+        try:
+            result = json.loads(path.read_bytes())
+            row = {key.capitalize(): cell_of(value) for key, value in result.items() if key != "values"}
+            found.append(row | {str(key): cell_of(value) for key, value in dict(result["values"]).items()})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # by somebody's hand
+            continue
+    return sorted((row for row in found if isinstance(row.get("Run"), int)), key=lambda row: row["Run"])
+
+
+def stamp_of(run: Path) -> tuple[Any, ...]:
+    """What differs when one of the files does."""
+    found = []
+    files = [
+        path for places in ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json") for path in run.glob(places)
+    ]
+    for path in sorted(files):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def summary_at(run: Path) -> str:
+    """The same of a run that is not opened."""
+    return summary_of(_epochs(run) or tables_of(run))
+
+
+def summary_of(tables: dict[str, TableRows]) -> str:
+    """A run in a line: "12 epochs · val loss 0.31"."""
+    table = tables.get("train_epoch")
+    if table is None or not table.count:
+        steps = tables.get("train_step")
+        return f"{steps.columns['Step'][-1]} steps" if steps and steps.count else "no results yet"
+    told = f"{table.count} epoch{'s' * (table.count != 1)}"
+    for name in ("val loss", "loss", *table.columns):
+        last = table.columns.get(name, [None])[-1]
+        if name != "Epoch" and isinstance(last, int | float):
+            return f"{told} · {name} {last:.4g}"
+    return told
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """Rows as they are; a line that is just being written, or damaged, is left out."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    try:
+        rows = list(csv.reader(lines))
+    except csv.Error:
+        return []
+    names = rows[0] if rows else []
+    rows = [row for row in rows[1:] if len(row) == len(names)]
+    rows = rows[:: -(-len(rows) // _MOST_ROWS)] if rows else []
+    return [{name: _cell(cell) for name, cell in zip(names, row)} for row in rows]
+
+
+def _cell(text: str) -> Any:
+    """A whole number, a number, or text; None for nothing."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text or None
+
+
+def _renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    names = {"epoch": "Epoch", "step": "Step"}
+    return [{names.get(name, name): cell for name, cell in row.items()} for row in rows]
+
+
+def _by_pipeline(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A row for each step, a column for the loss of each pipeline, as a live run has them."""
+    pipelines = list(dict.fromkeys(str(row.get("pipeline")) for row in rows))
+    found: dict[Any, dict[str, Any]] = {}
+    for row in rows:
+        step, pipeline = row.get("step"), str(row.get("pipeline"))
+        known = found.setdefault(step, {"Step": step, "Epoch": row.get("epoch")})
+        known["loss" if len(pipelines) == 1 else f"{pipeline} loss"] = row.get("loss")
+    return list(found.values())
+
+
+def _table(name: str, title: str, x: str, rows: list[dict[str, Any]]) -> TableRows:
+    names = dict.fromkeys(column for row in rows for column in row)
+    columns = {column: [row.get(column) for row in rows] for column in names}
+    heads = tuple(_column(column, cells) for column, cells in columns.items())
+    return TableRows(TableHead(name, title, x, columns=heads), columns, len(rows))
+
+
+def _column(name: str, cells: list[Any]) -> Column:
+    kinds = {type(cell) for cell in cells} - {type(None)}
+    if str in kinds:
+        return Column(name, "text", plotted=False)
+    if name in ("Epoch", "Step", "Trial", "Run", "Seed", "Epochs", "Steps") and kinds == {int}:
+        return Column(name, "int", plotted=False)
+    return Column(name, "int" if kinds == {int} else "float")

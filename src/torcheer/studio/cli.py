@@ -1,0 +1,33 @@
+"""`torcheer studio`: a run, a folder of runs or a recording in the browser, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from torcheer.errors import BadArgument
+
+
+def main(command: str, arguments: Sequence[str]) -> int:
+    """Run `torcheer studio …` and return its exit status."""
+    parser = argparse.ArgumentParser(
+        prog=f"torcheer {command}",
+        description="Look at a run, a folder of runs or a recording in the browser; attach to a run that trains.",
+    )
+    parser.add_argument("path", type=Path, metavar="RUN_OR_FOLDER")
+    parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="listen for others in the network, too")
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    chosen = parser.parse_args(arguments)
+    if not chosen.path.exists():
+        raise BadArgument(f"there is nothing at {chosen.path}; name a run, a folder of runs or a recording")
+    from torcheer.studio.server import serve_path
+    from torcheer.wire.open_viewer import browse, can_browse
+
+    def ready(url: str) -> None:
+        if not chosen.no_browser and can_browse():
+            browse(url)
+
+    serve_path(chosen.path, port=chosen.port, address=chosen.host, ready=ready)
+    return 0

@@ -1,0 +1,342 @@
+"""A live host: what it says over its socket, and the values that it puts into the ring."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+from torcheer.control.control_records import Order, Parameter, State, Wants
+from torcheer.errors import BadArgument, TorcheerError
+from torcheer.network.network_records import Net, Network
+from torcheer.network.placement import net_of
+from torcheer.runlog.incoming_rows import Incoming
+from torcheer.runlog.table_records import TableHead, TableRows
+from torcheer.studio.connections.messages import VERSION, AlertSeen, Moment, Recording
+from torcheer.studio.sources.moment_queries import Answers, Value
+from torcheer.studio.sources.recordings import home_of, saving
+from torcheer.studio.sources.source import Changes, Source, alert_key
+from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
+from torcheer.wire.json_codec import read
+from torcheer.wire.ring import RingReader
+from torcheer.wire.socket_lines import Wire, connect
+
+_AGAIN_SECS: Final = 1.0  # between two tries to connect
+_GREETING_SECS: Final = 10.0  # that a host may take to answer; one that is in a long step answers from its own thread
+_MOST_ALERTS: Final = 2000
+_MOST_ABSENCES: Final = 2000
+_MOST_WAITING: Final = 512 << 20  # bytes of states that were not announced
+_HOSTILE: Final = (
+    TorcheerError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, MemoryError,
+    OSError, struct.error,
+)  # fmt: skip
+
+
+class LiveSource(Answers):
+    """The viewer's side of a host. Nothing that a host says, or does, raises here."""
+
+    kind = "live"
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, url: str = "", title: str = "", before: Source | None = None,
+        most_bytes: int = MOST_BYTES, most_states: int = MOST_STATES,
+    ) -> None:  # fmt: skip
+        """`before` is the same run at rest: its rows and alerts stay."""
+        self.path, self.url = Path(path), url
+        self.title = title or (before.title if before else self.path.parent.name)
+        self.home: Path | None = home_of(self.path)
+        self.net: Net | None = None
+        self.state = State(message=f"waiting for {self.path.parent.name}")
+        self.parameters: tuple[Parameter, ...] = ()
+        self.alerts: list[AlertSeen] = list(before.alerts) if before else []
+        self.timeline = Timeline(most_bytes, most_states)
+        super().__init__(self.timeline, lambda: self.net)
+        self.tables: dict[str, TableRows] = dict(before.tables) if before else {}
+        self._incoming = Incoming(self.tables)
+        self._wire: Wire | None = None
+        self._ring: RingReader | None = None
+        self._wants = Wants()
+        self._waiting: dict[int, Values] = {}
+        self.busy = ""  # the address of the viewer that the host has, where that is another
+        self._welcomed, self._said_bye, self._why = False, False, ""
+        self._next_try, self._greeted = 0.0, 0.0
+        self._last = max((one.id for one in before.moments), default=-1) if before else -1
+        self._base = self._last + 1  # what is added to a host's ids, so that those of the next host are larger
+        self._network: Any = NotImplemented  # as it was told; nothing is equal to it
+        self._changes = Changes()
+
+    @property
+    def moments(self) -> list[Moment]:
+        """The states there are, oldest first."""
+        return self.timeline.moments
+
+    @property
+    def connected(self) -> bool:
+        """Whether a host is there and has spoken."""
+        return self._wire is not None and self._welcomed
+
+    def fileno(self) -> int:
+        """The socket's; -1 while there is none."""
+        return -1 if self._wire is None else self._wire.fileno()
+
+    def pin(self, moments: set[int]) -> None:
+        """Moments that stay."""
+        self.timeline.pin(moments)
+
+    def wants(self, wants: Wants) -> None:
+        """Tell the host what is looked at; a host that comes later is told then."""
+        if wants != self._wants:
+            self._wants = wants
+            self._send({"kind": "wants", "wants": asdict(wants)})
+
+    def order(self, order: Order) -> None:
+        """Ask something of the host; nothing where there is none."""
+        if order.kind == "act":
+            self._send({"kind": "act", "action": order.action, "count": order.count, "item": order.item})
+        else:
+            self._send({"kind": "change", "name": order.name, "value": order.value})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        if self._wire is not None and self._welcomed:
+            self._wire.send(message)
+
+    def poll(self) -> Changes:
+        """Read all that has come; connect again where the host is gone."""
+        if self._wire is None and time.monotonic() >= self._next_try:
+            self._connect()
+        wire = self._wire
+        if wire is not None:
+            for message, fd in wire.receive():
+                self._take(message, fd)
+            self._drain()  # also without an announcement: the host must find room
+            if wire.closed:
+                self._lost(wire.why)
+            elif not self._welcomed and time.monotonic() > self._greeted + _GREETING_SECS:
+                self._lost("it does not answer")
+            elif wire.pending_bytes:
+                wire.flush()
+        changes, self._changes = self._changes, Changes()
+        return changes
+
+    def saving(self, name: str = "") -> Callable[[], Recording]:
+        """What keeps the moments that there are now on disk."""
+        assert self.home is not None
+        moments = self.moments
+        found = {one.id: (self.timeline.values(one.id), self.timeline.reasons(one.id)) for one in moments}
+        return saving(self, moments, found.__getitem__, self.home, name)  # of which some may go meanwhile
+
+    def save(self, name: str = "") -> Recording:
+        """Do so now."""
+        return self.saving(name)()
+
+    def close(self) -> None:
+        """Leave the host alone."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        self._let_go()
+
+    # -- coming and going --------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        self._next_try = time.monotonic() + _AGAIN_SECS
+        try:
+            self._wire = connect(self.path)
+        except (OSError, ValueError):
+            return
+        self._welcomed, self._said_bye, self._greeted = False, False, time.monotonic()
+        self._why = ""
+        self._waiting.clear()
+        self._wire.send({"kind": "hello", "version": VERSION, "url": self.url})
+
+    def _lost(self, why: str) -> None:
+        """The host is gone: what was seen stays, and it may come back."""
+        if self._wire is not None:
+            self._wire.close()
+        self._wire, self._next_try = None, time.monotonic() + _AGAIN_SECS
+        self._let_go()
+        if self.busy:
+            text = f"another viewer has it: {self.busy}"
+        elif self._said_bye:
+            text = self._why or (self.state.message if self.state.status == "done" else "")
+        else:
+            text = f"the process is gone ({why}); what was seen stays here"
+        status = "done" if self._said_bye else "idle" if self.busy or not self._welcomed else "lost"
+        self._set_state(replace(self.state, status=status, can=(), message=text))
+        self._welcomed = False
+
+    def _let_go(self) -> None:
+        if self._ring is not None:
+            ring, self._ring = self._ring, None
+            try:
+                ring.close()
+            except (OSError, ValueError, BufferError):
+                pass
+        self._waiting.clear()
+
+    def _set_state(self, state: State) -> None:
+        if state != self.state:
+            self.state, self._changes.state = state, True
+
+    # -- messages ----------------------------------------------------------------------------------------------------
+
+    def _take(self, message: dict[str, Any], fd: int | None) -> None:
+        """One message; a bad one is reported and left out."""
+        kind = message["kind"]
+        try:
+            if fd is not None:
+                self._open_ring(fd)
+            if (handle := _HANDLERS.get(kind)) is not None and (self._welcomed or kind in ("welcome", "busy")):
+                handle(self, message)
+        except _HOSTILE as error:
+            self._problem(f"the host said something that cannot be understood ({kind[:40]}): {str(error)[:200]}")
+
+    def _problem(self, text: str) -> None:
+        if len(self._changes.problems) < 20:
+            self._changes.problems.append(text)
+
+    def _on_welcome(self, message: dict[str, Any]) -> None:
+        if message.get("version") != VERSION:
+            self._problem(
+                f"the host speaks version {str(message.get('version'))[:20]} of our language and this viewer version "
+                f"{VERSION}: install the same torcheer for both"
+            )
+        self._welcomed, self.busy = True, ""
+        self._base = self._last + 1
+        self._incoming.again()
+        if isinstance(title := message.get("title"), str) and title:
+            self.title = title[:200]
+        self._set_state(State())
+        self._send({"kind": "wants", "wants": asdict(self._wants)})
+
+    def _on_busy(self, message: dict[str, Any]) -> None:
+        self.busy = str(message.get("url", ""))[:300] or "somewhere else"
+        self._lost("busy")
+
+    def _on_network(self, message: dict[str, Any]) -> None:
+        told = message["network"]
+        if told != self._network:
+            self.net, self._network = net_of(read(Network, told)), told
+            self._changes.net = True
+
+    def _on_state(self, message: dict[str, Any]) -> None:
+        self._set_state(read(State, message["state"]))
+
+    def _on_parameters(self, message: dict[str, Any]) -> None:
+        self.parameters = tuple(read(Parameter, one) for one in _listed(message["parameters"]))
+        self._changes.parameters = True
+
+    def _on_table(self, message: dict[str, Any]) -> None:
+        head = read(TableHead, message["table"])
+        self._incoming.head(head)
+        self._changes.tables.add(head.name)
+
+    def _on_rows(self, message: dict[str, Any]) -> None:
+        self._incoming.rows(message["table"], message["first"], message["columns"])
+        self._changes.tables.add(message["table"])
+
+    def _on_alert(self, message: dict[str, Any]) -> None:
+        alert = read(AlertSeen, message)
+        alert = replace(alert, text=alert.text[:2000], severity=alert.severity[:20])
+        key = alert_key(alert)
+        if not any(alert_key(one) == key for one in self.alerts):  # after a reconnection all of them come again
+            self.alerts.append(alert)
+            del self.alerts[:-_MOST_ALERTS]
+            self._changes.alerts.append(alert)
+
+    def _on_problem(self, message: dict[str, Any]) -> None:
+        self._problem(str(message["text"])[:2000])
+
+    def _on_bye(self, message: dict[str, Any]) -> None:
+        self._said_bye, self._why = True, str(message.get("why", ""))[:500]
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def told_why(self, moment: int, layer: str, variable: str) -> str:
+        """Why a layer has no value, as its host said."""
+        return self.timeline.why(moment, layer, variable)
+
+    def _open_ring(self, fd: int) -> None:
+        """Another ring; what is in the one before is taken first."""
+        self._drain()
+        waiting = self._waiting
+        self._waiting = {}
+        self._let_go()
+        self._waiting = waiting
+        try:
+            if hasattr(fcntl, "F_GET_SEALS") and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                raise BadArgument("its memory may become smaller: to touch what is not there would end this process")
+            self._ring = RingReader(fd)
+        except _HOSTILE as error:
+            os.close(fd)
+            raise BadArgument(f"a ring that cannot be read: {error}") from None
+
+    def _drain(self) -> None:
+        """Take what is in the ring, once around it at most."""
+        if self._ring is None:
+            return
+        ring, taken = self._ring, 0
+        try:
+            while taken <= ring.memory.size and (sent := ring.take()) is not None:
+                sample = sent.sample
+                taken += sample.array.nbytes + 256
+                values = self._waiting.setdefault(sample.step, {})
+                name = sample.variable
+                if (sample.layer, name) in values and sample.item >= 0:  # an item that another page looks at
+                    name = f"{name}[{sample.item}]"
+                values[sample.layer, name] = Value(sample.item, sample.array)
+                ring.done()
+        except _HOSTILE as error:
+            self._problem(f"the values of the host cannot be read: {str(error)[:200]}")
+            self._let_go()
+        self._forget_unannounced()
+
+    def _forget_unannounced(self) -> None:
+        """A host that announces nothing must not fill this process."""
+        if len(self._waiting) > 16:
+            sizes = {one: sum(value.array.nbytes for value in found.values()) for one, found in self._waiting.items()}
+            while sum(sizes.values()) > _MOST_WAITING:
+                oldest = min(sizes)
+                del sizes[oldest], self._waiting[oldest]
+
+    def _on_moment(self, message: dict[str, Any]) -> None:
+        """A state is complete: show it."""
+        number = message["id"]
+        if type(number) is not int or not 0 <= number < 2**52 or self._base + number <= self._last:
+            raise BadArgument(f"a moment {str(number)[:40]!r} after {self._last - self._base}")
+        self._drain()
+        values = self._waiting.pop(number, {})
+        for old in [one for one in self._waiting if one < number]:
+            del self._waiting[old]
+        moment = read(Moment, {**message, "id": self._base + number})
+        self._last = moment.id
+        self._changes.moments_came.append(moment)
+        gone = set(self.timeline.add(moment, values, _reasons(message.get("absences", []))))
+        came = {one.id for one in self._changes.moments_came}
+        self._changes.moments_gone += sorted(gone - came)
+        self._changes.moments_came = [one for one in self._changes.moments_came if one.id not in gone]
+
+
+def _reasons(absences: Any) -> Reasons:
+    """Why layers have no value, as a host says it."""
+    told = [one for one in _listed(absences)[:_MOST_ABSENCES] if isinstance(one, list) and len(one) == 3]
+    return {(str(layer)[:500], str(variable)[:100]): str(why)[:300] for layer, variable, why in told}
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise BadArgument(f"a {type(value).__name__} where a list is needed")
+    return value
+
+
+_HANDLERS: Final[dict[str, Callable[[LiveSource, dict[str, Any]], None]]] = {
+    "welcome": LiveSource._on_welcome, "busy": LiveSource._on_busy, "network": LiveSource._on_network,
+    "state": LiveSource._on_state, "parameters": LiveSource._on_parameters, "table": LiveSource._on_table,
+    "rows": LiveSource._on_rows, "alert": LiveSource._on_alert, "problem": LiveSource._on_problem,
+    "bye": LiveSource._on_bye, "moment": LiveSource._on_moment,
+}  # fmt: skip

@@ -1,0 +1,109 @@
+"""States of the network in memory: bounded in number and in bytes, thinned out evenly where they are too many."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from torcheer.studio.connections.messages import Moment
+from torcheer.studio.sources.moment_queries import Value
+
+MOST_BYTES: Final = 256 << 20
+MOST_STATES: Final = 500
+
+Values = dict[tuple[str, str], Value]  # by layer or projection, and variable
+Reasons = dict[tuple[str, str], str]  # by layer and variable
+
+
+class _State:
+    """A moment and what it has."""
+
+    __slots__ = ("absences", "bytes", "moment", "number", "values")
+
+    def __init__(self, moment: Moment, values: Values, number: int, absences: Reasons) -> None:
+        self.moment, self.values, self.number, self.absences = moment, values, number, absences
+        self.bytes = sum(value.array.nbytes for value in values.values())
+
+
+class Timeline:
+    """The states, oldest first; arrays are kept as they came."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES, most_states: int = MOST_STATES) -> None:
+        self._most_bytes, self._most_states = most_bytes, max(most_states, 2)
+        self._states: dict[int, _State] = {}
+        self._pinned: set[int] = set()
+        self._added = 0
+        self.bytes = 0
+
+    @property
+    def moments(self) -> list[Moment]:
+        """The moments there are, oldest first."""
+        return [state.moment for state in self._states.values()]
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def add(self, moment: Moment, values: Values, absences: Reasons | None = None) -> list[int]:
+        """Keep a state, newer than all others; return the ids of those that had to go."""
+        state = _State(moment, values, self._added, absences or {})
+        self._added += 1
+        self._states[moment.id] = state
+        self.bytes += state.bytes
+        return self._thin()
+
+    def value(self, moment: int, name: str, variable: str) -> Value | None:
+        """The value of a layer or projection, None where there is none."""
+        state = self._states.get(moment)
+        return None if state is None else state.values.get((name, variable))
+
+    def why(self, moment: int, layer: str, variable: str) -> str:
+        """Why there is none, where that was said."""
+        state = self._states.get(moment)
+        return "" if state is None else state.absences.get((layer, variable), "")
+
+    def reasons(self, moment: int) -> Reasons:
+        """All that was said of a moment's missing values."""
+        state = self._states.get(moment)
+        return {} if state is None else dict(state.absences)
+
+    def values(self, moment: int) -> Values:
+        """All that a moment has."""
+        state = self._states.get(moment)
+        return {} if state is None else dict(state.values)
+
+    def pin(self, moments: set[int]) -> None:
+        """Moments that somebody looks at: they stay until another set is pinned."""
+        self._pinned = set(moments)
+
+    def clear(self) -> list[int]:
+        """Forget everything; return the ids."""
+        gone = list(self._states)
+        self._states.clear()
+        self.bytes = 0
+        return gone
+
+    def _thin(self) -> list[int]:
+        gone: list[int] = []
+        while len(self._states) > self._most_states or self.bytes > self._most_bytes:
+            victim = self._victim()
+            if victim is None:
+                break
+            self.bytes -= self._states.pop(victim).bytes
+            gone.append(victim)
+        return gone
+
+    def _victim(self) -> int | None:
+        """The state that is missed least: its neighbours are closest to each other; the newest quarter stays whole."""
+        states = list(self._states.values())
+        for dense in (max(len(states) // 4, 1), 1):  # unless nothing else is left to go
+            best: tuple[int, int] | None = None
+            for place in range(len(states) - dense):
+                state = states[place]
+                if state.moment.id in self._pinned:
+                    continue
+                before = states[place - 1].number if place else -self._added  # the very first goes last
+                gap = states[place + 1].number - before
+                if best is None or gap < best[0]:
+                    best = (gap, state.moment.id)
+            if best is not None:
+                return best[1]
+        return None

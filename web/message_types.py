@@ -1,0 +1,128 @@
+"""The page's types, written from the server's: `python web/message_types.py` after `messages` or `records` changed.
+
+`--check` writes nothing and fails where `web/src/studio/messages.ts` is not what the dataclasses give today.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import sys
+import textwrap
+import types
+import typing
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torcheer.control.control_records import ACTIONS
+from torcheer.studio.connections import messages
+from torcheer.studio.connections.message_names import kind
+
+PAGE_FILE = Path(__file__).parent / "src" / "studio" / "messages.ts"
+_PLAIN = {str: "string", int: "number", float: "number", bool: "boolean", Any: "Json", type(None): "null"}
+_HEAD = """\
+// Written by `python web/message_types.py` from src/torcheer/studio/connections/messages.py: change it there.
+
+/** What JSON can say. */
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page's types, or with `--check` say whether they are written already."""
+    made, found = typescript(), PAGE_FILE.read_text("utf-8") if PAGE_FILE.exists() else ""
+    if list(arguments) not in ([], ["--check"]):
+        print(f"web/message_types.py knows only --check, not {' '.join(arguments)}", file=sys.stderr)
+        return 2
+    if made == found:
+        return 0
+    if arguments:
+        print(f"{PAGE_FILE.name} is not what messages.py gives: run `python web/message_types.py`", file=sys.stderr)
+        return 1
+    PAGE_FILE.write_text(made, "utf-8")
+    return 0
+
+
+def typescript() -> str:
+    """The whole of `messages.ts`."""
+    sent = reachable([*messages.TO_PAGE, messages.FrameHead])
+    asked = [cls for cls in reachable(messages.FROM_PAGE) if cls not in sent]
+    parts = [_HEAD, f"export const VERSION = {messages.VERSION};\n"]
+    parts.append(f"export const ACTIONS = [{', '.join(map(_quoted, ACTIONS))}] as const;\n")
+    parts += [interface(cls, cls in messages.TO_PAGE, False) for cls in sent]
+    parts += [interface(cls, cls in messages.FROM_PAGE, True) for cls in asked]
+    parts += [
+        _union("ToPage", messages.TO_PAGE, "the server says"),
+        _union("FromPage", messages.FROM_PAGE, "a page says"),
+    ]
+    return "\n".join(parts)
+
+
+def reachable(classes: Iterable[type]) -> list[type]:
+    """These dataclasses and those that their fields are made of, parts before wholes."""
+    found: list[type] = []
+    for cls in classes:
+        for hint in typing.get_type_hints(cls).values():
+            found += [part for part in reachable(_dataclasses(hint)) if part not in found]
+        if cls not in found:
+            found.append(cls)
+    return found
+
+
+def _dataclasses(hint: Any) -> Iterator[type]:
+    if dataclasses.is_dataclass(hint):
+        yield typing.cast(type, hint)
+    for part in typing.get_args(hint):
+        yield from _dataclasses(part)
+
+
+def interface(cls: type, message: bool, asked: bool) -> str:
+    """One dataclass in TypeScript; fields with a default may be left out of what a page says."""
+    hints, comments = typing.get_type_hints(cls), _comments(cls)
+    lines = [f"/** {inspect.getdoc(cls)} */", f"export interface {cls.__name__} {{"]
+    lines += [f"  kind: {_quoted(kind(cls))};"] if message else []
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        left_out = asked and (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+        comment = f" // {comments[field.name]}" if field.name in comments else ""
+        lines.append(f"  {field.name}{'?' * left_out}: {written(hints[field.name])};{comment}")
+    return "\n".join([*lines, "}", ""])
+
+
+def written(hint: Any) -> str:
+    """A Python type in TypeScript."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " | ".join(map(written, parts))
+    if origin is list or (origin is tuple and parts[-1] is ...):
+        return f"{written(parts[0])}[]"
+    if origin is tuple:
+        return f"[{', '.join(map(written, parts))}]"
+    if origin is dict:
+        return f"Record<string, {written(parts[1])}>"
+    if dataclasses.is_dataclass(hint):
+        return typing.cast(type, hint).__name__
+    return _PLAIN[hint]
+
+
+def _comments(cls: type) -> dict[str, str]:
+    """What stands beside the fields of a dataclass in its source."""
+    source = textwrap.dedent(inspect.getsource(cls))
+    lines, body = source.splitlines(), typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    fields = [one for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
+    beside = {one.target.id: lines[one.lineno - 1].encode()[one.end_col_offset :].decode() for one in fields}  # type: ignore[union-attr]
+    return {name: text.partition("#")[2].strip() for name, text in beside.items() if "#" in text}
+
+
+def _union(name: str, classes: Iterable[type], doc: str) -> str:
+    parts = "".join(f"\n  | {cls.__name__}" for cls in classes)
+    return f"/** All that {doc}; `kind` tells which. */\nexport type {name} ={parts};\n"
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
