@@ -20,7 +20,7 @@ import torchvision
 
 import torcheer as tl
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.events import EpochDone
+from torcheer.training.loop.events import EpochDone
 
 LAYERS = ["layer1", "layer2", "layer3", "layer4"]
 

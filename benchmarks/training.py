@@ -85,7 +85,7 @@ def hand(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
 def ours(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
     """A session, its events drained."""
     from torcheer.training import EpochsCompleted, Loader, Session, Stage
-    from torcheer.training.events import EpochDone, StepDone
+    from torcheer.training.loop.events import EpochDone, StepDone
 
     session = Session(
         models={"model": model},
@@ -222,7 +222,7 @@ def timed(epoch: Epoch) -> float:
 def gap_of(case: str, workers: int, epochs: int) -> dict[str, float]:
     """The time from the last step of an epoch to the first batch of the next, as a part of the epoch; mean of all."""
     from torcheer.training import EpochsCompleted, Loader, Session, Stage
-    from torcheer.training.events import StepDone
+    from torcheer.training.loop.events import StepDone
 
     torch.set_num_threads(1)
     model, data = CASES[case][1]()

@@ -14,7 +14,7 @@ from host_viewer import connected
 
 from torcheer.control.control_records import Wants
 from torcheer.training.control import Control
-from torcheer.training.events import Event
+from torcheer.training.loop.events import Event
 from torcheer.training.session import Session
 from torcheer.wire.json_codec import plain
 from torcheer.wire.ring import RingReader

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import torcheer as tl
 from torcheer.training import Loader, Options, Session
-from torcheer.training.events import StepDone
+from torcheer.training.loop.events import StepDone
 
 COUNT = 400
 

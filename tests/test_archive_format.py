@@ -16,7 +16,7 @@ import torch
 from archive_checks import assert_holds, values, written
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.verify import examine
+from torcheer.archive.verification import examine
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.records import Sample

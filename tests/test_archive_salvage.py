@@ -15,7 +15,7 @@ import torch
 import torcheer as tl
 from torcheer.archive import Archive, Writer
 from torcheer.archive.format.index_frames import head
-from torcheer.archive.repair import Repaired, repair
+from torcheer.archive.recovery import Repaired, repair
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.records import Sample
 

@@ -48,9 +48,9 @@ def test_what_is_to_be_imported_is_there(system: str) -> None:
 
 
 def test_torchassistants_names_are_understood_in_configs() -> None:
-    from torcheer.config.code_names import OLD_NAMES
+    from torcheer.config.code_names import current_name
 
-    assert OLD_NAMES == {"torchassistant": "torcheer.training"}
+    assert current_name("torchassistant.collators.BatchDivide") == "torcheer.training.collators.BatchDivide"
 
 
 def is_there(home: str, name: str) -> bool:

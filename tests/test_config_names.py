@@ -231,7 +231,7 @@ ATTACKS = [
     ("torcheer.cli.main", [["canary"]]),
     ("torcheer.autograd.weight_files.save", ["canary", []]),
     ("torcheer.archive.format.archive_writer.Writer", ["canary"]),
-    ("torcheer.training.tensor_files.write", ["canary", {}]),
+    ("torcheer.training.checkpoints.tensor_files.write", ["canary", {}]),
     ("torcheer.training.session.Session", []),
     # Python itself, and what happens to be installed
     ("builtins.eval", [TOUCH]),

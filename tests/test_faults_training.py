@@ -13,9 +13,9 @@ import pytest
 from training_cases import CASES, Nursery, results, run
 
 from torcheer.errors import CannotWrite, TorcheerError
-from torcheer.training.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
-from torcheer.training.checkpoints import Keeper
-from torcheer.training.manifests import MANIFEST
+from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
+from torcheer.training.checkpoints.checkpoint_folders import Keeper
+from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("one_thread")]
 KILLS, KILLS_WHILE_SAVING, FLIPS = 20, 50, 10_000

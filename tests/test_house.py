@@ -16,43 +16,60 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "torcheer"
 
 # What each room may import besides the standard library, `records`, `errors` and `encoding`.
+COMMON = {"records", "samples", "encoding", "errors", "terminal", "lazy_names", "numpy"}  # which every room may import
 ROOMS = {
-    "records": {"numpy"},
+    "records": set(),
     "errors": set(),
-    "history": {"numpy"},
-    "capture": {"numpy", "torch", "history"},
-    "autograd": {"numpy", "torch", "capture", "history"},
-    "drawing": {"numpy", "history"},
-    "archive": {"numpy", "history"},
-    "encoding": {"numpy"},
-    "config": {"(computed)"},  # it imports what a config names, if it may
+    "encoding": set(),
+    "samples": set(),
+    "terminal": set(),
+    "lazy_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
-    "extraction": {"numpy", "torch", "capture", "history", "archive", "config", "data_workers"},
-    "inspector": {"numpy", "torch", "archive", "history"},
-    "host": {"numpy", "torch", "capture", "history", "inspector"},
-    "training": {"numpy", "torch", "capture", "history", "inspector", "archive", "config", "host", "data_workers"},
-    "studio": {"numpy", "torch", "capture", "history", "drawing", "archive", "inspector", "host"},
-    "demo": {"numpy", "torch", "api", "training", "config"},
-    "cli": {"api", "(computed)"},  # it looks its commands up in a table
-}
-ALL = {"numpy", "torch", "api", *ROOMS}
-ROOMS |= {"api": ALL, "__main__": {"cli"}, "__init__": {"api", "(computed)"}}  # it looks its names up in a table
+    "history": set(),
+    "tap": {"torch"},
+    "capture": {"torch", "history", "tap"},
+    "autograd": {"torch", "capture", "history"},
+    "network": {"history", "wire"},
+    "drawing": {"history", "network"},
+    "archive": {"history"},
+    "runlog": {"archive", "history", "network"},
+    "wire": set(),
+    "video": set(),
+    "monitor": {"torch", "tap", "wire", "runlog", "video", "history"},
+    "inspector": {"torch", "tap", "wire", "runlog", "video", "monitor"},  # PyTorch Inspector's own names
+    "config": {"(computed)"},  # it imports what a config names, if it may
+    "control": {"wire", "runlog"},
+    "extraction": {"torch", "capture", "tap", "archive", "history", "config", "data_workers"},
+    "host": {"torch", "capture", "network", "tap", "wire", "control", "runlog", "history"},
+    "training": {"torch", "capture", "tap", "monitor", "runlog", "control", "network", "archive", "history", "config",
+                 "data_workers", "host", "wire"},  # the last two until control of a loop is one mechanism
+    "studio": {"history", "network", "drawing", "archive", "runlog", "wire", "control"},
+    "etorch": {"torch", "host", "control", "tap", "network", "runlog", "wire", "archive"},
+    "demo": {"torch", "verbs", "training", "config"},
+    "cli": {"verbs", "(computed)"},  # it looks its commands up in a table
+}  # fmt: skip
+ALL = {"torch", "verbs", *ROOMS}
+ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": {"verbs"}}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
     "history": {"pandas", "pyarrow", "rich"},
+    "runlog": {"pandas", "pyarrow", "torch"},
+    "monitor": {"cloudpickle"},
+    "video": {"PIL", "av"},
+    "wire": {"IPython"},
     "drawing": {"reportlab", "resvg_py"},
     "archive": {"pyarrow", "rich", "safetensors", "zarr", "zstandard"},
     "encoding": {"isal", "ml_dtypes"},
     "config": {"yaml"},
     "extraction": {"cloudpickle", "rich", "safetensors"},
-    "inspector": {"PIL", "av", "cloudpickle"},
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
     "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }
-# The map's only exception: one-line late imports of other rooms.
-DOORS = PACKAGE / "history" / "doors.py"
+# The map's only exceptions: one-line late imports of other rooms, and the names of eTorch that people import from here.
+DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
-WITHOUT_TORCH = ("records", "errors", "encoding", "config", "history", "drawing", "archive")
+WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "terminal", "config", "control", "history", "network",
+                 "drawing", "archive", "wire", "video", "studio")  # fmt: skip
 VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
 VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "extract", "load", "watch", "show", "live"}
 
@@ -108,10 +125,10 @@ def test_the_import_map_allows(file: str, source: str) -> None:
 def strays(source: str, file: Path) -> Iterator[str]:
     """Say each import of `source` that its room may not make."""
     room = room_of(file)
-    allowed = {room, "records", "errors", "encoding", *ROOMS.get(room, ())}
+    allowed = {room, *COMMON, *ROOMS.get(room, ())}
     for line, target, late in imports(ast.parse(source), file):
         also = LATE.get(room, set()) if late else set()
-        if late and file == DOORS:
+        if late and file in DOORS:
             also = set(ROOMS)
         if target not in sys.stdlib_module_names and target not in allowed | also:
             yield f"{file.relative_to(PACKAGE)}:{line}: {room} may not import {target}{' here' * (not late)}"
@@ -148,11 +165,11 @@ def absolute(module: str, level: int, file: Path) -> str:
 
 
 def target(name: str) -> str:
-    """The room a dotted name leads to, or the package when it is not ours; a verb leads to `api`."""
+    """The room a dotted name leads to, or the package when it is not ours; a verb leads to `verbs`."""
     first, *rest = name.split(".")
     if first != "torcheer":
         return first
-    return rest[0] if rest and rest[0] in ROOMS else "api"
+    return rest[0] if rest and rest[0] in ROOMS else "verbs"
 
 
 # What importing does

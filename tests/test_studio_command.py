@@ -23,7 +23,7 @@ from studio_socket import Page, cookie_of
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.studio.server import listen, serve_path
 from torcheer.training.control import Control
-from torcheer.training.control.opening import viewer_of
+from torcheer.training.control.start_studio import viewer_of
 from torcheer.wire import open_viewer, viewer_process
 from torcheer.wire.open_viewer import Viewer, start
 

@@ -29,8 +29,8 @@ from torcheer.training import (
     Stage,
     Term,
 )
-from torcheer.training.events import EpochDone, StepDone
-from torcheer.training.updates import Update
+from torcheer.training.loop.events import EpochDone, StepDone
+from torcheer.training.loop.optimizer_step import Update
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

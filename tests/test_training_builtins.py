@@ -28,7 +28,7 @@ from torcheer.training.optimizers import (
 )
 from torcheer.training.output_devices import Printer, SaveAsCSV, SaveAsImages, SaveAsText
 from torcheer.training.postprocessors import ArgMax, DefaultPostProcessor
-from torcheer.training.stopping import EarlyStopping, EpochsCompleted, better
+from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted, better
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -15,7 +15,7 @@ from training_spec_cases import CODE, SMALL, WHOLE, Project, definition, spec_of
 from torcheer import cli
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training import EarlyStopping, Processor, Stage
-from torcheer.training.devices import device_of
+from torcheer.training.loop.devices import device_of
 from torcheer.training.spec import assemble, begin, check, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")

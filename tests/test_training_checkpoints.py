@@ -20,12 +20,12 @@ import torch
 from training_cases import session
 
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
-from torcheer.training.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
-from torcheer.training.checkpoints import Keeper
-from torcheer.training.manifests import MANIFEST
-from torcheer.training.run_directory import begin_run, locked, read_run
-from torcheer.training.states import pack
-from torcheer.training.tables import EpochTables, StepTable
+from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
+from torcheer.training.checkpoints.checkpoint_folders import Keeper
+from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
+from torcheer.training.checkpoints.run_directory import begin_run, locked, read_run
+from torcheer.training.checkpoints.state_codec import pack
+from torcheer.training.observe.metric_csv import EpochTables, StepTable
 
 
 class Standing:
@@ -288,7 +288,7 @@ def test_a_second_trainer_in_one_process_is_refused(tmp_path: Path) -> None:
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
     script = f"""
-from torcheer.training.run_directory import locked
+from torcheer.training.checkpoints.run_directory import locked
 from pathlib import Path
 with locked(Path({str(tmp_path)!r})):
     print("locked", flush=True)

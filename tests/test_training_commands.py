@@ -21,8 +21,8 @@ from torch import nn
 
 from torcheer import cli
 from torcheer.training import Graph, Input, Loader, Measure, Node, Options, Pipeline, Processor, Session, Term
-from torcheer.training.checkpoints import read_checkpoint
-from torcheer.training.exporting import export_weights
+from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
+from torcheer.training.checkpoints.model_export import export_weights
 
 CODE = """
 import time
@@ -491,8 +491,8 @@ def test_check_with_import_also_looks_at_your_own_classes(project: Path, capsys:
 def test_show_says_what_a_session_is(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.training.loop.SHARE", 0.0)  # every epoch is saved, however short
-    monkeypatch.setattr("torcheer.training.loop.LEAST_SECS", 0.0)
+    monkeypatch.setattr("torcheer.training.loop.training_loop.SHARE", 0.0)  # every epoch is saved, however short
+    monkeypatch.setattr("torcheer.training.loop.training_loop.LEAST_SECS", 0.0)
     assert run("train", "training.json") == 0
     capsys.readouterr()
     assert run("show", "pretrained") == 0
@@ -515,8 +515,8 @@ def test_show_says_what_a_session_is(
 def test_show_names_a_checkpoint_that_is_damaged(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.training.loop.SHARE", 0.0)  # every epoch is saved, however short
-    monkeypatch.setattr("torcheer.training.loop.LEAST_SECS", 0.0)
+    monkeypatch.setattr("torcheer.training.loop.training_loop.SHARE", 0.0)  # every epoch is saved, however short
+    monkeypatch.setattr("torcheer.training.loop.training_loop.LEAST_SECS", 0.0)
     assert run("train", "training.json") == 0
     for step, name in (("20", "model.safetensors"), ("30", "MANIFEST.json")):
         file = Path("pretrained/checkpoints") / step / name

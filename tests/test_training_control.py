@@ -16,9 +16,9 @@ from training_cases import Noisy, noisy_collate, results, run, session
 
 from torcheer.errors import CannotWrite
 from torcheer.studio.sources.run_source import RunSource
-from torcheer.training import feeding, loop
-from torcheer.training.control.runs import put_away, result_of
-from torcheer.training.events import Continued, EpochDone, Paused, StepDone, Stopped
+from torcheer.training.control.earlier_runs import put_away, result_of
+from torcheer.training.loop import batch_order, training_loop
+from torcheer.training.loop.events import Continued, EpochDone, Paused, StepDone, Stopped
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +101,9 @@ def test_stop_pauses_a_run_at_a_step_boundary_and_train_goes_on(tmp_path: Path, 
 
 
 def test_a_run_without_a_viewer_is_not_held_up(tmp_path: Path, one_thread: None, monkeypatch: Any) -> None:
-    from torcheer.training.control import control
+    from torcheer.training.control import session_control
 
-    monkeypatch.setattr(control, "ALONE_SECS", 0.3)
+    monkeypatch.setattr(session_control, "ALONE_SECS", 0.3)
     running = Running(session("plain", tmp_path))
     running.looker.paused(0)
     until(lambda: not running.control.is_waiting_for_viewer)
@@ -158,7 +158,7 @@ def test_a_limit_of_time_does_not_count_what_was_paused(
     tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed = [0.0]
-    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
+    monkeypatch.setattr(training_loop, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0]))
     running = Running(session("plain", tmp_path, limit_secs=1000.0))
     looker = running.looker
     looker.paused(0)
@@ -198,7 +198,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_looked_at_all_the_same(tmp_path
 def test_a_long_test_ends_when_somebody_says_stop(tmp_path: Path, one_thread: None) -> None:
     slow = session("plain", tmp_path)
     slow.feeds["validation"].loader = replace(slow.feeds["validation"].loader, dataset=Slow())
-    slow.feeds["validation"]._order = feeding._Order(slow.feeds["validation"].loader, 0)
+    slow.feeds["validation"]._order = batch_order._Order(slow.feeds["validation"].loader, 0)
     running = Running(slow)
     looker = running.looker
     looker.paused(0)

@@ -15,8 +15,8 @@ from training_cases import results, session
 
 from torcheer.errors import BadArgument
 from torcheer.training import EpochsCompleted, Loader, Options, Schedule, Session, Stage
-from torcheer.training.control.form import change, parameters
-from torcheer.training.events import CheckpointSaved
+from torcheer.training.control.session_form import change, parameters
+from torcheer.training.loop.events import CheckpointSaved
 
 SCHEDULERS: dict[str, Any] = {
     "none": lambda optimizer: None,

@@ -15,8 +15,8 @@ import torch
 
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
 from torcheer.training.control import Control
-from torcheer.training.control.trials import run_all
-from torcheer.training.events import CheckpointSaved, EpochDone, StepDone
+from torcheer.training.control.requested_tests import run_all
+from torcheer.training.loop.events import CheckpointSaved, EpochDone, StepDone
 
 KILLS = {  # when the first process ends, as steps done and what has happened
     "behind the row of an epoch, its checkpoint being older": lambda event, step: type(event) is EpochDone,

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from torcheer.config import read
-from torcheer.training.events import EpochDone, StepDone
+from torcheer.training.loop.events import EpochDone, StepDone
 from torcheer.training.spec import Built, assemble, begin, check, inference, reopen, understand
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "training"

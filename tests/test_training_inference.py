@@ -138,7 +138,7 @@ def test_a_pipeline_with_several_ports_takes_an_input_for_each(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from torcheer.errors import BadArgument
-    from torcheer.training.inference import _samples
+    from torcheer.training.loop.inference import _samples
 
     class Lane:
         name = "two"
@@ -178,7 +178,7 @@ def test_a_collator_that_asks_for_labels_is_named(trained: Path, capsys: pytest.
 
 
 def test_inference_uses_averaged_weights_and_leaves_the_generators_alone(project: Path) -> None:  # noqa: F811
-    from torcheer.training.inference import predict
+    from torcheer.training.loop.inference import predict
     from torcheer.training.spec import inference as asked_of
     from torcheer.training.spec import reopen
 

@@ -35,13 +35,13 @@ from torcheer.training import (
     Session,
     Stage,
     Term,
-    loop,
 )
-from torcheer.training.events import CheckpointSaved, EpochDone, Stopped
-from torcheer.training.feeding import Feed
-from torcheer.training.meters import Mean
-from torcheer.training.simple import as_loader
-from torcheer.training.updates import Update
+from torcheer.training.loop import training_loop
+from torcheer.training.loop.batch_order import Feed
+from torcheer.training.loop.events import CheckpointSaved, EpochDone, Stopped
+from torcheer.training.loop.optimizer_step import Update
+from torcheer.training.loop.sample_means import Mean
+from torcheer.training.simple_session import as_loader
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -390,7 +390,7 @@ def test_an_update_with_nothing_gathered_is_none() -> None:
 
 
 def test_the_loop_reads_in_one_sitting() -> None:
-    assert len(Path(loop.__file__).read_text().splitlines()) <= 300
+    assert len(Path(training_loop.__file__).read_text().splitlines()) <= 300
 
 
 @pytest.mark.slow

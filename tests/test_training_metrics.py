@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.training import metrics
-from torcheer.training.meters import Gathered
+from torcheer.training.loop.sample_means import Gathered
 from torcheer.training.metrics import (
     CER,
     F1,

@@ -19,8 +19,8 @@ from torcheer.training import (
     Stage,
     Term,
 )
-from torcheer.training.events import EpochDone, StepDone
-from torcheer.training.updates import Average
+from torcheer.training.loop.events import EpochDone, StepDone
+from torcheer.training.loop.optimizer_step import Average
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -21,10 +21,13 @@ from torch.optim import lr_scheduler as rates
 from training_cases import CASES, Noisy, Nursery, results, run, session
 
 from torcheer.errors import ArchiveBusy, BadArgument, CannotWrite
-from torcheer.training.checkpoints import Keeper
-from torcheer.training.events import Alert, CheckpointSaved, EpochDone, StepDone, Stopped
-from torcheer.training.feeding import Feed
-from torcheer.training.parts import (
+from torcheer.training.checkpoints.checkpoint_folders import Keeper
+from torcheer.training.checkpoints.state_codec import pack, unpack
+from torcheer.training.loop.batch_order import Feed
+from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StepDone, Stopped
+from torcheer.training.loop.stop_signals import stopping_on_signals
+from torcheer.training.session import Session
+from torcheer.training.spec.session_parts import (
     Graph,
     Input,
     Loader,
@@ -37,10 +40,7 @@ from torcheer.training.parts import (
     Stage,
     Term,
 )
-from torcheer.training.session import Session
-from torcheer.training.signals import stopping_on_signals
-from torcheer.training.states import pack, unpack
-from torcheer.training.stopping import EpochsCompleted
+from torcheer.training.stop_conditions import EpochsCompleted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,10 +14,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from torcheer.training import live, screen
-from torcheer.training.events import Alert, CheckpointSaved, EpochDone, StageBegan, StageDone, StepDone, Stopped
-from torcheer.training.screen import Lines, show, view_of
-from torcheer.training.stopping import EarlyStopping, EpochsCompleted
+from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StageBegan, StageDone, StepDone, Stopped
+from torcheer.training.observe import live_terminal, progress_lines
+from torcheer.training.observe.progress_lines import Lines, show, view_of
+from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -93,12 +93,14 @@ def test_the_lines_are_the_seeds_to_the_letter(clock: Any) -> None:
     ("done", "bar"), [(1, "=>..................."), (10, "==========>.........."), (20, "====================>")]
 )
 def test_the_bar_has_twenty_parts(done: int, bar: str) -> None:
-    assert screen.progress_text(StepDone(1, 1, done, "t", None), VALUES, 20).split("] ")[1] == f"{bar} {done} / 20"
+    assert (
+        progress_lines.progress_text(StepDone(1, 1, done, "t", None), VALUES, 20).split("] ")[1] == f"{bar} {done} / 20"
+    )
 
 
 def test_a_stream_shows_how_many_rounds_are_done() -> None:
-    assert screen.rounds_of(fake_session(t=FakeLane(None))) is None
-    assert screen.progress_text(StepDone(7, 2, 7, "t", None), VALUES, None).endswith("loss 2.2993] 7")
+    assert progress_lines.rounds_of(fake_session(t=FakeLane(None))) is None
+    assert progress_lines.progress_text(StepDone(7, 2, 7, "t", None), VALUES, None).endswith("loss 2.2993] 7")
 
 
 def test_a_line_that_is_redrawn_shorter_leaves_nothing_behind(clock: Any) -> None:
@@ -161,7 +163,7 @@ def test_leaving_ends_the_line(clock: Any) -> None:
 
 
 def test_off_a_terminal_500_steps_are_at_most_ten_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen, "LINE_SECS", 0.0)  # however slow the steps are
+    monkeypatch.setattr(progress_lines, "LINE_SECS", 0.0)  # however slow the steps are
     from training_cases import session as small
 
     session, out = small("plain", checkpoint_steps=None), io.StringIO()
@@ -221,7 +223,7 @@ class Broken(io.StringIO):
 @pytest.fixture
 def silenced(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
-    monkeypatch.setattr(screen, "silence", lambda: found.append(True))
+    monkeypatch.setattr(progress_lines, "silence", lambda: found.append(True))
     return found
 
 
@@ -250,7 +252,7 @@ def test_on_a_terminal_the_view_is_live_unless_it_is_asked_to_be_plain(monkeypat
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("TERM", "xterm")
     session = fake_session(t=FakeLane())
-    assert isinstance(view_of(session), live.Live)
+    assert isinstance(view_of(session), live_terminal.Live)
     assert isinstance(view_of(session, plain=True), Lines)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(view_of(session), Lines)
@@ -271,7 +273,7 @@ def test_without_rich_the_view_is_the_seeds_line(monkeypatch: pytest.MonkeyPatch
 def drawn(session: Any, width: int, clock: Any, **done: int) -> list[str]:
     """What the live view shows of a session after two seconds of an epoch, as lines."""
     console = pytest.importorskip("rich.console").Console(width=width, file=io.StringIO(), color_system=None)
-    pace = live.Pace(session)
+    pace = live_terminal.Pace(session)
     pace.note(StageBegan(0))
     for name in done:
         pace.step(StepDone(0, 1, 1, name, None))
@@ -282,7 +284,7 @@ def drawn(session: Any, width: int, clock: Any, **done: int) -> list[str]:
     pace.mark(clock.secs)
     pace.note(CheckpointSaved(1200, Path("checkpoints/1200")))
     clock.secs += 13
-    console.print(live.picture(pace, {name: session.lanes[name].values() for name in done}, width))
+    console.print(live_terminal.picture(pace, {name: session.lanes[name].values() for name in done}, width))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
@@ -324,7 +326,7 @@ def test_the_live_view_leaves_the_seeds_lines_behind() -> None:
     from training_cases import session as small
 
     session = small("plain")
-    show(session, session.run(), live.Live(session, console))
+    show(session, session.run(), live_terminal.Live(session, console))
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     text = re.sub(r"-?\d+\.\d{4}", "0.0000", text)
     lines = [line for line in text.replace("\r", "\n").splitlines() if line.startswith(("Training", "Epoch"))]
@@ -338,14 +340,14 @@ def test_the_live_view_leaves_the_seeds_lines_behind() -> None:
 def test_the_live_view_looks_at_values_a_few_times_a_second(clock: Any) -> None:
     console = pytest.importorskip("rich.console").Console(file=io.StringIO(), force_terminal=True, width=80)
     lane = FakeLane(2000)
-    view = live.Live(fake_session(EpochsCompleted(1), t=lane), console)
+    view = live_terminal.Live(fake_session(EpochsCompleted(1), t=lane), console)
     for event in an_epoch(clock, steps=2000, secs=0.001):
         view(event)
     assert 2 <= lane.looks <= 10
 
 
 def test_times_are_read_at_a_glance() -> None:
-    assert [live.clock(secs) for secs in (0.4, 12, 250, 3723, 100000)] == [
+    assert [live_terminal.clock(secs) for secs in (0.4, 12, 250, 3723, 100000)] == [
         "0:00",
         "0:12",
         "4:10",

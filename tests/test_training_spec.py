@@ -13,11 +13,12 @@ from training_spec_cases import SMALL, WHOLE, Project, changed, definition, spec
 
 from torcheer.config import Config, override, read
 from torcheer.errors import BadConfig, TorcheerError
-from torcheer.training import profiling
-from torcheer.training.parts import Options
-from torcheer.training.spec import assemble, check, grammar, understand
-from torcheer.training.spec.grammar import GROUPS
-from torcheer.training.spec.options import OPTIONS, PROFILE
+from torcheer.training.observe import step_profiler
+from torcheer.training.spec import assemble, check, understand
+from torcheer.training.spec.read import grammar
+from torcheer.training.spec.read.grammar import GROUPS
+from torcheer.training.spec.read.session_options import OPTIONS, PROFILE
+from torcheer.training.spec.session_parts import Options
 
 
 @pytest.fixture
@@ -323,7 +324,7 @@ def test_overrides_are_recorded(project) -> None:
 def test_the_options_are_those_of_a_session() -> None:
     assert {one.name for one in fields(Options)} == set(OPTIONS)
     assert all(f"`{name}`" in str(grammar.__doc__) for name in OPTIONS)
-    assert set(PROFILE.fields) == {*profiling.SCHEDULE, *profiling.SWITCHES}
+    assert set(PROFILE.fields) == {*step_profiler.SCHEDULE, *step_profiler.SWITCHES}
 
 
 # Names of code
@@ -414,7 +415,8 @@ def test_a_class_is_one_thing_where_two_folders_are_used(project) -> None:
 @pytest.mark.parametrize(
     "name",
     ["torch.os.system", "torch.hub.load", "torch.utils.cpp_extension.load_inline", "os.system", "builtins.exec",
-     "torch.nn.functional.importlib.import_module", "torcheer.training.spec.building.build", "toys.nn.Linear"],
+     "torch.nn.functional.importlib.import_module", "torcheer.training.spec.build.build_session.build",
+     "toys.nn.Linear"],
 )  # fmt: skip
 @pytest.mark.parametrize("place", ["net", "points", "transform", "argument"])
 def test_a_config_names_nothing_that_is_closed(project, name, place) -> None:

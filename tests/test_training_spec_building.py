@@ -15,9 +15,9 @@ from training_spec_cases import WHOLE, Project, changed, definition, pipeline, s
 
 from torcheer.config import override
 from torcheer.errors import BadArgument, BadConfig
-from torcheer.training.events import StepDone
+from torcheer.training.loop.events import StepDone
 from torcheer.training.spec import Built, assemble, begin, build, reopen, understand
-from torcheer.training.spec.static import known_of
+from torcheer.training.spec.build.static_state import known_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

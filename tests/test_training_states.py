@@ -20,9 +20,9 @@ from hypothesis.extra import numpy as arrays
 from torch import nn
 
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.training.rng import Apart, restore_rng, rng_state
-from torcheer.training.states import pack, unpack
-from torcheer.training.tensor_files import Summed, read_tensors, write_tensors
+from torcheer.training.checkpoints.random_state import Apart, restore_rng, rng_state
+from torcheer.training.checkpoints.state_codec import pack, unpack
+from torcheer.training.checkpoints.tensor_files import Summed, read_tensors, write_tensors
 
 
 def through_files(state: Any, path: Path) -> Any:

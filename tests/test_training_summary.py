@@ -18,7 +18,7 @@ from training_loop_cases import network, session, sgd
 
 from torcheer.errors import ArchiveBusy
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.events import Alert, EpochDone, StepDone
+from torcheer.training.loop.events import Alert, EpochDone, StepDone
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,7 +15,7 @@ from torch.utils.data import TensorDataset
 
 from torcheer.errors import BadArgument
 from torcheer.training import EpochsCompleted, Loader, Session, Stage
-from torcheer.training.events import EpochDone, StepDone
+from torcheer.training.loop.events import EpochDone, StepDone
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -15,7 +15,7 @@ from torcheer.errors import BadArgument
 from torcheer.inspector import open_watch
 from torcheer.studio.sources.run_source import alerts_of
 from torcheer.training import EpochsCompleted, Loader, Options, Session, Stage
-from torcheer.training.events import Alert, StepDone, Stopped
+from torcheer.training.loop.events import Alert, StepDone, Stopped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

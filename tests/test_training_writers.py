@@ -16,10 +16,10 @@ from training_cases import session as small
 
 from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.training import writers
-from torcheer.training.capturing import captured
-from torcheer.training.events import Alert, StepDone
-from torcheer.training.writers import noting
+from torcheer.training.loop.events import Alert, StepDone
+from torcheer.training.observe import tracker_writers
+from torcheer.training.observe.layer_captures import captured
+from torcheer.training.observe.tracker_writers import noting
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -51,7 +51,7 @@ MADE: list[Any] = []
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Writers of our own under two names."""
-    monkeypatch.setattr(writers, "WRITERS", {"kept": ("json", Kept), "failing": ("json", Failing)})
+    monkeypatch.setattr(tracker_writers, "WRITERS", {"kept": ("json", Kept), "failing": ("json", Failing)})
     MADE.clear()
     return MADE
 
@@ -89,10 +89,10 @@ def test_a_writer_is_given_the_loss_of_every_nth_step_without_anybody_waiting(tm
 
 def test_losses_of_steps_are_looked_at_together(tmp_path: Path, made: list[Any]) -> None:
     session = small("plain", tmp_path, writers=("kept",), steps_csv=1)
-    numbers, looks = writers._Numbers(session), []
+    numbers, looks = tracker_writers._Numbers(session), []
     for step in range(1, 300):
         looks += [step for _ in numbers.of(StepDone(step, 1, step, "one", torch.tensor(1.0)))]
-    assert set(looks) == {writers.WAITING}
+    assert set(looks) == {tracker_writers.WAITING}
 
 
 def test_a_writer_that_fails_is_reported_once_and_training_goes_on(tmp_path: Path, made: list[Any]) -> None:
@@ -109,7 +109,7 @@ def test_a_writer_that_cannot_be_opened_is_reported_and_training_goes_on(
     def refuse(folder: Path, step: int) -> None:
         raise PermissionError("sign in first")
 
-    monkeypatch.setitem(writers.WRITERS, "kept", ("json", refuse))
+    monkeypatch.setitem(tracker_writers.WRITERS, "kept", ("json", refuse))
     session = small("plain", tmp_path, writers=("kept",))
     assert alerts(session.run()) == [
         "kept is left out from here on, training goes on without it: PermissionError: sign in first"
@@ -131,7 +131,7 @@ def test_a_run_that_goes_on_tells_its_writer_from_where(tmp_path: Path, made: li
 def test_a_missing_package_is_named_before_anything_is_trained(
     tmp_path: Path, made: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(writers.WRITERS, "kept", ("no_such_package", Kept))
+    monkeypatch.setitem(tracker_writers.WRITERS, "kept", ("no_such_package", Kept))
     session = small("plain", tmp_path, writers=("kept",))
     message = "the writer 'kept' needs no_such_package, which is not installed: pip install no_such_package"
     with pytest.raises(BadArgument, match=message):

@@ -20,8 +20,10 @@ import torch
 from torch import nn
 from torch.optim import lr_scheduler as rates
 
-from torcheer.training.events import StepDone, Stopped
-from torcheer.training.parts import (
+from torcheer.training.loop.events import StepDone, Stopped
+from torcheer.training.loop.stop_signals import stopping_on_signals
+from torcheer.training.session import Session
+from torcheer.training.spec.session_parts import (
     Clip,
     Graph,
     Input,
@@ -35,9 +37,7 @@ from torcheer.training.parts import (
     Stage,
     Term,
 )
-from torcheer.training.session import Session
-from torcheer.training.signals import stopping_on_signals
-from torcheer.training.stopping import EarlyStopping, EpochsCompleted
+from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 CASES = ("plain", "workers", "accumulation", "stages", "pipelines")
 

@@ -6,25 +6,27 @@ history = tl.log_forward_pass(model, x)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torcheer.lazy_names import lazy_names
 
 __version__ = "0.1.0"
 
 # Public names and the module each lives in; imported when first used, so that readers start without torch.
 _HOMES = {
-    **dict.fromkeys(("log_forward_pass", "recording", "validate", "draw", "Save", "Style", "edits"), "torcheer.api"),
+    **dict.fromkeys(("log_forward_pass", "recording", "validate", "draw", "Save", "Style", "edits"), "torcheer.verbs"),
     "ModelHistory": "torcheer.history",
     "load": "torcheer.archive",
-    "extract": "torcheer.api",
-    "watch": "torcheer.api",
-    "show": "torcheer.api",
-    "live": "torcheer.api",
+    "extract": "torcheer.verbs",
+    "watch": "torcheer.verbs",
+    "show": "torcheer.verbs",
+    "live": "torcheer.verbs",
 }
 
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from torcheer.api import (
+    from torcheer.verbs import (
         ModelHistory,
         Save,
         Style,
@@ -40,16 +42,4 @@ if TYPE_CHECKING:
         watch,
     )
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'torcheer' has no attribute {name!r}; it has {', '.join(_HOMES)}")
-    from importlib import import_module
-
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -70,13 +70,13 @@ def extras() -> dict[str, list[str]]:
 # name -> (the module whose `main(command, arguments)` runs it, one line for the help); loaded when it is asked for, so
 # that a look into an archive does not wait for torch. Doctor lives here.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "init": ("training.commands", "begin a training session from a config"),
-    "train": ("training.commands", "train a session, or go on with it"),
-    "evaluate": ("training.commands", "print the metrics of a trained session"),
-    "infer": ("training.commands", "run inputs through a trained pipeline"),
-    "check": ("training.commands", "say everything that is wrong with a training config"),
-    "show": ("training.commands", "say what a session directory holds"),
-    "export": ("training.commands", "write what was trained: weights, a torch.export program or ONNX"),
+    "init": ("training.cli", "begin a training session from a config"),
+    "train": ("training.cli", "train a session, or go on with it"),
+    "evaluate": ("training.cli", "print the metrics of a trained session"),
+    "infer": ("training.cli", "run inputs through a trained pipeline"),
+    "check": ("training.cli", "say everything that is wrong with a training config"),
+    "show": ("training.cli", "say what a session directory holds"),
+    "export": ("training.cli", "write what was trained: weights, a torch.export program or ONNX"),
     "watch": ("monitor.cli", "print what a watch has found in a training run"),
     "archive": ("archive.cli", "verify, list, print, export, import or repair an archive"),
     "extract": ("extraction.cli", "run a model over a dataset and keep chosen layers of every sample"),

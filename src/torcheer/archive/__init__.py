@@ -8,7 +8,7 @@ from torcheer.archive.saved_history import load, save_history
 
 if TYPE_CHECKING:
     from torcheer.archive.exchange.convert import export, import_from
-    from torcheer.archive.repair import repair
+    from torcheer.archive.recovery import repair
 
 __all__ = ["Archive", "Entry", "Writer", "export", "import_from", "load", "repair", "save_history"]
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
 
         return export if name == "export" else import_from
     if name == "repair":
-        from torcheer.archive.repair import repair
+        from torcheer.archive.recovery import repair
 
         return repair
     raise AttributeError(f"module 'torcheer.archive' has no attribute {name!r}; it has {', '.join(__all__)}")

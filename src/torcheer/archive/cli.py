@@ -18,8 +18,8 @@ from torcheer.archive.exchange.guards import size_of
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.listing import Row, counted, described, long_table, rows_of, short_table, span, state
 from torcheer.archive.progress import progress
-from torcheer.archive.repair import repair
-from torcheer.archive.verify import examine
+from torcheer.archive.recovery import repair
+from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.terminal import human_bytes, plural
 

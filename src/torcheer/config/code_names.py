@@ -34,9 +34,24 @@ from torcheer.config.importable_names import (
 from torcheer.config.problems import brief, nearest
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
 
-OLD_NAMES = {"torchassistant": "torcheer.training"}
+OLD_NAMES = {  # the start of a name -> what it is called here
+    "torchassistant": "torcheer.training",
+    "torcheer.training.stopping": "torcheer.training.stop_conditions",  # in 0.1
+}
 LONGEST = 200  # characters of a name
 MADE = ("torch.ops", "torch.classes")  # they make modules of any name when they are asked
+
+
+def current_name(name: str) -> str:
+    """A name of code as it is today: TorchAssistant's, and those of earlier versions, are understood.
+
+    >>> current_name("torchassistant.collators.BatchDivide"), current_name("torchassistants.Net")
+    ('torcheer.training.collators.BatchDivide', 'torchassistants.Net')
+    """
+    for old, new in OLD_NAMES.items():
+        if name.startswith(f"{old}."):
+            return new + name.removeprefix(old)
+    return name
 
 
 def find(
@@ -85,8 +100,7 @@ class Request:
         problem = misshapen(name)
         if problem:
             raise BadConfig(problem)
-        first, _, rest = name.partition(".")
-        module, _, attribute = f"{OLD_NAMES.get(first, first)}.{rest}".rpartition(".")
+        module, _, attribute = current_name(name).rpartition(".")
         names = frozenset([trusted] if isinstance(trusted, str) else trusted)
         return cls(name, module, attribute, names, None if folder is None else Path(folder).resolve())
 

@@ -9,7 +9,7 @@ missing here costs a user one `--trust`; what was missing from a list of dangers
 from __future__ import annotations
 
 OPEN_PARTS = {
-    "torcheer": """training.collators training.datasets training.metrics training.preprocessors training.stopping
+    "torcheer": """training.collators training.datasets training.metrics training.preprocessors
         training.adapters training.hooks training.output_devices training.postprocessors training.stop_conditions
         training.spec.transforms
         autograd.nn autograd.losses autograd.optim""",

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from torcheer.errors import BadArgument
-from torcheer.training.commands import main as training
+from torcheer.training.cli import main as training
 
 FOLDER = "torcheer-demo"
 DATA = "ABOUT-THE-DIGITS.txt"
@@ -78,8 +78,8 @@ def copied(home: Path) -> None:
 
 def drawn(home: Path) -> Path:
     """The network as a picture."""
-    from torcheer.api import draw
     from torcheer.demo.project.digits import Net
+    from torcheer.verbs import draw
 
     drawing = draw(Net().eval(), torch.zeros(1, 1, 8, 8), path=home / "network.svg", depth="all")
     try:

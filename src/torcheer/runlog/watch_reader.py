@@ -244,7 +244,7 @@ def archive_in(path: Path, problems: list[str]) -> Archive:
     try:
         return Archive(path / "samples")
     except ArchiveDamaged:
-        from torcheer.archive.verify import examine
+        from torcheer.archive.verification import examine
 
         found = examine(path / "samples")
         problems += found.lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torcheer.training.parts import (
+from torcheer.training.spec.session_parts import (  # fmt: skip
     Clip,
     DebugPipeline,
     Graph,
@@ -18,8 +18,8 @@ from torcheer.training.parts import (
     Schedule,
     Stage,
     Term,
-)  # fmt: skip
-from torcheer.training.stopping import EarlyStopping, EpochsCompleted
+)
+from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session

@@ -15,15 +15,21 @@ import torch
 from torcheer.archive.progress import Told, tell_nobody
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
-from torcheer.training.checkpoints import Keeper
-from torcheer.training.devices import deterministic, device_of
-from torcheer.training.evaluating import evaluate_lane, look
-from torcheer.training.events import Alert, CheckpointSaved, Event
-from torcheer.training.feeding import Feed, mixed, seed_everything
-from torcheer.training.forward import Measured, Runner
-from torcheer.training.lanes import Lane
-from torcheer.training.loop import Loop
-from torcheer.training.parts import (
+from torcheer.training.checkpoints.checkpoint_folders import Keeper
+from torcheer.training.checkpoints.saved_steps import noting_what_is_saved
+from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
+from torcheer.training.loop.batch_order import Feed, mixed, seed_everything
+from torcheer.training.loop.devices import deterministic, device_of
+from torcheer.training.loop.evaluation import evaluate_lane, look
+from torcheer.training.loop.events import Alert, CheckpointSaved, Event
+from torcheer.training.loop.graph_forward import Measured, Runner
+from torcheer.training.loop.optimizer_step import Update, averages_of
+from torcheer.training.loop.pipeline_runner import Lane
+from torcheer.training.loop.training_loop import Loop
+from torcheer.training.observe.progress_lines import showing, wants_progress
+from torcheer.training.observe.session_summary import Summary, brief, html, summarise
+from torcheer.training.simple_session import as_loader, as_measure, completed, found, one_stage
+from torcheer.training.spec.session_parts import (
     Clip,
     DebugPipeline,
     Graph,
@@ -34,17 +40,11 @@ from torcheer.training.parts import (
     Schedule,
     Stage,
 )
-from torcheer.training.saved import noting_what_is_saved
-from torcheer.training.screen import showing, wants_progress
-from torcheer.training.simple import as_loader, as_measure, completed, found, one_stage
-from torcheer.training.snapshots import restore, restore_weights, state_of
-from torcheer.training.stopping import EarlyStopping, EpochsCompleted
-from torcheer.training.summary import Summary, brief, html, summarise
-from torcheer.training.updates import Update, averages_of
+from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
-    from torcheer.training.watching import Watching
+    from torcheer.training.observe.session_watch import Watching
 
 
 @dataclass
@@ -401,12 +401,12 @@ class Session:
 
 def attended(session: Session, events: Iterator[Event]) -> Iterator[Event]:
     """The same events, with all that the options want done on the way."""
-    from torcheer.training.capturing import captured  # most sessions want none of them
-    from torcheer.training.profiling import profiled
-    from torcheer.training.writers import noting
+    from torcheer.training.observe.layer_captures import captured  # most sessions want none of them
+    from torcheer.training.observe.step_profiler import profiled
+    from torcheer.training.observe.tracker_writers import noting
 
     if session.options.watch is not None:
-        from torcheer.training.watching import watched
+        from torcheer.training.observe.session_watch import watched
 
         events = watched(session, events)
     events = noting(session, profiled(session, captured(session, events)))

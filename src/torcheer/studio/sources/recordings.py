@@ -20,8 +20,8 @@ from torcheer.network.network_records import Net
 from torcheer.records import Sample
 from torcheer.runlog.table_records import TableHead
 from torcheer.studio.connections.messages import AlertSeen, Moment, Net, Recording
-from torcheer.studio.source import Source
 from torcheer.studio.sources.moment_queries import Value
+from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_source import Names, Resting, StateOf
 from torcheer.studio.sources.timeline import Reasons, Values
 
@@ -230,7 +230,7 @@ def _opened(path: Path) -> tuple[Archive, list[str]]:
     try:
         return Archive(path), []
     except ArchiveDamaged:
-        from torcheer.archive.verify import Examined
+        from torcheer.archive.verification import Examined
 
         found = Examined(path)
         return found, found.lost[:20]

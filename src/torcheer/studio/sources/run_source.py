@@ -205,7 +205,7 @@ def _opened(path: Path, problems: list[str]) -> Archive:
     try:
         return Archive(path)
     except ArchiveDamaged:
-        from torcheer.archive.verify import examine
+        from torcheer.archive.verification import examine
 
         found = examine(path)
         problems += found.lost[:20]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from torcheer.training.spec.building import Built, assemble, build
-from torcheer.training.spec.checking import check, checked, understand
-from torcheer.training.spec.description import Spec
-from torcheer.training.spec.merging import is_later, merged, read_spec
-from torcheer.training.spec.opening import Inference, begin, inference, reopen
+from torcheer.training.spec.build.build_session import Built, assemble, build
+from torcheer.training.spec.build.open_session import Inference, begin, inference, reopen
+from torcheer.training.spec.check.check_config import check, checked, understand
+from torcheer.training.spec.read.config_merge import is_later, merged, read_spec
+from torcheer.training.spec.read.description import Spec
 
 __all__ = [
     "Built",

@@ -1,0 +1,59 @@
+"""What a session has on disk, in words: which checkpoint, of when, and how many steps came after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torcheer.errors import TorcheerError
+from torcheer.history.error_notes import annotate
+from torcheer.terminal import plural
+from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST, read_manifest
+from torcheer.training.observe.live_terminal import clock
+
+if TYPE_CHECKING:
+    from torcheer.training.session import Session
+
+
+@contextmanager
+def noting_what_is_saved(session: Session) -> Iterator[None]:
+    """Have an error that ends a run say what of it is on disk."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt) as error:
+        if session.has_begun:
+            annotate(error, saved=saved_text(session))
+        raise
+
+
+def saved_text(session: Session) -> str:
+    """ "The newest checkpoint is run/checkpoints/120: step 120, saved at 12:04:05, 0:13 ago. The 3 steps after …"."""
+    if session.keeper is None:
+        return "Nothing of this run is saved: the session has no directory."
+    path = newest_whole(session.keeper.folder)
+    if path is None:
+        return f"Nothing of this run is saved: there is no whole checkpoint under {session.keeper.folder}."
+    written = (path / MANIFEST).stat().st_mtime
+    age = max(time.time() - written, 0.0)
+    form = "%H:%M:%S" if age < 12 * 3600 else "%Y-%m-%d %H:%M:%S"
+    when = f"{datetime.fromtimestamp(written):{form}}, {clock(age)} ago"
+    lost = session.place.step - int(path.name)
+    after = f" The {plural(lost, 'step')} after it {'is' if lost == 1 else 'are'} not saved." if lost > 0 else ""
+    return f"The newest checkpoint is {path}: step {int(path.name):,}, saved at {when}.{after}"
+
+
+def newest_whole(folder: Path) -> Path | None:
+    """The newest checkpoint with all that its manifest names; contents are checked when it is read."""
+    named = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
+    for path in sorted(named, key=lambda path: int(path.name), reverse=True):
+        try:
+            files = read_manifest(path)["files"]
+            if all((path / name).stat().st_size == file["bytes"] for name, file in files.items()):
+                return path
+        except (TorcheerError, OSError, LookupError, TypeError):
+            continue
+    return None

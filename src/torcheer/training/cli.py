@@ -1,0 +1,402 @@
+"""`torcheer init`, `train`, `evaluate`, `infer`, `check`, `show` and `export`."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torcheer.config import Config, override, read
+from torcheer.errors import BadArgument, BadConfig
+from torcheer.history.error_notes import annotate
+
+if TYPE_CHECKING:
+    from torcheer.training.control import Control
+    from torcheer.training.loop.events import Event
+    from torcheer.training.session import Session
+    from torcheer.training.spec import Built
+
+RESULTS = ("metrics", "captures", "profile", "tensorboard", "wandb")
+STOPPED = 130  # the status of a run that stopped before its end, with all of it saved
+
+
+def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] | None = None) -> int:
+    """Run one of the commands and return its exit status; `then` is called when all is trained."""
+    run, summary, epilog, options = COMMANDS[command]
+    if sys.stdout is None:  # closed by whoever started this: nobody reads, and that is meant
+        sys.stdout = open(os.devnull, "w")
+    parser = argparse.ArgumentParser(
+        prog=f"torcheer {command}",
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for option, settings in options.items():
+        parser.add_argument(*option.split(), **settings)
+    parser.set_defaults(then=then)
+    return run(parser.parse_intermixed_args(arguments))
+
+
+def init(chosen: argparse.Namespace) -> int:
+    """Begin a session."""
+    built = _begin(read(chosen.config), _changes(chosen), chosen.trust)
+    home = built.session.directory
+    for note in built.notes:
+        print(note)
+    print(f"A session is ready under {home}; train it with: torcheer train {home}")
+    return 0
+
+
+def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Built:
+    """Build a session and write all of its directory, checkpoint 0 included."""
+    from torcheer.training.checkpoints.run_directory import begin_run, replace_file
+    from torcheer.training.loop.events import CheckpointSaved
+    from torcheer.training.observe.run_contents import count_models
+    from torcheer.training.spec import begin, understand
+
+    built = begin(understand(override(config, changes)), trusted=trusted)
+    session = built.session
+    assert session.directory is not None
+    begin_run(session.directory, made_by="torcheer init", config_hash=_hash(config))
+    replace_file(session.directory / "static" / "models.json", count_models(session.models).encode())
+    events = session.run(progress=False)
+    for event in events:
+        if isinstance(event, CheckpointSaved):
+            break
+    events.close()  # type: ignore[attr-defined]
+    return built
+
+
+def _hash(config: Config) -> str:
+    """What tells whether a config file says something else now; what stands on a command line is not part of it."""
+    return hashlib.sha256(json.dumps(config.data, sort_keys=True).encode()).hexdigest()
+
+
+def _changes(chosen: argparse.Namespace) -> list[str]:
+    """What the command line changes in a config."""
+    return [*getattr(chosen, "changes", ()), *([f"device={chosen.device}"] if chosen.device else [])]
+
+
+def train(chosen: argparse.Namespace) -> int:
+    """Begin or go on, until all is trained or somebody asks to stop."""
+    from torcheer.training.control.start_studio import control_of, viewer_of
+
+    built, notes = _session_to_train(chosen)
+    home = built.session.directory
+    assert built.session.keeper is not None and home is not None
+    with built.session.keeper.locked():
+        notes += built.session.resume()
+        control, problem = control_of(built, is_wanted=not chosen.no_control, is_paused=chosen.paused)
+        with control or nullcontext(), viewer_of(chosen, control, home) as viewer:
+            status = _train_on(built, chosen, [*notes, *problem], control)
+            if viewer and chosen.then is None:
+                print(f"Look at it again with: torcheer studio {home}")
+    return status
+
+
+def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
+    """Train, and as often as somebody asks for it from the beginning; the status to exit with."""
+    from torcheer.training.control.start_studio import begun_anew
+    from torcheer.training.spec.build.static_state import write_static
+
+    assert built.session.directory is not None
+    if _changes(chosen):  # only now: a change that does not fit the checkpoint is not kept
+        write_static(built.session.directory, built.static)
+        built.spec.save(built.session.directory)
+    while True:
+        status = _train_once(built, chosen, notes, control)
+        if control is None or not control.begins_anew:
+            return status
+        built, notes = begun_anew(control, built, chosen.trust)
+
+
+def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
+    """One run of a session, shown and saved."""
+    from torcheer.training.loop.stop_signals import stopping_on_signals
+    from torcheer.training.observe.progress_lines import Lines, show, view_of
+
+    session = built.session
+    if chosen.limit_secs:
+        session.options = replace(session.options, limit_secs=chosen.limit_secs)
+    if control is not None:
+        control.take(session, built)
+    with stopping_on_signals(session):
+        try:
+            view = view_of(session, plain=chosen.plain)
+            if not isinstance(view, Lines):  # the seed's lines are as the seed has them
+                view.say(str(session.summary()))
+            stopped = show(session, _attended(session, notes), view)
+            if stopped is None:
+                _say_done(session, chosen, control)
+        except KeyboardInterrupt:
+            return _say_stopped(session, "ended at once")
+        except Exception as error:  # the user's own code, most often; the session has said what is saved
+            annotate(error, go_on_with=f"torcheer train {session.directory}")
+            raise
+    if stopped is not None and (control is None or not control.begins_anew):
+        return _say_stopped(session, stopped.reason)
+    return 0
+
+
+def _say_done(session: Session, chosen: argparse.Namespace, control: Control | None) -> None:
+    """Say where the results are; stay for the studio where that is asked for."""
+    assert session.directory is not None
+    kept = [name for name in RESULTS if (session.directory / name).is_dir()]
+    kept.append(f"checkpoints/{session.place.step}")
+    print(f"Results are under {session.directory}: {', '.join(kept)}")
+    if chosen.then is not None:
+        chosen.then()
+    if control is not None:
+        if chosen.stay:
+            print("The studio stays open; Ctrl-C ends it", flush=True)
+        control.finish(stays=chosen.stay)
+
+
+def _session_to_train(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
+    """The session that SESSION_DIR or CONFIG means, and what a person should know of it."""
+    from torcheer.training.checkpoints.run_directory import read_run
+    from torcheer.training.spec import reopen, understand
+
+    path, changes = _there(chosen.path), _changes(chosen)
+    if path.is_dir():
+        return reopen(path, changes=changes, trusted=chosen.trust), []
+    config = read(path)
+    home = Path(understand(override(config, changes)).data["session_dir"])
+    if not (home / "spec.json").exists():
+        built = _begin(config, changes, chosen.trust)
+        return built, list(built.notes)
+    known = _overridden(home)  # the same command again: in the session, what it names may have moved
+    new = [one for one in changes if known.get(one.partition("=")[0]) != one]
+    built = reopen(home, changes=new, trusted=chosen.trust)
+    if (home / "run.json").exists() and read_run(home)["config"] not in ("", _hash(config)):
+        return built, [
+            f"{path} has changed since this session began; it goes on as it was begun. Change it with KEY=VALUE, or "
+            "begin another one under another session_dir"
+        ]
+    return built, []
+
+
+def _overridden(home: Path) -> dict[str, str]:
+    """What a session was last told of each key on a command line."""
+    from torcheer.training.spec.read.description import part
+
+    found = part(read(home / "spec.json").data, ("source", "overrides"))
+    return {str(one).partition("=")[0]: str(one) for one in (found if isinstance(found, list) else ())}
+
+
+def _there(text: str) -> Path:
+    """A session directory or a config."""
+    path = Path(text)
+    if not path.exists() and not path.suffix:
+        raise BadArgument(f"{path}: there is no such session directory; a config has a name such as {path}.json")
+    return path
+
+
+def _attended(session: Session, notes: Sequence[str]) -> Iterator[Event]:
+    """The events of a session, behind what a person should know of it."""
+    from torcheer.training.loop.events import Alert
+
+    for note in notes:
+        yield Alert(note)
+    yield from session.run(progress=False)
+
+
+def _say_stopped(session: Session, reason: str) -> int:
+    """Say what of it is saved; nobody need be there to read that, as after a SIGHUP."""
+    from torcheer.training.checkpoints.saved_steps import newest_whole, saved_text
+
+    assert session.keeper is not None
+    newest = newest_whole(session.keeper.folder)
+    go_on = f"torcheer train {session.directory}"
+    if newest is not None and int(newest.name) == session.place.step and not session.is_torn:
+        text = f"Saved in {newest}; go on with: {go_on}"
+    else:
+        text = f"{saved_text(session)} Go on with: {go_on}"
+    with suppress(OSError):
+        print(f"Stopped: {reason}. {text}", file=sys.stderr)
+    return STOPPED
+
+
+def evaluate(chosen: argparse.Namespace) -> int:
+    """Print the columns of pipelines in evaluation mode."""
+    from torcheer.archive.progress import progress
+    from torcheer.training.observe.progress_lines import values_text
+
+    built = _reopened(chosen)
+    data = built.spec.data
+    stages = [name for stage in data["train"]["stages"] for name in stage.get("validation_pipelines", ())]
+    pipelines = data.get("validation_pipelines") or list(dict.fromkeys(stages)) or None
+    with progress("evaluating", built.session.batches_in(pipelines), "batches") as told:
+        values = built.session.evaluate(pipelines, told=told)
+    print(values_text(values))
+    return 0
+
+
+def infer(chosen: argparse.Namespace) -> int:
+    """Run inputs through the inference pipeline of a config."""
+    from torcheer.training.loop.inference import infer as run
+    from torcheer.training.spec import inference
+
+    built = _reopened(chosen)
+    asked = inference(built)
+    print(f"Running inference on: {chosen.inputs}", flush=True)
+    run(built.session, asked, chosen.inputs)
+    return 0
+
+
+def _reopened(chosen: argparse.Namespace) -> Built:
+    """The session of a directory or of a config over it, with the weights of a checkpoint."""
+    from torcheer.training.spec import reopen
+
+    path, changes = _there(chosen.path), _changes(chosen)
+    if path.is_dir():
+        built = reopen(path, changes=changes, trusted=chosen.trust)
+    else:
+        config = override(read(path), changes)
+        home = config.data.get("session_dir")
+        if not isinstance(home, str):
+            raise BadConfig(f"{path}: session_dir, the folder of the session, is missing or no text")
+        built = reopen(home, config, trusted=chosen.trust)
+    built.session.restore_weights(_state(built.session.keeper, chosen.best))
+    return built
+
+
+def _state(keeper: Any, best: bool) -> dict[str, Any]:
+    """The state of the newest checkpoint, or of the best one; which one it is goes to the error stream."""
+    from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
+
+    if best:
+        path = keeper.best()
+        if path is None:
+            raise BadArgument(
+                f"{keeper.directory} keeps no best checkpoint: train with keep_best=COLUMN, such as 'val loss'"
+            )
+        state, problems = read_checkpoint(path), []
+    else:
+        state, path, problems = keeper.newest()
+    if state is None:
+        raise BadArgument(
+            f"there is no checkpoint under {keeper.directory}; train it with: torcheer train {keeper.directory}"
+        )
+    for line in (*problems, f"Using {path}"):
+        print(line, file=sys.stderr)
+    return state
+
+
+def check(chosen: argparse.Namespace) -> int:
+    """Print everything that is wrong with a config."""
+    from torcheer.training.spec import checked
+
+    found = checked(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
+    print("\n".join(found.problems or ["ok", *found.notes]))
+    return 1 if found.problems else 0
+
+
+def show(chosen: argparse.Namespace) -> int:
+    """Print what a session directory holds."""
+    from torcheer.archive.exchange.guards import size_of
+    from torcheer.archive.progress import progress
+    from torcheer.training.observe.run_contents import described
+
+    folder = chosen.path / "checkpoints"
+    with progress(f"verifying {folder}", size_of(folder) if folder.is_dir() else 0) as told:
+        lines = described(chosen.path, told)
+    print("\n".join(lines))
+    return 0
+
+
+def export(chosen: argparse.Namespace) -> int:
+    """Write weights or a program."""
+    from torcheer.training.checkpoints.model_export import export_program, export_weights, kind_of
+
+    kind_of(chosen.file)
+    if chosen.file.exists() and not chosen.overwrite:
+        raise BadArgument(f"{chosen.file} is there already; --overwrite replaces it")
+    if not chosen.path.is_dir():
+        raise BadArgument(f"{chosen.path} is no session directory")
+    if chosen.file.suffix == ".safetensors":
+        written = export_weights(_state(_keeper(chosen.path), chosen.best), chosen.file, chosen.model)
+    else:
+        written = export_program(_reopened(chosen).session, chosen.file, chosen.model)
+    print(f"wrote {chosen.file}: {written}")
+    return 0
+
+
+def _keeper(directory: Path) -> Any:
+    """The checkpoints of a session, without any of its code."""
+    from torcheer.training.checkpoints.checkpoint_folders import Keeper
+    from torcheer.training.observe.run_contents import read_json
+
+    return Keeper(directory, keep_best=(read_json(directory / "spec.json") or {}).get("keep_best", ""))
+
+
+def _secs(text: str) -> float:
+    """A time, for argparse."""
+    secs = float(text)
+    if not secs > 0:
+        raise argparse.ArgumentTypeError(f"{text} is no time that training could take")
+    return secs
+
+
+_CONFIG = {"metavar": "CONFIG", "help": "a JSON, YAML or TOML file"}
+_EITHER = {"metavar": "SESSION_DIR|CONFIG"}
+_SESSION = {"type": Path, "metavar": "SESSION_DIR"}
+_CHANGES = {"changes": {"nargs": "*", "default": [], "metavar": "KEY=VALUE", "help": "what to change: seed=3"}}
+_TRUST = {
+    "--trust": {"action": "append", "default": [], "metavar": "PACKAGE", "help": "let the config name its classes"}
+}
+_DEVICE = {"--device": {"metavar": "NAME", "default": "", "help": "auto, cpu, cuda or cuda:1"}}
+_BEST = {"--best": {"action": "store_true", "help": "the checkpoint that keep_best kept, instead of the newest"}}
+_STUDIO: dict[str, dict[str, Any]] = {
+    "--studio": {"action": "store_true", "help": "look on and take control in a browser; its address is printed first"},
+    "--port": {"type": int, "default": 0, "metavar": "N", "help": "of the studio; any free one where it is not given"},
+    "--no-browser": {"action": "store_true", "help": "print the studio's address and open nothing"},
+    "--paused": {"action": "store_true", "help": "wait before the first step until the studio says Train"},
+    "--stay": {"action": "store_true", "help": "when all is trained, stay for the studio until Ctrl-C"},
+    "--no-control": {"action": "store_true", "help": "let no studio look on"},
+}
+_BUILT: dict[str, dict[str, Any]] = {**_TRUST, **_DEVICE}
+_OVER = "CONFIG says what is different from the session: session_dir, {}."
+
+# name -> (what runs, one line for the help, what stands below it, its arguments)
+COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[str, dict[str, Any]]]] = {
+    "init": (init, "begin a training session: its directory with checkpoint 0", "", {
+        "config": _CONFIG, **_CHANGES, **_BUILT,
+    }),
+    "train": (
+        train, "train a session, from where it stands; a config begins one where there is none",
+        f"Ctrl-C, SIGTERM, SIGHUP: it saves and ends with status {STOPPED}; run it again to go on. Ctrl-C twice "
+        "ends it at once.", {
+            "path": _EITHER, **_CHANGES, **_BUILT,
+            "--limit-secs": {"type": _secs, "metavar": "N", "help": "save and stop after so many seconds"},
+            "--plain": {"action": "store_true", "help": "one line for the progress instead of the live view"},
+            **_STUDIO,
+        },
+    ),
+    "evaluate": (
+        evaluate, "print the metrics of a trained session",
+        _OVER.format("validation_pipelines, other data"), {"path": _EITHER, **_CHANGES, **_BUILT, **_BEST},
+    ),
+    "infer": (infer, "run inputs through a trained pipeline", _OVER.format("inference_pipeline, inputs_meta, …"), {
+        "path": _CONFIG, "inputs": {"nargs": "+", "metavar": "INPUT", "help": "what the input converters take"},
+        **_BUILT, **_BEST,
+    }),
+    "check": (check, "say everything that is wrong with a config, building nothing", "", {
+        "path": _CONFIG, **_CHANGES, **_TRUST,
+        "--import": {"dest": "imports", "action": "store_true", "help": "also look at your own classes' arguments"},
+    }),
+    "show": (show, "say what a session directory holds", "", {"path": _SESSION}),
+    "export": (export, "write what was trained to a file", "FILE ends in .safetensors (weights), .pt2 (a torch.export "
+        "program) or .onnx.", {
+        "path": _SESSION, "file": {"type": Path, "metavar": "FILE", "help": "its end says what is written"},
+        "--model": {"metavar": "NAME", "help": "which one, where there are several"},
+        "--overwrite": {"action": "store_true", "help": "replace a file that is there"}, **_BUILT, **_BEST,
+    }),
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""The training loop: batches, forward, backward, updates, evaluation."""

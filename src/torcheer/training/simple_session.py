@@ -1,0 +1,88 @@
+"""The commonest session in a few words: one model, loaders of (x, y), what is left out filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from torcheer.config import nearest
+from torcheer.errors import BadArgument
+from torcheer.training.spec.session_parts import Graph, Input, Loader, Measure, Node, Pipeline, Processor, Stage, Term
+
+COLUMNS = ("x", "y")
+OUTPUT = "y_hat"
+_KEPT = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+
+
+def found(table: Mapping[str, Any], name: str, what: str) -> Any:
+    """What has a name; raises with the nearest where nothing has."""
+    if name not in table:
+        there = ", ".join(table) or "none"
+        raise BadArgument(f"there is no {name!r} among the {what}; there is {there}.{nearest(name, table)}")
+    return table[name]
+
+
+def as_loader(given: Any, name: str) -> Loader:
+    """A loader of ours, of torch's own DataLoader, or of a dataset."""
+    if isinstance(given, Loader):
+        return given
+    if not isinstance(given, DataLoader):
+        raise BadArgument(f"loaders: {name!r} is {type(given).__name__}; give a Loader, or torch's DataLoader")
+    if given.batch_size is None:
+        raise BadArgument(f"loaders: {name!r} has a batch sampler of its own; give a Loader with a batch_size")
+    is_stream, sampler = isinstance(given.dataset, IterableDataset), given.sampler
+    is_random = type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source)
+    if not (is_stream or is_random or type(sampler) is SequentialSampler):
+        raise BadArgument(
+            f"loaders: {name!r} has a {type(sampler).__name__} of its own, whose place no checkpoint knows: have the "
+            "dataset draw its samples, or give a Loader"
+        )
+    return Loader(
+        given.dataset,
+        given.batch_size,
+        shuffle=is_random,
+        collate=given.collate_fn,
+        drop_last=given.drop_last,
+        options={key: value for key in _KEPT if (value := getattr(given, key, None)) is not None},
+    )
+
+
+def as_measure(given: Any) -> Measure:
+    """A loss or metric; a bare function takes the prediction and the target."""
+    return given if isinstance(given, Measure) else Measure(given, (OUTPUT, COLUMNS[1]))
+
+
+def completed(
+    models: Mapping[str, Any],
+    optimizers: Mapping[str, Any],
+    loaders: Sequence[str],
+    losses: Sequence[str],
+    metrics: Sequence[str],
+) -> dict[str, Any]:
+    """Processors, graphs and pipelines of a session that names none: every loader feeds the model."""
+    if len(models) != 1 or len(optimizers) != 1:
+        raise BadArgument(
+            f"a session of {len(models)} models and {len(optimizers)} optimizers needs its processors, graphs and "
+            f"pipelines; with one of each they are filled in"
+        )
+    (model,), (optimizer,) = models, optimizers
+    node = Node(model, COLUMNS[:1], (OUTPUT,), optimizer)
+    return {
+        "processors": {model: Processor((node,))},
+        "graphs": {model: Graph((model,), ("batch",), {model: ("batch",)})},
+        "pipelines": {name: _pipeline(model, name, name == loaders[0], losses, metrics) for name in loaders},
+    }
+
+
+def _pipeline(model: str, loader: str, is_trained: bool, losses: Sequence[str], metrics: Sequence[str]) -> Pipeline:
+    def terms(names: Sequence[str]) -> tuple[Term, ...]:
+        return tuple(Term(name, model, name if is_trained else f"{loader} {name}") for name in names)
+
+    return Pipeline(model, (Input(loader, COLUMNS),), terms(losses), terms(metrics))
+
+
+def one_stage(loaders: Sequence[str], stop: Any = None) -> list[Stage]:
+    """The first loader is trained with, the others are evaluated on."""
+    return [Stage(tuple(loaders[:1]), tuple(loaders[1:]), stop)]

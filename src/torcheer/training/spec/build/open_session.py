@@ -1,0 +1,101 @@
+"""Sessions in run directories: begun from a description, opened again, and what inference adds to one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torcheer.config import Config
+from torcheer.errors import BadArgument
+from torcheer.training.output_devices import Printer
+from torcheer.training.spec.build.build_session import Builder, Built, assemble
+from torcheer.training.spec.read.description import FILE, PIPELINES, Spec, part
+from torcheer.training.spec.read.config_merge import merged, read_spec
+from torcheer.training.spec.build.static_state import write_static
+
+Folder = str | os.PathLike[str]
+
+
+def begin(
+    spec: Spec,
+    directory: Folder | None = None,
+    *,
+    trusted: Iterable[str] = (),
+    folder: Folder | None = None,
+) -> Built:
+    """Build a session and keep its description and what it found out in a run directory, its `session_dir`."""
+    home = Path(spec.data["session_dir"] if directory is None else directory)
+    if (home / FILE).exists():
+        raise BadArgument(f"Session already exists under {home}")
+    built = assemble(spec, trusted=trusted, folder=folder, directory=home, is_new=True)
+    write_static(home, built.static)
+    built.spec.save(home)  # last: with it there is a session
+    return built
+
+
+def reopen(
+    directory: Folder,
+    over: Config | None = None,
+    *,
+    changes: Iterable[str] = (),
+    trusted: Iterable[str] = (),
+    folder: Folder | None = None,
+) -> Built:
+    """Build the session of a run directory again, with an evaluation or inference config over it where one is given.
+
+    `changes` are `key.path=value`s of the command line.
+    """
+    home = Path(directory)
+    spec = read_spec(home, changes) if over is None else merged(home, over)
+    return assemble(spec, trusted=trusted, folder=folder, directory=home)
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What an inference config says besides the session."""
+
+    pipeline: str
+    converters: Mapping[str, Callable[[str], Any] | None]  # port -> what makes a sample of an input; None: as it is
+    results: tuple[str, ...]
+    post_processor: Callable[[Mapping[str, Any]], Any] | None
+    output_device: Callable[[Mapping[str, Any]], Any]
+    batch_size: int
+
+
+def inference(built: Built) -> Inference:
+    """What an inference config says; `built` is what `reopen` made with it."""
+    spec, data = built.spec, built.spec.data
+    if "inference_pipeline" not in data:
+        raise spec.problem(("inference_pipeline",), "an inference config says which pipeline it runs")
+    builder = Builder(spec, built.finder, built.static)
+    builder.parts = built.parts
+    words = "it is called with the results"
+
+    def made(key: str) -> Any:
+        return builder.made((key,), data[key], key, must_be=callable, words=words) if key in data else None
+
+    return Inference(
+        data["inference_pipeline"],
+        _converters(builder),
+        tuple(data.get("results", ("y_hat",))),
+        made("post_processor"),
+        made("output_device") or Printer(),
+        data.get("batch_size", 32),
+    )
+
+
+def _converters(builder: Builder) -> dict[str, Any]:
+    data = builder.spec.data
+    graph = part(data, PIPELINES)[data["inference_pipeline"]]["graph"]
+    ports = builder.parts.batch_graphs[graph].ports
+    found: dict[str, Any] = dict.fromkeys(ports)
+    for number, meta in enumerate(data.get("inputs_meta", ())):
+        port = meta.get("input_port", ports[min(number, len(ports) - 1)])
+        if "input_converter" in meta:
+            path = ("inputs_meta", number, "input_converter")
+            words = "an input converter is called with an input"
+            found[port] = builder.made(path, meta["input_converter"], "input_converter", must_be=callable, words=words)
+    return found

@@ -1,0 +1,91 @@
+"""What is found out once and kept: which sample is in which part of a split, what preprocessors have learned."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from torcheer.archive.format.index_frames import strict_json
+from torcheer.encoding import crc32, refusal, to_bytes
+from torcheer.errors import ArchiveDamaged
+from torcheer.training.checkpoints.random_state import Apart
+from torcheer.training.checkpoints.run_directory import replace_file
+
+GROUPS = ("datasets", "splits", "preprocessors")
+FOLDER = "static"
+
+Static = dict[str, dict[str, Any]]  # group -> name -> state; of a dataset, its size and a checksum of some samples
+
+
+def read_static(directory: Path | None) -> Static:
+    """What was kept in a run directory; empty where nothing was."""
+    return {} if directory is None else {group: one for group in GROUPS if (one := _read(directory, group)) is not None}
+
+
+def _read(directory: Path, group: str) -> dict[str, Any] | None:
+    path = directory / FOLDER / f"{group}.json"
+    if not path.exists():
+        return None
+    found = strict_json(path.read_bytes(), str(path))
+    if not isinstance(found, dict):
+        raise ArchiveDamaged(f"{path} is not one of ours: it holds no mapping")
+    return found
+
+
+def write_static(directory: Path, static: Mapping[str, Mapping[str, Any]]) -> None:
+    """Keep in a run directory what was found out."""
+    for group in GROUPS:
+        text = json.dumps(static.get(group, {}), separators=(",", ":"), allow_nan=False)
+        replace_file(directory / FOLDER / f"{group}.json", text.encode() + b"\n")
+
+
+def plain(state: Any) -> Any:
+    """A state as it comes back from disk; raises TypeError or ValueError where JSON cannot hold it."""
+    return json.loads(json.dumps(state, allow_nan=False))
+
+
+def size_of(dataset: Any) -> int | None:
+    """How many samples a dataset has, where it says so."""
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def known_of(dataset: Any) -> dict[str, Any]:
+    """What tells whether a dataset has changed: its size, and its first, middle and last sample; None for unknown."""
+    size = size_of(dataset)
+    if not size or not hasattr(dataset, "__getitem__"):
+        return {"size": size, "samples": None}
+    try:
+        once, again = (_checksums(dataset, size) for _ in range(2))
+    except Exception:  # the user's own code: training will say so where it matters
+        return {"size": size, "samples": None}
+    return {"size": size, "samples": once if once == again else None}
+
+
+def _checksums(dataset: Any, size: int) -> dict[str, int]:
+    with Apart(0).drawing():  # so that what is augmented at random is so in the same way
+        return {str(index): _checksum(dataset[index], 0) for index in (0, size // 2, size - 1)}
+
+
+def _checksum(value: Any, start: int) -> int:
+    """A number that differs where a sample differs; things that it does not know count as their type."""
+    if isinstance(value, dict):
+        value = [part for pair in value.items() for part in pair]
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            start = _checksum(part, start)
+        return crc32(b"%d" % len(value), start)
+    if isinstance(value, (str, bytes, bool, int, float, type(None))):
+        return crc32(repr(value).encode(), start)
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)) and not refusal(value):
+        name, shape, payload = to_bytes(value)
+        return crc32(payload, crc32(f"{name}{shape}".encode(), start))
+    content = value.tobytes() if hasattr(value, "tobytes") and hasattr(value, "size") else b""  # an image
+    return crc32(content, crc32(f"{type(value).__name__}{getattr(value, 'size', '')}".encode(), start))

@@ -1,0 +1,1 @@
+"""From a config's values to a description in one dialect."""

@@ -1,0 +1,69 @@
+"""How a session trains: keys at the top of a config, those of `parts.Options`."""
+
+from __future__ import annotations
+
+from torcheer.training.spec.read.scalar_values import (
+    ANYTHING,
+    COUNT,
+    DEVICE,
+    FLAG,
+    NUMBER,
+    NUMBERING,
+    SEED,
+    SHARE,
+    TEXT,
+    is_number,
+    is_whole,
+    one_of,
+)
+from torcheer.training.spec.read.value_kinds import Either, Kind, ListOf, MapOf, Ref, Shape, Value
+
+CAPTURE = Shape("capture", {"layers": Either(one_of("all"), of_list=ListOf(TEXT, 1)), "every": COUNT})
+ROUNDS = ("wait", "warmup", "active", "repeat", "skip_first")
+SWITCHES = ("record_shapes", "profile_memory", "with_stack")
+PROFILE = Shape("profile", dict.fromkeys(ROUNDS, NUMBERING) | dict.fromkeys(SWITCHES, FLAG))
+_TEXTS = Either(TEXT, of_list=ListOf(TEXT, 1))
+WATCH = Shape(
+    "watch",
+    {
+        "models": ListOf(Ref("models"), 1, is_set=True),
+        "layers": _TEXTS,
+        "what": _TEXTS,
+        "every": Either(COUNT, of_map=MapOf(NUMBER)),
+        "rules": Either(
+            Value("'default', null, a list of rules or a mapping", lambda value: value in (None, "default")),
+            of_list=ListOf(TEXT),
+            of_map=MapOf(ANYTHING),
+        ),
+        "video": Either(
+            Value("true, false or a pattern", lambda value: isinstance(value, bool | str)),
+            of_list=ListOf(TEXT, 1),
+            of_map=MapOf(ANYTHING),
+        ),
+        "keep": _TEXTS,
+        "stop_on": _TEXTS,
+        "transport": MapOf(ANYTHING),
+    },
+)
+OPTIONS: dict[str, Kind] = {
+    "seed": SEED,
+    "device": DEVICE,
+    "autocast": one_of("", "bfloat16", "float16"),
+    "accumulate": COUNT,
+    "ema": Value("a number from 0 up to, but not, 1", lambda value: is_number(value) and 0 <= value < 1),
+    "deterministic": FLAG,
+    "compile": FLAG,
+    "keep_last": COUNT,
+    "keep_best": Value("the name of a column", lambda value: isinstance(value, str)),
+    "checkpoint_secs": SHARE,
+    "checkpoint_steps": Value(
+        "a whole number of 1 or more, or null", lambda value: value is None or is_whole(value, 1)
+    ),
+    "limit_secs": Value("a number above 0, or null", lambda value: value is None or (is_number(value) and value > 0)),
+    "steps_csv": NUMBERING,
+    "profile": Either(Value("a mapping, or null", lambda value: value is None), of_map=PROFILE),
+    "capture": Either(Value("a mapping, or null", lambda value: value is None), of_map=CAPTURE),
+    "watch": Either(Value("a mapping, or null", lambda value: value is None), of_map=WATCH),
+    "studio": FLAG,
+    "writers": ListOf(one_of("tensorboard", "wandb"), is_set=True),
+}
