@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,6 +171,38 @@ def target(name: str) -> str:
     if first != "torcheer":
         return first
     return rest[0] if rest and rest[0] in ROOMS else "verbs"
+
+
+# Names and sizes of files
+
+SAME_ROLE = {"__init__", "__main__", "cli"}  # one in each room, for the same purpose
+MOST_FILES = 15  # of a folder
+
+
+def test_no_file_name_stands_twice() -> None:
+    stems = Counter(file.stem for file in FILES if file.stem not in SAME_ROLE)
+    assert [stem for stem, count in stems.items() if count > 1] == []
+
+
+def test_no_file_is_called_like_a_module_of_the_standard_library() -> None:
+    assert [file.stem for file in FILES if file.stem in sys.stdlib_module_names] == []
+
+
+def test_a_folder_has_no_more_files_than_can_be_taken_in() -> None:
+    folders = Counter(file.parent for file in FILES if file.stem != "__init__")
+    assert {str(folder.relative_to(PACKAGE)): count for folder, count in folders.items() if count > MOST_FILES} == {}
+
+
+def test_no_private_name_is_imported_from_another_file() -> None:
+    private = [
+        f"{file.relative_to(PACKAGE)}: {name.name}"
+        for file in FILES
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torcheer")
+        for name in node.names
+        if name.name.startswith("_") and not name.name.startswith("__")
+    ]
+    assert private == []
 
 
 # What importing does
