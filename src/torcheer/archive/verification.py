@@ -10,9 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torcheer.archive.format import seals
-from torcheer.archive.format.archive_folder import _CHECK, files_of, read_about, read_head, segment_files
+from torcheer.archive.format.archive_folder import CHECK_MARK, files_of, read_about, read_head, segment_files
 from torcheer.archive.format.archive_reader import Archive
-from torcheer.archive.format.index_frames import HEAD_BYTES, Entry, _begins, _entry, _marks, _whole, head, strict_json
+from torcheer.archive.format.index_frames import (
+    HEAD_BYTES,
+    Entry,
+    frame_begins,
+    frame_starts,
+    head,
+    read_entry,
+    read_frame,
+    strict_json,
+)
 from torcheer.archive.format.record_json import from_plain
 from torcheer.archive.progress import Told, tell_nobody
 from torcheer.archive.value_names import layer_labels
@@ -119,7 +128,7 @@ class Examined(Archive):
     def _piece(self, number: int, text: bytes, piece: Piece, last: bool) -> None:
         if piece.body is None:
             torn = last and piece.end == len(text) and not self.sealed
-            if torn and not any(_begins(text, place) for place in _marks(text, piece.at + 1)):
+            if torn and not any(frame_begins(text, place) for place in frame_starts(text, piece.at + 1)):
                 self.torn_bytes += piece.end - piece.at  # a step that was never finished
                 return
             where = f"behind step {self.frames[-1]['step']}" if self.frames else "before all others"
@@ -140,7 +149,7 @@ class Examined(Archive):
         kept: dict[tuple[str, str, int], Entry] = {}
         for entry in entries:
             try:
-                made = _entry(int(step or 0), entry, number)
+                made = read_entry(int(step or 0), entry, number)
             except (ArchiveDamaged, KeyError, TypeError, AttributeError) as error:
                 self.lost.append(f"step {step}: {cut(entry)}: {error}")
                 continue
@@ -159,11 +168,11 @@ class Piece(NamedTuple):
 
 
 def _pieces(text: bytes, number: int) -> Iterator[Piece]:
-    at = HEAD_BYTES if text.startswith(head(number)) or _whole(text, HEAD_BYTES) else 0
+    at = HEAD_BYTES if text.startswith(head(number)) or read_frame(text, HEAD_BYTES) else 0
     while at < len(text):
-        found = _whole(text, at)
+        found = read_frame(text, at)
         if found is None:
-            end = next((place for place in _marks(text, at + 1) if _whole(text, place)), len(text))
+            end = next((place for place in frame_starts(text, at + 1) if read_frame(text, place)), len(text))
             yield Piece(at, end, None, 0)
         else:
             body, end, check = found
@@ -190,5 +199,5 @@ def _numbers(path: Path) -> list[int]:
 
 def _is_intact(file: Path) -> bool:
     """Whether a file ends with the right checksum of itself."""
-    text, found, check = file.read_bytes().rpartition(_CHECK) if file.is_file() else (b"", b"", b"")
+    text, found, check = file.read_bytes().rpartition(CHECK_MARK) if file.is_file() else (b"", b"", b"")
     return bool(found) and check == b"%d}" % zlib.crc32(text)

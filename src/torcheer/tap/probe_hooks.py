@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 in_backward: Callable[[], int] = torch._C._current_graph_task_id  # not -1 where a checkpointed pass is run again
 
 
-class _Hook:
+class ProbeHook:
     """Something of ours that lies in a module; a copy of the module does without."""
 
     __slots__ = ("__weakref__",)
@@ -38,7 +38,7 @@ class Gone:
                 del hooks[number]
 
 
-class Called(_Hook):
+class Called(ProbeHook):
     """On the model all the time, and doing next to nothing: it counts down the passes that need no more."""
 
     __slots__ = ("_probes", "count", "in_any_mode", "nap", "quiet")
@@ -62,7 +62,7 @@ class Called(_Hook):
         self._probes.called(module)
 
 
-class Output(_Hook):
+class Output(ProbeHook):
     """On a chosen module, while a pass is watched: what it returns."""
 
     __slots__ = ("_name", "_probes")
@@ -82,7 +82,7 @@ class Output(_Hook):
             self._probes.failed(self._name, error)
 
 
-class Ended(_Hook):
+class Ended(ProbeHook):
     """On the model, while a pass is watched: that is over."""
 
     __slots__ = ("_probes",)
@@ -94,7 +94,7 @@ class Ended(_Hook):
         self._probes.end_pass()
 
 
-class Gradient(_Hook):
+class Gradient(ProbeHook):
     """On a tensor that a chosen module returned."""
 
     __slots__ = ("_probes", "_step", "_where")
@@ -107,7 +107,7 @@ class Gradient(_Hook):
             self._probes.gradient(self._where, self._step, gradient)
 
 
-class Carried(_Hook):
+class Carried(ProbeHook):
     """On a parameter, from an optimizer's step to its next: what its gradient still has when another comes."""
 
     __slots__ = ("_parameter", "sums")

@@ -86,7 +86,7 @@ class Probes:
         """Have the hook count the passes."""
         with self._waking:  # threads that count a model's passes may all come to it at once
             self._leave()
-            places = [self._model] if is_called(self._model) else list(_entrances(self._model))
+            places = [self._model] if is_called(self._model) else list(entrances(self._model))
             self._entries = [place.register_forward_pre_hook(self._hook, prepend=True) for place in places]
 
     def _sleep(self) -> None:
@@ -400,13 +400,13 @@ def is_called(model: nn.Module) -> bool:
     return not lightning and type(inner).forward is not nn.Module.forward
 
 
-def _entrances(model: nn.Module) -> Iterator[nn.Module]:
+def entrances(model: nn.Module) -> Iterator[nn.Module]:
     """Modules of which the first one to be called begins a step: the model and its topmost parts."""
     if isinstance(model, torch.jit.ScriptModule):
         return  # takes no hooks
     yield model
     for part in model.children():
         if isinstance(part, torch.jit.ScriptModule) or type(part).forward is nn.Module.forward:
-            yield from _entrances(part)
+            yield from entrances(part)
         else:
             yield part

@@ -17,7 +17,7 @@ from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAnArchi
 
 FORMAT = "torcheer archive"
 _NAME = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.(index|data)")
-_CHECK = b',"crc32":'  # the last key of archive.json: of the bytes before it
+CHECK_MARK = b',"crc32":'  # the last key of archive.json: of the bytes before it
 
 
 def begin(path: Path, about: dict[str, Any], *, sync: bool) -> None:
@@ -29,7 +29,7 @@ def begin(path: Path, about: dict[str, Any], *, sync: bool) -> None:
         raise BadArgument(f"about={about!r}: what an archive is about is a dictionary")
     said = {"format": FORMAT, "version": VERSION, "seals": "twice", "about": about}
     text = to_json(said, "what an archive is about")[:-1]
-    text += _CHECK + b"%d}" % zlib.crc32(text)
+    text += CHECK_MARK + b"%d}" % zlib.crc32(text)
     part = path / ".archive.json.part"
     with open(part, "wb") as file:
         file.write(text)
@@ -60,7 +60,7 @@ def read_head(path: Path) -> tuple[dict[str, Any], bool]:
     version, about = found.get("version"), found.get("about")
     if type(version) is not int or version != VERSION:
         raise NotAnArchive(f"{path} is of version {version!r}, and this torcheer reads version {VERSION}: update it")
-    if text != text.rpartition(_CHECK)[0] + _CHECK + b"%d}" % zlib.crc32(text.rpartition(_CHECK)[0]):
+    if text != text.rpartition(CHECK_MARK)[0] + CHECK_MARK + b"%d}" % zlib.crc32(text.rpartition(CHECK_MARK)[0]):
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
     if not isinstance(about, dict):
         raise ArchiveDamaged(f"{file} cannot be read: its about is no object")

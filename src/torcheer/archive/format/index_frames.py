@@ -120,7 +120,7 @@ def scan(data: bytes | memoryview, segment: int, where: str) -> Scan:
     torn = len(data) - end
     if torn and seal is not None:
         raise ArchiveDamaged(f"{where}: {torn} bytes stand behind its seal")
-    if any(_begins(data, later) for later in _marks(data, end + 1)):
+    if any(frame_begins(data, later) for later in frame_starts(data, end + 1)):
         raise ArchiveDamaged(f"{where}: the frame at byte {end} is damaged; others follow it")
     ends = (entry.offset + entry.stored for body in frames for entry in body["entries"])
     return Scan(frames, seal, end, torn, last, max(ends, default=0))
@@ -129,7 +129,7 @@ def scan(data: bytes | memoryview, segment: int, where: str) -> Scan:
 def _bodies(data: bytes | memoryview, where: str) -> Iterator[tuple[dict[str, Any], int, int]]:
     """The body of each whole frame, where it ends, its checksum."""
     at, after = HEAD_BYTES, 0
-    while (found := _whole(data, at)) is not None:
+    while (found := read_frame(data, at)) is not None:
         text, at, check = found
         body = strict_json(text, f"{where}: the frame that ends at byte {at}")
         if not isinstance(body, dict) or body.get("after") != after:
@@ -148,7 +148,7 @@ def _check_head(data: bytes | memoryview, segment: int, where: str) -> None:
         raise ArchiveDamaged(f"{where} says that it is segment {number}")
 
 
-def _begins(data: bytes | memoryview, at: int) -> bool:
+def frame_begins(data: bytes | memoryview, at: int) -> bool:
     """Whether the first 16 bytes of a frame stand here."""
     if at + _FRAME.size > len(data):
         return False
@@ -156,9 +156,9 @@ def _begins(data: bytes | memoryview, at: int) -> bool:
     return bool(mark == _MARK and zlib.crc32(data[at : at + 12]) == own)
 
 
-def _whole(data: bytes | memoryview, at: int) -> tuple[bytes, int, int] | None:
+def read_frame(data: bytes | memoryview, at: int) -> tuple[bytes, int, int] | None:
     """The body of the frame that begins here, where it ends, its checksum; None unless all of it is there."""
-    if not _begins(data, at):
+    if not frame_begins(data, at):
         return None
     _, length, check, _ = _FRAME.unpack_from(data, at)
     begin = at + _FRAME.size
@@ -166,7 +166,7 @@ def _whole(data: bytes | memoryview, at: int) -> tuple[bytes, int, int] | None:
     return (text, begin + length, check) if len(text) == length and zlib.crc32(text) == check else None
 
 
-def _marks(data: bytes | memoryview, start: int) -> Iterator[int]:
+def frame_starts(data: bytes | memoryview, start: int) -> Iterator[int]:
     """Places where a frame might begin."""
     text = bytes(data[start:])
     at = text.find(_MARK)
@@ -193,7 +193,7 @@ def _step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any]:
     ):
         raise ArchiveDamaged(f"{where}: a frame cannot be read: step {cut(step)}, entries {cut(entries)}")
     try:
-        made = [_entry(step, entry, segment) for entry in entries]
+        made = [read_entry(step, entry, segment) for entry in entries]
     except (ArchiveDamaged, KeyError, TypeError, AttributeError) as error:
         text = str(error) if isinstance(error, ArchiveDamaged) else repr(error)
         raise ArchiveDamaged(f"{where}: step {cut(step)} has an entry that cannot be read: {text}") from None
@@ -202,7 +202,7 @@ def _step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any]:
     return {"step": step, "entries": made, "about": about}
 
 
-def _entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
+def read_entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
     layer, variable, item, kind, shape = described(entry)
     offset, stored, crc32 = entry["offset"], entry["stored"], entry["crc32"]
     if (

@@ -21,7 +21,7 @@ from torcheer.host.missing_values import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_
 from torcheer.network.layer_choice import Choice, Pass
 from torcheer.network.network_records import GAP_BITS, Network
 from torcheer.tap.module_selection import choose, modules_of
-from torcheer.tap.probe_hooks import _Hook, in_backward
+from torcheer.tap.probe_hooks import ProbeHook, in_backward
 from torcheer.tap.tensor_copies import tensors_in
 
 WHOLE_BYTES: Final = 4 << 20  # of weights that are sent whole; of larger ones, what leads to or from one unit
@@ -355,7 +355,7 @@ def _named(models: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
     return {name.replace(".", "_"): model for name, model in models.items()}
 
 
-class _Returned(_Hook):
+class _Returned(ProbeHook):
     """On a module, while a pass is looked at."""
 
     __slots__ = ("_name", "_probing")
@@ -373,7 +373,7 @@ class _Returned(_Hook):
             self._probing.failed(self._name, error)
 
 
-class _Given(_Hook):
+class _Given(ProbeHook):
     """On a model, while a pass is looked at: what it is called with."""
 
     __slots__ = ("_probing",)
@@ -391,7 +391,7 @@ class _Given(_Hook):
             self._probing.failed("(input)", error)
 
 
-class _Gradient(_Hook):
+class _Gradient(ProbeHook):
     """On a tensor that a module returned."""
 
     __slots__ = ("_id", "_place", "_tell")

@@ -18,8 +18,8 @@ from torcheer.host.follow.layer_probes import Probing
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.state_sender import looks
 from torcheer.tap.pass_counter import Nap
-from torcheer.tap.probe_hooks import Called, _Hook, in_backward
-from torcheer.tap.probes import _entrances, is_called
+from torcheer.tap.probe_hooks import Called, ProbeHook, in_backward
+from torcheer.tap.probes import entrances, is_called
 
 _NAP_PASSES: Final = 4  # for fewer it is not worth the change
 _LOOK_SECS: Final = 0.2  # between two looks at what is asked for
@@ -67,7 +67,7 @@ class Following:
     def _wake(self) -> None:
         """Have the hook count the passes."""
         self._leave()
-        places = [self._model] if is_called(self._model) else list(_entrances(self._model))
+        places = [self._model] if is_called(self._model) else list(entrances(self._model))
         self._entries = [
             place.register_forward_pre_hook(self._hook, prepend=True, with_kwargs=True) for place in places
         ]
@@ -197,7 +197,7 @@ class Following:
 _CALL = nn.Module._call_impl.__code__
 
 
-class _Begins(_Hook):
+class _Begins(ProbeHook):
     """On the model all the time, and doing next to nothing: it counts down the passes that need no more."""
 
     __slots__ = ("_following", "in_any_mode", "nap", "quiet")
@@ -238,7 +238,7 @@ class _Nap(Nap):
             hook.passed()  # torch has gone by already where hooks are called
 
 
-class _Ends(_Hook):
+class _Ends(ProbeHook):
     """On the model, while a pass is looked at."""
 
     __slots__ = ("_following",)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torcheer.host.follow.model_description import facts_of
 from torcheer.network.layer_choice import Facts, Pass
 from torcheer.tap.module_selection import modules_of, unwrapped
-from torcheer.tap.probe_hooks import _Hook, in_backward
+from torcheer.tap.probe_hooks import ProbeHook, in_backward
 from torcheer.tap.tensor_copies import tensors_in
 
 
@@ -112,7 +112,7 @@ def _keys(module: nn.Module, arguments: Any, keywords: Any) -> int:
     return int(key.shape[1 if getattr(module, "batch_first", False) and key.dim() == 3 else 0])
 
 
-class _Returned(_Hook):
+class _Returned(ProbeHook):
     """On every module, for one pass."""
 
     __slots__ = ("_name", "_observation")
@@ -130,7 +130,7 @@ class _Returned(_Hook):
             return
 
 
-class _Given(_Hook):
+class _Given(ProbeHook):
     """On a model, for one pass."""
 
     __slots__ = ("_observation",)
