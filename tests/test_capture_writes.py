@@ -166,7 +166,7 @@ def test_steps_count_the_rounds_of_what_stands_on_one_line(loop):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_work_of_the_recorder_grows_with_the_number_of_writes(program):
-    folder = geometry.__file__.rpartition("/")[0]
+    folder = memory_layout.__file__.rsplit("/", 2)[0]
     small, large = (steps(folder, lambda n=n: recorded(program, n)) for n in (25, 25 * 9))
     assert small > 25, "the recorder was not counted"
     assert large <= 1.5 * 9 * small, f"{large / small:.0f} times the work for 9 times the writes"

@@ -170,7 +170,7 @@ def test_a_replayed_page_says_what_the_live_one_did(tmp_path: Path, monkeypatch:
     view.close()
     live = dict(zip(shown["missing"], shown["why"], strict=True))
     replayed = RecordingSource(tmp_path / "recordings" / "kept")
-    assert live == {"Input": absences.INPUT, "0": absences.NO_GRAD, "2": absences.NO_GRAD}
+    assert live == {"Input": missing_values.INPUT, "0": missing_values.NO_GRAD, "2": missing_values.NO_GRAD}
     assert {layer: replayed.why(replayed.moments[-1].id, layer, "Grad") for layer in live} == live
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torcheer.capture import process_groups
 from torcheer.capture.capture_options import Requests
 from torcheer.capture.error_facts import held_by_module, keyword_hint, operation, operation_name
+from torcheer.capture.record import module_stack
 from torcheer.capture.record.generator_forward import run_to_end
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.recorder import Recorder

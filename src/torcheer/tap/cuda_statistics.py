@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.inspector.records import Summary
+from torcheer.samples import Summary
 from torcheer.tap.tensor_copies import Takes, all_finite, describe, moving, part
 
 _Waiting = tuple[dict[str, Any], int, Tensor]  # what a record says, of how many numbers, and what is to be fetched

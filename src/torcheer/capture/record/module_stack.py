@@ -32,6 +32,7 @@ from torch.nn.modules.module import (
 )
 
 from torcheer.capture import process_groups
+from torcheer.capture.record import fused_attention
 from torcheer.capture.record.function_twins import FUSED_MODULES, forward_of
 from torcheer.capture.record.generator_forward import followed
 from torcheer.capture.record.module_values import exchanged, meet_buffers, received, returned

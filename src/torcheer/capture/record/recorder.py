@@ -19,16 +19,17 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from torcheer.capture import process_groups
+from torcheer.capture.record import autograd_engine
 from torcheer.capture.record.function_table import CALLS, Call, learn, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import DIRECT, caller_of
-from torcheer.capture.state import (
-    Unseen,
-    autocast_settings,
-    dispatch_modes,
-    function_modes,
-    random_state,
-    version_of,
+from torcheer.capture.record.tensor_trees import (
+    ATOMS,
+    ATOMS_AND_TENSORS,
+    argument_tensors,
+    leaves,
+    snapshot,
+    tensors_in,
 )
 from torcheer.capture.torch_state import (
     Unseen,
@@ -37,14 +38,6 @@ from torcheer.capture.torch_state import (
     function_modes,
     random_state,
     version_of,
-)
-from torcheer.capture.trees import (
-    ATOMS,
-    ATOMS_AND_TENSORS,
-    argument_tensors,
-    leaves,
-    snapshot,
-    tensors_in,
 )
 from torcheer.capture.values.copy_on_write import Memory
 from torcheer.capture.values.memory_layout import bare, is_empty, is_freed, is_wrapped

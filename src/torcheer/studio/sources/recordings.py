@@ -18,12 +18,13 @@ from torcheer.control.control_records import Parameter, State
 from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.network.network_records import Net
 from torcheer.records import Sample
-from torcheer.runlog.table_records import TableHead
-from torcheer.studio.connections.messages import AlertSeen, Moment, Net, Recording
+from torcheer.runlog.table_records import TableHead, TableRows
+from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
 from torcheer.studio.sources.moment_queries import Value
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_source import Names, Resting, StateOf
 from torcheer.studio.sources.timeline import Reasons, Values
+from torcheer.wire.json_codec import read
 
 KIND: Final = "studio recording"
 _VERSION: Final = 1

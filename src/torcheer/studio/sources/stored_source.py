@@ -7,7 +7,9 @@ from pathlib import Path
 
 from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.errors import ValueUnavailable
-from torcheer.studio.connections.messages import AlertSeen, Moment, Net, Recording
+from torcheer.network.network_records import Net
+from torcheer.runlog.table_records import TableRows
+from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
 from torcheer.studio.sources.moment_queries import OF_WEIGHTS, Answers, Value
 from torcheer.studio.sources.source import Changes
 from torcheer.studio.sources.timeline import Reasons, Values

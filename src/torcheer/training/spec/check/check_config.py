@@ -20,13 +20,7 @@ from torcheer.training.spec.check.adapter_outputs import adapter_faults
 from torcheer.training.spec.check.completion import complete
 from torcheer.training.spec.check.pipeline_checks import sense_faults
 from torcheer.training.spec.check.references import Order, reference_faults, twice
-from torcheer.training.spec.read.description import DEFINITIONS, VERSION, Definition, Spec, definitions
-from torcheer.training.spec.read.dialects import GROUPS as OLDER_GROUPS
-from torcheer.training.spec.read.dialects import translated
-from torcheer.training.spec.read.grammar import GROUPS, REFUSED_GROUPS, TOP
-from torcheer.training.spec.read.scalar_values import is_device
-from torcheer.training.spec.read.value_kinds import Fault, Finding, Named
-from torcheer.training.spec.slots import (
+from torcheer.training.spec.read.code_slots import (
     KNOWN,
     Code,
     Finder,
@@ -36,6 +30,12 @@ from torcheer.training.spec.slots import (
     number_faults,
     scheduler_fault,
 )
+from torcheer.training.spec.read.description import DEFINITIONS, VERSION, Definition, Spec, definitions
+from torcheer.training.spec.read.dialects import GROUPS as OLDER_GROUPS
+from torcheer.training.spec.read.dialects import translated
+from torcheer.training.spec.read.grammar import GROUPS, REFUSED_GROUPS, TOP
+from torcheer.training.spec.read.scalar_values import is_device
+from torcheer.training.spec.read.value_kinds import Fault, Finding, Named
 
 
 class Checked(NamedTuple):
