@@ -15,7 +15,7 @@ from training_spec_cases import WHOLE, Change, Project, changed, spec_of
 
 from torcheer import cli
 from torcheer.config import read
-from torcheer.config.numbers import misplaced_texts, number_in, parameters_of, wanted, written_parameters
+from torcheer.config.number_fields import misplaced_texts, number_in, parameters_of, wanted, written_parameters
 from torcheer.errors import BadConfig
 from torcheer.training.spec import assemble, check, understand
 

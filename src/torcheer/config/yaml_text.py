@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from torcheer.config.line_numbers import Fault, KeyPath, Places
-from torcheer.config.numbers import number_in
+from torcheer.config.number_fields import number_in
 
 TAG = "tag:yaml.org,2002:"
 PLAIN = {TAG + name for name in ("str", "int", "float", "bool", "null")}

@@ -10,7 +10,7 @@ from typing import Any
 
 from torcheer.config import Config, bind, downloads, find, override, problem, read
 from torcheer.config.folder_modules import lies_in, searching
-from torcheer.config.numbers import misplaced_texts, parameters_of
+from torcheer.config.number_fields import misplaced_texts, parameters_of
 
 NEEDED = ("model", "data", "layers", "to")
 PASSED = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")

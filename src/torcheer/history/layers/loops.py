@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from torcheer.history.initial_values import Reading, initial_values
 from torcheer.history.layers.cycles import Descent, on_cycles
+from torcheer.history.layers.initial_values import Reading, initial_values
 from torcheer.history.layers.module_places import UNNAMED, stored_names
 from torcheer.records import Op
 

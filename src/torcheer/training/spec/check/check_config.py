@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torcheer.config import Config
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.numbers import number_in
+from torcheer.config.number_fields import number_in
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.monitor.rules import settle
 from torcheer.training.loop.devices import missing_device

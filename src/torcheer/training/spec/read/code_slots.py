@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from torcheer.config import bind, describe, downloads, find, nearest
 from torcheer.config.folder_modules import home
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.numbers import misplaced_texts, parameters_of, written_parameters
+from torcheer.config.number_fields import misplaced_texts, parameters_of, written_parameters
 from torcheer.errors import BadConfig, TorcheerError
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
 from torcheer.training.optimizers import CLOSURES, find_optimizer, find_scheduler, rhythm

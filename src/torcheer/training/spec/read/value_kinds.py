@@ -13,7 +13,7 @@ from typing import Any
 
 from torcheer.config import nearest
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.numbers import number_in
+from torcheer.config.number_fields import number_in
 
 
 @dataclass(frozen=True)
