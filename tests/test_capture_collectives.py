@@ -139,7 +139,11 @@ NAMES = {
     "methods_by_keyword": "broadcast",
     "coalesced": "all_reduce_coalesced",
 }
-EARLIER = {"all_gather_single": "all_gather_into_tensor", "reduce_scatter_single": "reduce_scatter_tensor"}
+EARLIER = {  # in torch 2.11
+    "irecv": "recv",
+    "all_gather_single": "all_gather_into_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+}
 
 
 @pytest.fixture(scope="module")
