@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from torcheer.control import control_records
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer
+from torcheer.network import network_records
 from torcheer.network.placement import net_of
 from torcheer.studio import Network
 
@@ -29,14 +29,14 @@ def net() -> Network:
 def test_a_network_describes_itself_as_hosts_send_it(net: Network) -> None:
     net["Input"].States["Act"] = np.zeros((5, 5))
     net.projections["InputToHidden"].States["Wt"] = np.ones((120, 25))
-    assert net.describe() == control_records.Network(
+    assert net.describe() == network_records.Network(
         "RA25",
         (
-            control_records.Layer("Input", (5, 5), "Input", "plane"),
-            control_records.Layer("Hidden", (2, 3, 4, 5), "Hidden", "pools"),
+            network_records.Layer("Input", (5, 5), "Input", "plane"),
+            network_records.Layer("Hidden", (2, 3, 4, 5), "Hidden", "pools"),
         ),
-        (control_records.Projection("InputToHidden", "Input", "Hidden", "linear", (120, 25)),),
-        (control_records.Variable("Act", "unit", "activation"), control_records.Variable("Wt", "weight", "weight")),
+        (network_records.Projection("InputToHidden", "Input", "Hidden", "linear", (120, 25)),),
+        (network_records.Variable("Act", "unit", "activation"), network_records.Variable("Wt", "weight", "weight")),
     )
     assert [one.layer.name for one in net_of(net.describe()).layers] == ["Input", "Hidden"]
 

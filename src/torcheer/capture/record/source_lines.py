@@ -13,7 +13,7 @@ DIRECT: dict[int, CodeType] = {}  # frames that need no walk: the user's, and fo
 _passing: dict[int, CodeType] = {}  # torch's and our own machinery
 _TORCH = torch.__path__[0] + "/"
 _WRAPPERS = (contextlib.__file__, "/typing_extensions.py")  # torch's context managers, and what it deprecates
-_OURS = __file__.rsplit("/", 2)[0] + "/"
+_OURS = __file__.removesuffix("capture/record/source_lines.py")
 
 
 def user_frame(frame: FrameType) -> FrameType:
