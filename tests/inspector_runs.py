@@ -11,15 +11,15 @@ from torch import nn
 from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.rules import Rules, settle
 from torcheer.records import Sample
-from torcheer.samples import Alert, Sent
+from torcheer.samples import Alert, Delivery
 
 Batches = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 
 
-def sent(step: int, layer: str, variable: str, value: Any, **extras: Any) -> Sent:
+def sent(step: int, layer: str, variable: str, value: Any, **extras: Any) -> Delivery:
     """A value as it arrives."""
     array = value.detach().clone().numpy() if isinstance(value, torch.Tensor) else value
-    return Sent(Sample(step, layer, variable, array=array), **extras)
+    return Delivery(Sample(step, layer, variable, array=array), **extras)
 
 
 def training(
@@ -30,12 +30,12 @@ def training(
     optimizer: torch.optim.Optimizer | None = None,
     loss_of: Any = nn.functional.cross_entropy,
     before: Callable[[int], None] = lambda step: None,
-) -> Iterator[Sent]:
+) -> Iterator[Delivery]:
     """Train, and send outputs, gradients, weights, their gradients and updates, and the loss of every step."""
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.05)
     for step in range(steps):
         before(step)
-        found: list[Sent] = [sent(step, name, "weight", one) for name, one in model.named_parameters()]
+        found: list[Delivery] = [sent(step, name, "weight", one) for name, one in model.named_parameters()]
         weights = {name: one.detach().clone() for name, one in model.named_parameters()}
         inputs, targets = batches(step)
         handles = [
@@ -58,7 +58,7 @@ def training(
         yield sent(step, "loss", "metric", loss)
 
 
-def hook(found: list[Sent], step: int, name: str) -> Any:
+def hook(found: list[Delivery], step: int, name: str) -> Any:
     """Send a module's output, and its gradient."""
 
     def see(module: nn.Module, inputs: Any, output: Any) -> None:
@@ -71,7 +71,7 @@ def hook(found: list[Sent], step: int, name: str) -> Any:
     return see
 
 
-def judged(values: Iterator[Sent], rules: Any = "default") -> list[Alert]:
+def judged(values: Iterator[Delivery], rules: Any = "default") -> list[Alert]:
     """What the rules tell of a run."""
     problems: list[str] = []
     judge = Rules(settle(rules), problems.append)

@@ -17,7 +17,7 @@ from torcheer.encoding import numbers_of
 from torcheer.inspector import DataRecorder, ParallelHandler, open_watch
 from torcheer.monitor.array_statistics import summarise
 from torcheer.records import Sample
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
 
@@ -46,12 +46,12 @@ def test_every_pair_of_bytes_is_the_number_that_torch_takes_it_for() -> None:
 
 @pytest.mark.parametrize("array", [np.arange(3, dtype=np.uint8), np.arange(3, dtype=np.uint16), np.ones(3)], ids=repr)
 def test_what_is_a_number_already_stays_as_it_is(array: Any) -> None:
-    assert Sent(Sample(0, "a", "output", array=array), type=array.dtype.name).sample.array is array
+    assert Delivery(Sample(0, "a", "output", array=array), type=array.dtype.name).sample.array is array
 
 
 def test_a_value_that_came_as_bits_is_summed_up_by_its_numbers() -> None:
     bits = torch.tensor([1.0, -2.0, math.nan], dtype=torch.bfloat16).view(torch.uint16).numpy()
-    found = summarise(Sent(Sample(0, "a", "output", array=bits), type="bfloat16"))
+    found = summarise(Delivery(Sample(0, "a", "output", array=bits), type="bfloat16"))
     assert (found.minimum, found.maximum, found.nans) == (-2.0, 1.0, 1)
 
 

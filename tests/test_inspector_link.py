@@ -24,7 +24,7 @@ from torcheer.monitor.callbacks import Callbacks, as_tensor, packed
 from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 from torcheer.records import Sample
-from torcheer.samples import Account, Sent
+from torcheer.samples import Account, Delivery
 
 HERE = Path(__file__).parent
 
@@ -321,7 +321,7 @@ def test_what_cannot_travel_is_refused_with_advice(monkeypatch: pytest.MonkeyPat
     assert packed(None, None, as_torch=True) == b""
 
 
-def called(callback: Callable[..., Any], sent: Sent, as_torch: bool = True) -> None:
+def called(callback: Callable[..., Any], sent: Delivery, as_torch: bool = True) -> None:
     """Call a callback as the child does."""
     blob = packed(callback, as_torch=as_torch)
     reader = Callbacks(blob, Plan(unique_id=4), print)
@@ -335,7 +335,7 @@ def test_the_seeds_callbacks_get_its_keywords_and_a_tensor() -> None:
     got: list[dict[str, Any]] = []
     called(
         lambda **keywords: got.append(keywords),
-        Sent(Sample(3, "conv", "output", -1, np.arange(3.0)), count=40, message="epoch:3"),
+        Delivery(Sample(3, "conv", "output", -1, np.arange(3.0)), count=40, message="epoch:3"),
     )
     data = got[0].pop("input_data")
     assert got == [{"unique_id": 4, "key": "conv", "internal_message": "epoch:3", "message": "40"}]
@@ -367,7 +367,7 @@ def test_a_callback_of_our_own_gets_numpy_so_that_the_child_needs_no_torch() -> 
         got.append(type(keywords["input_data"]))
 
     ours.__module__ = "torcheer.inspector.data_recorder"
-    called(functools.partial(ours), Sent(Sample(3, "conv", "output", -1, np.arange(3.0))))
+    called(functools.partial(ours), Delivery(Sample(3, "conv", "output", -1, np.arange(3.0))))
     assert got == [np.ndarray]
 
 

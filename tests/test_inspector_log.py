@@ -26,14 +26,14 @@ from torcheer.monitor.rules import settle
 from torcheer.records import Sample
 from torcheer.runlog.watch_log import ABOUT, COUNTS, LAYER, STATISTICS, Log
 from torcheer.runlog.watch_reader import open_watch
-from torcheer.samples import BINS, Alert, Sent
+from torcheer.samples import BINS, Alert, Delivery
 
 
-def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Sent:
-    return Sent(Sample(step, layer, variable, array=np.asarray(array)), **extras)
+def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Delivery:
+    return Delivery(Sample(step, layer, variable, array=np.asarray(array)), **extras)
 
 
-def logged(folder: Path, values: list[Sent], keep: tuple[str, ...] = ()) -> list[str]:
+def logged(folder: Path, values: list[Delivery], keep: tuple[str, ...] = ()) -> list[str]:
     """Write values as one child would; return what it told."""
     told: list[str] = []
     log = Log(folder, keep, tell=told.append)
@@ -134,7 +134,7 @@ def test_a_line_that_a_kill_cut_spoils_no_other(tmp_path: Path) -> None:
 # A folder that is used again
 
 
-def run_of(steps: range, mean: float) -> list[Sent]:
+def run_of(steps: range, mean: float) -> list[Delivery]:
     return [sent(step, layer, "output", [mean - 1, mean + 1]) for step in steps for layer in ("a", "b")]
 
 
@@ -146,7 +146,7 @@ def test_a_run_that_goes_on_continues_the_log(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_has_the_times_of_its_first_step_once(tmp_path: Path) -> None:
-    def run(steps: range) -> list[Sent]:
+    def run(steps: range) -> list[Delivery]:
         times = [sent(step, name, "metric", 1.0) for step in steps for name in ("step_secs", "wait_secs")]
         return sorted([*run_of(steps, 1.0), *times], key=lambda one: one.sample.step)
 
@@ -252,7 +252,7 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 FULL = """
     import json, sys, numpy as np
     from torcheer.monitor.analysis import Analysis
-    from torcheer.monitor.child_plan import Plan, Sent
+    from torcheer.monitor.child_plan import Plan, Delivery
     from torcheer.monitor.rules import settle
     from torcheer.records import Sample
     if len(sys.argv) > 2:
@@ -263,7 +263,7 @@ FULL = """
     for step in range(60):
         for layer in range(5):
             array = np.zeros((16, 16)) if step > 40 and layer == 2 else np.full((16, 16), step + 1.0)
-            reader.take(Sent(Sample(step, f"layer{layer}", "output", array=array)))
+            reader.take(Delivery(Sample(step, f"layer{layer}", "output", array=array)))
         reader.tick()
     reader.close()
     print(json.dumps(said))
@@ -299,13 +299,13 @@ def fresh(code: str, *arguments: Any) -> str:
 ENDLESS = """
     import itertools, sys, time, numpy as np
     from torcheer.monitor.analysis import Analysis
-    from torcheer.monitor.child_plan import Plan, Sent
+    from torcheer.monitor.child_plan import Plan, Delivery
     from torcheer.monitor.rules import settle
     from torcheer.records import Sample
     reader = Analysis(Plan(to=sys.argv[1], rules=settle(), keep=("layer1/*",)), lambda what: None)
     for step in itertools.count():
         for layer in range(4):
-            reader.take(Sent(Sample(step, f"layer{layer}", "output", array=np.full(1000, step, np.float32))))
+            reader.take(Delivery(Sample(step, f"layer{layer}", "output", array=np.full(1000, step, np.float32))))
         print(step, flush=True)
         time.sleep(0.002)
         reader.tick()

@@ -18,7 +18,7 @@ from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import settle
 from torcheer.records import Sample
 from torcheer.runlog.watch_reader import open_watch
-from torcheer.samples import BINS, PERCENTILES, Sent
+from torcheer.samples import BINS, PERCENTILES, Delivery
 
 RANDOM = np.random.default_rng(0)
 ARRAYS = {step: RANDOM.standard_normal((4, 8)).astype(np.float32) * (step + 1) for step in range(0, 60, 20)}
@@ -30,8 +30,8 @@ def write(folder: Path, *, seal: bool = True) -> Analysis:
     for step, array in ARRAYS.items():
         for layer, variable in (("features.3", "output"), ("features.3", "grad"), ("head", "output")):
             sample = Sample(step, layer, variable, array=array)
-            reader.take(Sent(sample, time_secs=100.0 + step, device="cuda:0", message="epoch:1", count=step))
-        reader.take(Sent(Sample(step, "loss", "metric", array=np.array(1.5 if step < 40 else np.nan))))
+            reader.take(Delivery(sample, time_secs=100.0 + step, device="cuda:0", message="epoch:1", count=step))
+        reader.take(Delivery(Sample(step, "loss", "metric", array=np.array(1.5 if step < 40 else np.nan))))
     if seal:
         reader.close()
     return reader
@@ -152,7 +152,7 @@ def test_what_a_person_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_watch_with_many_keys_prints_a_few_lines(tmp_path: Path) -> None:
     reader = Analysis(Plan(to=str(tmp_path)), lambda what: None)
     for number in range(100):
-        reader.take(Sent(Sample(0, f"layer{number}", "output", array=np.ones(3))))
+        reader.take(Delivery(Sample(0, f"layer{number}", "output", array=np.ones(3))))
     reader.close()
     assert len(str(open_watch(tmp_path)).splitlines()) == 15
     assert str(open_watch(tmp_path)).splitlines()[-1] == "  … 88 more"
@@ -190,7 +190,7 @@ def test_of_several_logs_one_has_to_be_named_and_a_folder_that_is_not_there_is_g
 
 def test_a_series_of_samples_says_so(tmp_path: Path) -> None:
     reader = Analysis(Plan(to=str(tmp_path)), lambda what: None)
-    reader.take(Sent(Sample(0, "a", "output", array=np.arange(4.0)), stride=3, whole=(3, 4)))
+    reader.take(Delivery(Sample(0, "a", "output", array=np.arange(4.0)), stride=3, whole=(3, 4)))
     reader.close()
     assert repr(open_watch(tmp_path)["a"]).endswith("norm 3.742, of every 3rd number>")
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from inspector_spine import PATH, SCRIPTS, all_of, checksums, offer, reader_of  # noqa: F401
 
 from torcheer.errors import BadArgument
-from torcheer.samples import Summary
+from torcheer.samples import Statistics
 from torcheer.wire.ring import Ring, RingReader
 from torcheer.wire.shared_memory import RingDamaged
 
@@ -66,7 +66,7 @@ def test_an_array_arrives_bit_for_bit(array: Any, policy: str) -> None:
 
 def test_what_is_said_beside_the_array_arrives_too() -> None:
     ring = Ring(SMALL)
-    summary = Summary(3, math.nan, 2.0, 1.0, 0.5, 3.0, 0, 1, 2, percentiles=(1.0, 2.0), histogram=(0, 4))
+    summary = Statistics(3, math.nan, 2.0, 1.0, 0.5, 3.0, 0, 1, 2, percentiles=(1.0, 2.0), histogram=(0, 4))
     told = {"time_secs": 1.5, "device": "cuda:0", "message": "épöch:3 \ud800", "count": np.int64(40), "stride": 4}
     offer(ring, np.zeros(2), step=np.int64(3), whole=(4, 2), finite=False, summary=summary, **told)
     offer(ring, np.zeros(2))

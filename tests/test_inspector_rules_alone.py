@@ -16,16 +16,16 @@ from torcheer.errors import BadArgument
 from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.rules import RULES, Rules, described, settle
 from torcheer.records import Sample
-from torcheer.samples import Alert, Sent, Summary
+from torcheer.samples import Alert, Delivery, Statistics
 
 RANDOM = np.random.default_rng(0)
 
 
-def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Sent:
-    return Sent(Sample(step, layer, variable, array=np.asarray(array)), **extras)
+def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Delivery:
+    return Delivery(Sample(step, layer, variable, array=np.asarray(array)), **extras)
 
 
-def judged(values: Iterable[Sent], rules: Any = "default") -> list[Alert]:
+def judged(values: Iterable[Delivery], rules: Any = "default") -> list[Alert]:
     problems: list[str] = []
     judge = Rules(settle(rules), problems.append)
     alerts = [alert for one in values for alert in judge.judge(one, summarise(one))]
@@ -34,7 +34,7 @@ def judged(values: Iterable[Sent], rules: Any = "default") -> list[Alert]:
     return alerts
 
 
-def metric(name: str, numbers: Iterable[float]) -> Iterable[Sent]:
+def metric(name: str, numbers: Iterable[float]) -> Iterable[Delivery]:
     return (sent(step, name, "metric", float(number)) for step, number in enumerate(numbers))
 
 
@@ -99,7 +99,7 @@ def test_nothing_here_imports_torch() -> None:
 # When it is told, and how often
 
 
-def zeros_at(steps: Iterable[int], until: int) -> Iterable[Sent]:
+def zeros_at(steps: Iterable[int], until: int) -> Iterable[Delivery]:
     ill = set(steps)
     return (sent(step, "a", "output", np.zeros(4) if step in ill else np.ones(4)) for step in range(until))
 
@@ -194,7 +194,7 @@ def test_nan_is_told_where_an_infinity_has_long_been() -> None:
 
 
 def test_what_has_always_been_infinite_or_nan_hides_nothing_that_comes_later() -> None:
-    def values() -> Iterable[Sent]:
+    def values() -> Iterable[Delivery]:
         for step in range(80):
             yield sent(step, "mask", "output", [0.0, -np.inf])
             yield sent(step, "undefined", "metric", np.nan)
@@ -262,7 +262,7 @@ def test_nan_can_be_given_time_as_mixed_precision_needs() -> None:
 
 
 def test_units_of_a_part_that_was_sent_are_told_apart() -> None:
-    def part(step: int) -> Sent:
+    def part(step: int) -> Delivery:
         whole = RANDOM.random((8, 16, 5, 5), np.float32)
         whole[:, 4:] = 0
         return sent(step, "relu", "output", whole.reshape(-1)[::7], stride=7, whole=whole.shape)
@@ -272,7 +272,7 @@ def test_units_of_a_part_that_was_sent_are_told_apart() -> None:
 
 
 def test_units_that_fire_in_turn_are_not_dead() -> None:
-    def step_of(step: int) -> Iterable[Sent]:
+    def step_of(step: int) -> Iterable[Delivery]:
         output = RANDOM.standard_normal((4, 12)).astype(np.float32)
         output[:, np.arange(12) != step % 12] = -1
         yield sent(step, "fc", "output", output)
@@ -293,9 +293,9 @@ def test_units_may_lie_on_the_last_axis_or_the_second(last: bool) -> None:
 
 
 def test_what_a_device_summed_up_is_judged_without_its_numbers() -> None:
-    def value(step: int, layer: str, variable: str, **numbers: Any) -> Sent:
+    def value(step: int, layer: str, variable: str, **numbers: Any) -> Delivery:
         usual = dict(count=100, minimum=0.0, maximum=1.0, mean=0.01, std=0.1, norm=1.0, zeros=99, nans=0, infs=0)
-        summary = Summary(**{**usual, **numbers})
+        summary = Statistics(**{**usual, **numbers})
         return sent(step, layer, variable, np.empty(0, np.float32), whole=(10, 10), summary=summary)
 
     values = [
@@ -315,7 +315,7 @@ def test_what_a_device_summed_up_is_judged_without_its_numbers() -> None:
 
 
 def test_shares_that_add_up_to_one_are_not_saturated() -> None:
-    def step_of(step: int) -> Iterable[Sent]:
+    def step_of(step: int) -> Iterable[Delivery]:
         before = RANDOM.standard_normal((16, 10)).astype(np.float32) * 50
         shares = np.exp(before - before.max(1, keepdims=True))
         yield sent(step, "fc", "output", before)
@@ -326,7 +326,7 @@ def test_shares_that_add_up_to_one_are_not_saturated() -> None:
 
 
 def test_inputs_that_are_handed_on_are_neither_dead_nor_saturated() -> None:
-    def step_of(step: int) -> Iterable[Sent]:
+    def step_of(step: int) -> Iterable[Delivery]:
         words = (RANDOM.random((16, 100)) < 0.002).astype(np.float32) * 3
         pixels = np.where(RANDOM.random((16, 50)) < 0.9, -1, RANDOM.random((16, 50))).astype(np.float32)
         array = words if step < 50 else pixels
@@ -338,7 +338,7 @@ def test_inputs_that_are_handed_on_are_neither_dead_nor_saturated() -> None:
 
 
 def test_saturation_is_told_where_only_activations_are_watched() -> None:
-    def step_of(step: int) -> Iterable[Sent]:
+    def step_of(step: int) -> Iterable[Delivery]:
         for layer, scale in (("tanh1", 1), ("tanh2", 100), ("tanh3", 1)):
             yield sent(step, layer, "output", np.tanh(RANDOM.standard_normal((16, 50)) * scale))
 
@@ -391,7 +391,7 @@ def test_a_layer_that_keeps_its_gradient_while_others_explode_has_not_vanished()
     assert {one.rule for one in judged(values)} == {"exploding_gradient"}
 
 
-def updates(ratio: float) -> Iterable[Sent]:
+def updates(ratio: float) -> Iterable[Delivery]:
     for step in range(40):
         weight = RANDOM.standard_normal((6, 6))
         yield sent(step, "fc.weight", "weight", weight)
@@ -453,7 +453,7 @@ def test_a_held_out_loss_that_rises_is_told_since_it_was_best() -> None:
 
 @pytest.mark.parametrize(("wait", "step_secs", "told"), [(0.3, 0.1, True), (0.05, 0.1, False), (0.003, 0.001, False)])
 def test_steps_that_wait_for_data_are_told(wait: float, step_secs: float, told: bool) -> None:
-    def values() -> Iterable[Sent]:
+    def values() -> Iterable[Delivery]:
         for step in range(0, 1000, 20):
             waited = wait if step > 100 else 0.001
             yield sent(step, "step_secs", "metric", step_secs)
@@ -469,7 +469,7 @@ def test_steps_that_wait_for_data_are_told(wait: float, step_secs: float, told: 
 
 
 def test_each_of_several_held_out_losses_is_judged() -> None:
-    def values() -> Iterable[Sent]:
+    def values() -> Iterable[Delivery]:
         for step in range(400):
             yield sent(step, "loss", "metric", 1 / (1 + step / 50))
             if step % 20 == 19:
@@ -481,7 +481,7 @@ def test_each_of_several_held_out_losses_is_judged() -> None:
 
 
 def test_a_gradient_of_zeros_is_told_of_a_relu_too() -> None:
-    def values() -> Iterable[Sent]:
+    def values() -> Iterable[Delivery]:
         for step in range(20):
             yield sent(step, "relu", "output", np.maximum(RANDOM.standard_normal((8, 8)), 0))
             yield sent(step, "relu", "grad", np.zeros((8, 8)))

@@ -20,7 +20,7 @@ from torcheer.encoding import TYPES, from_bytes
 from torcheer.monitor.array_statistics import LOOKED_AT, even_stride, summarise, summary_of
 from torcheer.monitor.rules import Rules, settle
 from torcheer.records import Sample
-from torcheer.samples import BINS, EDGES, PERCENTILES, Sent, Summary
+from torcheer.samples import BINS, EDGES, PERCENTILES, Delivery, Statistics
 from torcheer.tap.cuda_statistics import SAMPLE, Fetcher, looked_at_bytes
 from torcheer.tap.tensor_copies import part
 from torcheer.wire.ring import Ring, RingReader
@@ -47,7 +47,7 @@ def by_hand(array: Any) -> dict[str, float]:
     }
 
 
-def assert_agrees(found: Summary, expected: dict[str, float], relative: float = 1e-10) -> None:
+def assert_agrees(found: Statistics, expected: dict[str, float], relative: float = 1e-10) -> None:
     for name, number in expected.items():
         scale = expected["norm"] if name in ("mean", "std") else abs(number)
         assert getattr(found, name) == pytest.approx(number, rel=relative, abs=relative * scale), name
@@ -170,12 +170,12 @@ def test_an_even_stride_meets_every_place_of_a_row(size: int) -> None:
 
 
 def test_what_a_device_has_summed_up_passes_through() -> None:
-    there = Summary(10, 0, 1, 0.5, 0.1, 2.0, 0, 0, 0)
-    assert summarise(Sent(Sample(0, "a", "output", array=np.empty(0)), summary=there)) is there
+    there = Statistics(10, 0, 1, 0.5, 0.1, 2.0, 0, 0, 0)
+    assert summarise(Delivery(Sample(0, "a", "output", array=np.empty(0)), summary=there)) is there
 
 
 def test_a_part_says_that_it_is_one() -> None:
-    found = summarise(Sent(Sample(0, "a", "output", array=np.ones(5)), stride=4, whole=(20,)))
+    found = summarise(Delivery(Sample(0, "a", "output", array=np.ones(5)), stride=4, whole=(20,)))
     assert (found.count, found.stride) == (5, 4)
 
 
@@ -205,7 +205,7 @@ def test_two_floats_that_make_a_magnitude_no_float_holds_are_finite() -> None:
 SIZES = [(7,), (40, 50), (64, 4, 16), (3, 5, 4000), (300, 400)]
 
 
-def on_device(*values: Any, whole: bool = False, limit_bytes: int | None = None) -> list[Sent]:
+def on_device(*values: Any, whole: bool = False, limit_bytes: int | None = None) -> list[Delivery]:
     """The road of values on a device, taken by some on the CPU."""
     ring = Ring(16 << 20)
     fetcher = Fetcher(ring)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from torcheer.monitor.array_statistics import summary_of as summary_of_array
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 from torcheer.tap.cuda_statistics import Fetcher, reduce, summary_of
 from torcheer.tap.sample_sender import Sender
 from torcheer.tap.tensor_copies import all_finite, offer, part
@@ -39,7 +39,7 @@ class Way:
         self.reader = RingReader(os.dup(self.ring.fd))
         self.said: list[str] = []
 
-    def offer(self, tensor: Tensor, **more: Any) -> Sent | None:
+    def offer(self, tensor: Tensor, **more: Any) -> Delivery | None:
         given = {"layer": "fc", "variable": "output", "step": 3, "report": self.said.append, **more}
         return self.reader.take() if offer(self.ring, tensor, **given) else None
 

@@ -155,7 +155,7 @@ import sys, signal, os, resource, json
 import numpy as np
 from torcheer.video.array_frames import Caption, Running, draw
 from torcheer.video.videos import VideoFile, Videos
-from torcheer.monitor.child_plan import Plan, Sent
+from torcheer.monitor.child_plan import Plan, Delivery
 from torcheer.records import Sample
 """
 
@@ -192,9 +192,9 @@ random = np.random.default_rng(0)
 said = []
 videos = Videos(sys.argv[1], {"size": [640, 480], "keys": ["*"]}, said.append)
 for step in range(40):
-    videos.take(Sent(Sample(step, "noise", "output", array=random.normal(size=(120, 160)))))
-    videos.take(Sent(Sample(step, "more_noise", "output", array=random.normal(size=(120, 160)))))
-    videos.take(Sent(Sample(step, "calm", "output", array=np.eye(4))))
+    videos.take(Delivery(Sample(step, "noise", "output", array=random.normal(size=(120, 160)))))
+    videos.take(Delivery(Sample(step, "more_noise", "output", array=random.normal(size=(120, 160)))))
+    videos.take(Delivery(Sample(step, "calm", "output", array=np.eye(4))))
     videos.tick()
 videos.close()
 videos.close()
@@ -223,7 +223,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 said = []
 videos = Videos(sys.argv[1], True, said.append)
 for step in range(3):
-    videos.take(Sent(Sample(step, "noise", "output", array=np.random.default_rng(step).normal(size=(240, 320)))))
+    videos.take(Delivery(Sample(step, "noise", "output", array=np.random.default_rng(step).normal(size=(240, 320)))))
 videos.close()
 print([one["kind"] for one in said])
 """,
@@ -242,7 +242,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 said = []
 videos = Videos(sys.argv[1], {"format": sys.argv[2]}, said.append)
 for step in range(3):
-    videos.take(Sent(Sample(step, "noise", "output", array=np.random.default_rng(step).normal(size=(240, 320)))))
+    videos.take(Delivery(Sample(step, "noise", "output", array=np.random.default_rng(step).normal(size=(240, 320)))))
 videos.close()
 print([one["kind"] for one in said])
 """,

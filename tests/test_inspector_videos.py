@@ -12,7 +12,7 @@ import pytest
 from video_checks import SMALL, bits, decoded, paths, sent, step_in
 
 from torcheer.errors import BadArgument
-from torcheer.samples import Summary
+from torcheer.samples import Statistics
 from torcheer.video import palette
 from torcheer.video.file_names import MOST_BYTES, safe
 from torcheer.video.videos import Videos, settle
@@ -86,7 +86,7 @@ def test_descriptors_are_given_back(tmp_path: Path) -> None:
 def test_what_was_summed_up_elsewhere_adds_no_frame(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = []
     all_videos = videos(tmp_path, said)
-    nothing = Summary(9, 0, 1, 0.5, 0.1, 1, 0, 0, 0)
+    nothing = Statistics(9, 0, 1, 0.5, 0.1, 1, 0, 0, 0)
     all_videos.take(sent(np.zeros(0), summary=nothing))
     all_videos.close()
     assert not said

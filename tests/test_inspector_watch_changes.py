@@ -22,7 +22,7 @@ from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.rules import RULES, Rules, settle
 from torcheer.monitor.watch import Transport, Watch
 from torcheer.records import Sample
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 
 RING = Transport(bytes=1 << 20, drain_secs=60.0)
 
@@ -91,7 +91,7 @@ def test_changes_that_make_no_sense_are_refused_and_nothing_changes() -> None:
 
 def test_a_rule_that_stays_as_it_was_forgets_nothing_and_one_that_changed_begins_anew() -> None:
     def looks(rules: Rules, steps: range) -> list[tuple[str, int]]:
-        seen = [Sent(Sample(step, "a", "output", array=np.zeros(4))) for step in steps]
+        seen = [Delivery(Sample(step, "a", "output", array=np.zeros(4))) for step in steps]
         found = [alert for one in seen for alert in rules.judge(one, summary_of(one.sample.array))]
         return [(alert.rule, alert.since) for alert in found + rules.idle()]
 

@@ -17,7 +17,7 @@ from torcheer.monitor.rules import settle
 from torcheer.records import Sample
 from torcheer.runlog.watch_log import write_account
 from torcheer.runlog.watch_reader import open_watch
-from torcheer.samples import Account, Sent
+from torcheer.samples import Account, Delivery
 
 LONG = "encoder.layers.11.self_attention.output_projection"
 
@@ -26,8 +26,8 @@ def log(folder: Path, account: Account | None = None) -> Path:
     """A log of two looks at a layer and a loss, which is NaN in the end."""
     reader = Analysis(Plan(to=str(folder), rules=settle(["nan_inf"])), lambda what: None)
     for step in (0, 20):
-        reader.take(Sent(Sample(step, LONG, "output", array=np.array([[step - 5.0, 1.0], [2.0, step + 3.0]]))))
-        reader.take(Sent(Sample(step, "loss", "metric", array=np.array(1.5 if step == 0 else np.nan))))
+        reader.take(Delivery(Sample(step, LONG, "output", array=np.array([[step - 5.0, 1.0], [2.0, step + 3.0]]))))
+        reader.take(Delivery(Sample(step, "loss", "metric", array=np.array(1.5 if step == 0 else np.nan))))
     reader.close()
     if account is not None:
         write_account(folder, account)

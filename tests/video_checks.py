@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from torcheer.records import Sample
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 from torcheer.video import palette
 from torcheer.video.array_frames import Running, draw
 from torcheer.video.frame_layout import Caption
@@ -60,8 +60,8 @@ def step_in(frame: np.ndarray, size: tuple[int, int]) -> int:
     return found
 
 
-def sent(array: Any, layer: str = "conv", variable: str = "output", step: int = 0, **more: Any) -> Sent:
-    return Sent(Sample(step, layer, variable, array=np.asarray(array)), **more)
+def sent(array: Any, layer: str = "conv", variable: str = "output", step: int = 0, **more: Any) -> Delivery:
+    return Delivery(Sample(step, layer, variable, array=np.asarray(array)), **more)
 
 
 def paths(said: Iterable[dict[str, Any]]) -> list[str]:

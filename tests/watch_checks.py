@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 from torcheer.tap.module_selection import choose
 from torcheer.tap.probes import Probes
 from torcheer.tap.sample_sender import Sender
@@ -71,7 +71,7 @@ class Probed:
             on_boundary=lambda: None, **more,
         )  # fmt: skip
         self.probes.attach()
-        self._kept: list[Sent] = []
+        self._kept: list[Delivery] = []
         self._open = True
 
     def __enter__(self) -> Probed:
@@ -84,7 +84,7 @@ class Probed:
         self.reader.close()
         self.ring.close()
 
-    def taken(self) -> list[Sent]:
+    def taken(self) -> list[Delivery]:
         """Everything that was sent so far."""
         while self._open and (sent := self.reader.take()) is not None:
             self._kept.append(sent)

@@ -14,7 +14,7 @@ from torcheer.encoding import numbers_of
 from torcheer.records import Sample
 
 Key = tuple[str, str]  # layer, variable
-Say = Callable[[dict[str, Any]], None]  # tells the training process something: {"kind": "alert", …}
+SendMessage = Callable[[dict[str, Any]], None]  # sends one message to the training process: {"kind": "alert", …}
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 LEAST_POWER, _GREATEST = -36, 20  # powers of two: 1.5e-11 and 1.0e6
@@ -29,8 +29,8 @@ _NAMED: Final = 5  # keys of which it is said how many were dropped
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A value as it arrives in the child."""
+class Delivery:
+    """One sample as the monitor process receives it, with its metadata."""
 
     sample: Sample  # its array is numpy's, and the child's own copy
     time_secs: float = 0.0  # when it was taken, since 1970
@@ -40,7 +40,7 @@ class Sent:
     stride: int = 1  # every n-th number of it was sent
     whole: tuple[int, ...] = ()  # its shape, where only a part was sent
     finite: bool | None = None  # whether all of its numbers are, where only a part was sent
-    summary: Summary | None = None  # made on its own device; the array is a sample then, if there is one
+    summary: Statistics | None = None  # made on its own device; the array is a sample then, if there is one
     frozen: bool = False  # whether it is a weight that takes no gradient (`requires_grad=False`)
     scaled: bool = False  # whether a GradScaler had multiplied the gradients that this update comes from
     type: str = ""  # of its numbers, as the training process has them: "bfloat16", also where numpy has no such
@@ -58,8 +58,8 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The numbers of one array; of those that are finite, but for the counts. Not a number where there are none."""
+class Statistics:
+    """Statistics of one array: of its finite numbers, except for the counts. NaN where there are none."""
 
     count: int  # numbers in it
     minimum: float
@@ -106,7 +106,7 @@ def disk_full(error: Exception, folder: Path, what: str, step: int) -> Alert | N
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the values; after `stop`, offered == handled + what was dropped + lost + damaged."""
+    """Counts of samples by outcome; after `stop`, offered == handled + what was dropped + lost + damaged."""
 
     offered: int = 0
     handled: int = 0  # by the child, to the end

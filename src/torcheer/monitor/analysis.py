@@ -14,7 +14,7 @@ from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
 from torcheer.runlog.watch_log import Log
-from torcheer.samples import Alert, Say, Sent
+from torcheer.samples import Alert, Delivery, SendMessage
 
 _USUAL = 5  # pauses from which one knows how long they are
 _TIMES = 20  # as long as usual is far too long
@@ -23,7 +23,7 @@ _TIMES = 20  # as long as usual is far too long
 class Analysis:
     """A `Reader` that composes statistics, rules and log as a plan asks for."""
 
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: Plan, say: SendMessage) -> None:
         self._say = say
         self._rules = Rules(plan.rules, self._problem)
         self._log = Log(plan.to, plan.keep, tell=self._problem, alert=self._alert) if plan.to else None
@@ -36,7 +36,7 @@ class Analysis:
             self._rules.change(changes["rules"])
             self._silence = _silence(changes["rules"])
 
-    def take(self, sent: Sent) -> None:
+    def take(self, sent: Delivery) -> None:
         """Sum up, write down, judge."""
         self._busy = True
         if self._silence is not None:

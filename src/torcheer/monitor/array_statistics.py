@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.samples import BINS, LEAST_POWER, PERCENTILES, Sent, Summary
+from torcheer.samples import BINS, LEAST_POWER, PERCENTILES, Delivery, Statistics
 
 LOOKED_AT, SORTED = 1 << 16, 1 << 13
 _MIDDLE = BINS // 2
@@ -25,7 +25,7 @@ _SAFE = 1e140  # numbers up to it can be squared, and a few billions of the squa
 Array = NDArray[Any]
 
 
-def summarise(sent: Sent) -> Summary:
+def summarise(sent: Delivery) -> Statistics:
     """The numbers of a value; those that came with it, where it was summed up on its own device."""
     if sent.summary is None:
         return summary_of(sent.sample.array, sent.stride)
@@ -36,7 +36,7 @@ def summarise(sent: Sent) -> Summary:
     return replace(sent.summary, percentiles=_percentiles(looked), histogram=_histogram(looked))
 
 
-def summary_of(array: Any, stride: int = 1) -> Summary:
+def summary_of(array: Any, stride: int = 1) -> Statistics:
     """The numbers of an array of any type that `torcheer.encoding` knows."""
     flat = np.asarray(array).reshape(-1)
     if flat.size == 1:
@@ -44,7 +44,7 @@ def summary_of(array: Any, stride: int = 1) -> Summary:
     moments = _Moments(flat)
     strided = plain(flat[:: even_stride(flat.size, LOOKED_AT)])
     looked = strided if moments.finite == flat.size else strided[np.isfinite(strided)]
-    return Summary(
+    return Statistics(
         count=flat.size,
         minimum=moments.minimum,
         maximum=moments.maximum,
@@ -60,17 +60,17 @@ def summary_of(array: Any, stride: int = 1) -> Summary:
     )
 
 
-def _of_one(flat: Array, stride: int) -> Summary:
+def _of_one(flat: Array, stride: int) -> Statistics:
     """The same for a single number, such as a loss: there are many of them, and little to do."""
     number = plain(flat)
     value = float(number[0])
     if not math.isfinite(value):
         none = math.nan
         nan = math.isnan(value)
-        return Summary(1, none, none, none, none, none, 0, int(nan), int(not nan), (none,) * len(PERCENTILES),
+        return Statistics(1, none, none, none, none, none, 0, int(nan), int(not nan), (none,) * len(PERCENTILES),
                        (0,) * BINS, stride)  # fmt: skip
     percentiles = (value,) * len(PERCENTILES)
-    return Summary(1, value, value, value, 0.0, abs(value), int(value == 0), 0, 0, percentiles, _histogram(number),
+    return Statistics(1, value, value, value, 0.0, abs(value), int(value == 0), 0, 0, percentiles, _histogram(number),
                    stride)  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument
 from torcheer.monitor.child_plan import Plan
-from torcheer.samples import Say, Sent
+from torcheer.samples import Delivery, SendMessage
 
 OnValue = Callable[..., Any]
 OnClose = Callable[[], Any]
@@ -87,7 +87,7 @@ def _name(callback: Any) -> str:
 class Callbacks:
     """The reader that calls them."""
 
-    def __init__(self, blob: bytes, plan: Plan, say: Say) -> None:
+    def __init__(self, blob: bytes, plan: Plan, say: SendMessage) -> None:
         import pickle  # cloudpickle's are plain pickles; this one came through our own pipe
 
         self._on_value, self._on_close, as_torch = pickle.loads(blob)
@@ -97,17 +97,17 @@ class Callbacks:
         if as_torch and not self._ours and self._on_value is not None:
             import torch  # noqa: F401  # now, not with the first value
 
-    def take(self, sent: Sent) -> None:
+    def take(self, sent: Delivery) -> None:
         """Call the callback."""
         if self._on_value is not None:
             self._call(sent)
 
-    def _with_numpy(self, sent: Sent) -> None:
+    def _with_numpy(self, sent: Delivery) -> None:
         sample = sent.sample
         array = sample.array.copy() if self._plan.keep else sample.array  # the log may still have to write it
         self._on_value(sample.layer, sample.variable, sample.step, array)
 
-    def _with_keywords(self, sent: Sent) -> None:
+    def _with_keywords(self, sent: Delivery) -> None:
         self._on_value(
             unique_id=self._plan.unique_id,
             key=sent.sample.layer,
@@ -116,7 +116,7 @@ class Callbacks:
             **self._data(sent),
         )
 
-    def _data(self, sent: Sent) -> dict[str, Any]:
+    def _data(self, sent: Delivery) -> dict[str, Any]:
         """A tensor; or, for our own, an array and the device it comes from, which an array does not tell."""
         if self._ours:
             return {"input_data": sent.sample.array, "device": sent.device}

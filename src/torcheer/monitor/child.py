@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from torcheer.monitor.child_plan import Plan, Reader
-from torcheer.samples import Say, Sent
+from torcheer.samples import Delivery, SendMessage
 from torcheer.wire.ring import RingReader
 
 _TICK_SECS = 0.2
@@ -79,7 +79,7 @@ def _read(letter_fd: int) -> tuple[Plan, list[str], bytes]:
     return Plan(**letter["plan"]), letter["path"], callbacks
 
 
-def readers_of(plan: Plan, callbacks: bytes, say: Say) -> list[Reader]:
+def readers_of(plan: Plan, callbacks: bytes, say: SendMessage) -> list[Reader]:
     """Those who look at the values; one that cannot begin is reported, the others go on without it."""
 
     def analysis() -> Reader:
@@ -168,7 +168,7 @@ class Watcher:
             self._orders.look(_TICK_SECS)
         self._ring.asleep(False)
 
-    def _hand_out(self, sent: Sent) -> None:
+    def _hand_out(self, sent: Delivery) -> None:
         for place, reader in enumerate(self._readers):
             if (place, sent.key) in self._shut:
                 continue

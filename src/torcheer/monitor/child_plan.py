@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Plan:
 class Reader(Protocol):
     """Someone in the child who looks at everything that arrives."""
 
-    def take(self, sent: Sent) -> None:
+    def take(self, sent: Delivery) -> None:
         """Look at one value. Raising closes this reader's eyes for the value's key, and is reported once."""
 
     def tick(self) -> None:

@@ -31,7 +31,7 @@ from torcheer.archive.format.archive_folder import read_about
 from torcheer.encoding import refusal, type_name
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
-from torcheer.samples import BINS, PERCENTILES, Alert, Sent, Summary, disk_full
+from torcheer.samples import BINS, PERCENTILES, Alert, Delivery, Statistics, disk_full
 
 if TYPE_CHECKING:
     from torcheer.samples import Account
@@ -75,7 +75,7 @@ class Log:
         except (OSError, TorcheerError) as error:
             self._give_up(error)
 
-    def add(self, sent: Sent, summary: Summary) -> None:
+    def add(self, sent: Delivery, summary: Statistics) -> None:
         """Note a value; it is committed with its step, or at the next tick."""
         if self._writer is None:
             return
@@ -147,7 +147,7 @@ class Log:
             self._tell_of(error)
         self._let_go()
 
-    def _keeps(self, sent: Sent) -> bool:
+    def _keeps(self, sent: Delivery) -> bool:
         """Whether a value's array is wanted, and can be stored."""
         found = self._kept.get(sent.key)
         if found is None:
@@ -233,7 +233,7 @@ class _Row(NamedTuple):
     histogram: tuple[int, ...]
 
 
-def _row(sent: Sent, found: Summary) -> _Row:
+def _row(sent: Delivery, found: Statistics) -> _Row:
     sample, unknown = sent.sample, [math.nan] * len(PERCENTILES)
     extras = [sent.device, sent.message] if sent.message else [sent.device] if sent.device != "cpu" else []
     kind = sent.type or type_name(sample.array.dtype)

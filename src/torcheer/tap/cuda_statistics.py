@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.samples import Summary
+from torcheer.samples import Statistics
 from torcheer.tap.tensor_copies import Takes, all_finite, describe, moving, part
 
 _Waiting = tuple[dict[str, Any], int, Tensor]  # what a record says, of how many numbers, and what is to be fetched
@@ -28,7 +28,7 @@ def looked_at_bytes(tensor: Tensor) -> int:
 
 
 def reduce(tensor: Tensor, of: Tensor | None = None, by_row: bool = False) -> Tensor:
-    """The sums that a `Summary` is made of, as one small tensor where the numbers are; nothing is waited for.
+    """The sums that a `Statistics` is made of, as one small tensor where the numbers are; nothing is waited for.
 
     As few operations as there can be: on a GPU each costs its start, whatever the size. Where `tensor` is a sample,
     `of` is all of it, and only asked whether it is finite.
@@ -78,16 +78,16 @@ def _plain(tensor: Tensor) -> Tensor:
     return numbers.to(torch.float64 if numbers.dtype in _WIDE else torch.float32)
 
 
-def summary_of(sums: list[float], count: int, stride: int = 1) -> Summary:
+def summary_of(sums: list[float], count: int, stride: int = 1) -> Statistics:
     """What `reduce` found in so many numbers, as everybody reads it."""
     total, norm, filled, nans, minimum, maximum, strange, _ = sums
     finite = count - int(strange)
     if not finite:
         none = math.nan
-        return Summary(count, none, none, none, none, none, 0, int(nans), int(strange - nans), stride=stride)
+        return Statistics(count, none, none, none, none, none, 0, int(nans), int(strange - nans), stride=stride)
     mean = min(max(total / finite, minimum), maximum)
     std = math.sqrt(max(norm * norm / finite - mean * mean, 0.0)) if minimum < maximum else 0.0
-    return Summary(
+    return Statistics(
         count=count, minimum=minimum, maximum=maximum, mean=mean, std=std, norm=norm, zeros=finite - int(filled),
         nans=int(nans), infs=int(strange - nans), stride=stride,
     )  # fmt: skip
@@ -395,5 +395,5 @@ class Fetcher:
 
 def _is_strange(about: dict[str, Any]) -> bool:
     """Whether a value has numbers that are NaN or infinite, as far as is known."""
-    summary: Summary | None = about.get("summary")
+    summary: Statistics | None = about.get("summary")
     return about.get("finite") is False or (summary is not None and bool(summary.nans or summary.infs))

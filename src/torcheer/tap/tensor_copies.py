@@ -46,7 +46,7 @@ def offer(
     """Copy a tensor into the ring, or every n-th number of one that has more than `limit_bytes`.
 
     `minus` is taken from it on the way: the `part` of another tensor of its shape. False where the ring has no room, or
-    the tensor cannot be sent; `report` is told why. The other settings are those of `Sent`.
+    the tensor cannot be sent; `report` is told why. The other settings are those of `Delivery`.
     """
     with _untouched():
         plain = local(tensor)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument
-from torcheer.samples import DISK_FULL, Say, Sent, disk_full
+from torcheer.samples import DISK_FULL, Delivery, SendMessage, disk_full
 from torcheer.video.array_frames import MODES, Running, draw, kind_of
 from torcheer.video.file_names import digest, safe
 from torcheer.video.frame_layout import Caption
@@ -98,7 +98,7 @@ class Videos:
     started again goes on with the next number.
     """
 
-    def __init__(self, to: str, settings: Any, say: Say) -> None:
+    def __init__(self, to: str, settings: Any, say: SendMessage) -> None:
         if not to:
             raise BadArgument("videos need a folder; give the watch one with to=")
         self._settings = settle(settings or True)
@@ -106,7 +106,7 @@ class Videos:
         self._reels: dict[tuple[str, str], _Reel | None] = {}  # None: no more of this key
         self._told: set[str] = set()
 
-    def take(self, sent: Sent) -> None:
+    def take(self, sent: Delivery) -> None:
         """Add one frame, if the key has a video and there is room for it."""
         if sent.key not in self._reels:
             self._reels[sent.key] = self._begin(sent.key)
@@ -155,7 +155,7 @@ class Videos:
         taken = {reel.name.casefold() for reel in self._open()}  # some file systems do not tell A from a
         return _Reel(f"{name}-{digest(repr(key))}" if name.casefold() in taken else name)
 
-    def _draw(self, sent: Sent, running: Running) -> Frame:
+    def _draw(self, sent: Delivery, running: Running) -> Frame:
         sample = sent.sample
         caption = Caption(
             title=f"{sample.layer} · {sample.variable}", right=f"step {sample.step}", message=sent.message,

@@ -19,7 +19,7 @@ import numpy as np
 
 from torcheer.encoding import decode
 from torcheer.errors import BadArgument
-from torcheer.samples import Key, Sent, Summary
+from torcheer.samples import Delivery, Key, Statistics
 from torcheer.wire.mailboxes import MailboxReader, MailboxWriter
 from torcheer.wire.ring_queue import QueueReader, QueueWriter
 from torcheer.wire.shared_memory import ASLEEP, DAMAGED, HANDLED, TAKEN, Memory
@@ -177,7 +177,7 @@ class RingReader:
         self._reader = MailboxReader(self.memory) if latest else QueueReader(self.memory)
         self.taken, self.handled = self.memory.left(TAKEN), self.memory.left(HANDLED)
 
-    def take(self) -> Sent | None:
+    def take(self) -> Delivery | None:
         """The next value; None where there is none. It is behind the reader from then on, whatever comes of it."""
         while (found := self._reader.take()) is not None:
             about, payload = found
@@ -219,23 +219,23 @@ class RingReader:
         self.memory.close()
 
 
-_EXTRAS: Final = {field.name for field in fields(Sent)} - {"sample"}
+_EXTRAS: Final = {field.name for field in fields(Delivery)} - {"sample"}
 
 
-def sent_of(about: dict[str, Any], payload: Any) -> Sent:
+def sent_of(about: dict[str, Any], payload: Any) -> Delivery:
     """The value that a record holds."""
     extras = {name: about[name] for name in _EXTRAS & about.keys()}
     if "whole" in extras:
         extras["whole"] = tuple(extras["whole"])
     if (numbers := extras.get("summary")) is not None:
         lists = {name: tuple(numbers[name]) for name in ("percentiles", "histogram") if name in numbers}
-        extras["summary"] = Summary(**{**numbers, **lists})
-    return Sent(decode(about, payload, int(about.get("step", 0))), **extras)
+        extras["summary"] = Statistics(**{**numbers, **lists})
+    return Delivery(decode(about, payload, int(about.get("step", 0))), **extras)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Summary):
-        return {field.name: getattr(value, field.name) for field in fields(Summary)}
+    if isinstance(value, Statistics):
+        return {field.name: getattr(value, field.name) for field in fields(Statistics)}
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be part of what a record says; text and numbers can")

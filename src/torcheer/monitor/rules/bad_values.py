@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict, array_of
-from torcheer.samples import Key, Sent
+from torcheer.samples import Delivery, Key
 
 
 class NanInf(Rule):
@@ -28,7 +28,7 @@ class NanInf(Rule):
     def wants(self, variable: str) -> bool:
         return True
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         if self._steps[-1] != board.step:
             self._steps.append(board.step)
         kind, key = self._kind(seen, sent), seen.key
@@ -60,7 +60,7 @@ class NanInf(Rule):
             return True
         return self._began[kind] not in self._steps and self._well.get(key, -1) > self._began[kind]
 
-    def _kind(self, seen: Seen, sent: Sent) -> str:
+    def _kind(self, seen: Seen, sent: Delivery) -> str:
         """What is wrong with a value, of what is asked for; "" where nothing is."""
         unknown = sent.finite is False and not seen.summary.nans and not seen.summary.infs  # it was not sent
         found = {"nan": seen.summary.nans, "inf": seen.summary.infs or unknown}
@@ -99,7 +99,7 @@ class AllZero(Rule):
     def wants(self, variable: str) -> bool:
         return variable in self.settings["variables"]
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         if seen.summary.count < 2 or array_of(sent).dtype.kind in "biu":
             return
         if seen.variable == "weight" and not seen.is_matrix:

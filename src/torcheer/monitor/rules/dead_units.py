@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from torcheer.monitor.array_statistics import LOOKED_AT, even_stride, plain
 from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict, array_of
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 
 
 @dataclass
@@ -37,7 +37,7 @@ class DeadRelu(Rule):
     def wants(self, variable: str) -> bool:
         return variable == "output"
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         if seen.layer not in board.rectified or seen.summary.count < 2:
             return
         if board.before is None:
@@ -49,7 +49,7 @@ class DeadRelu(Rule):
         else:
             yield from self._judge(seen, sent, board.step)
 
-    def _judge(self, seen: Seen, sent: Sent, step: int) -> Iterator[Verdict]:
+    def _judge(self, seen: Seen, sent: Delivery, step: int) -> Iterator[Verdict]:
         zeros, share = seen.summary.zeros / seen.summary.count, self.settings["share"]
         if zeros < share:  # then fewer units than that are dead
             for axis in range(len(seen.shape)):
@@ -61,7 +61,7 @@ class DeadRelu(Rule):
         else:
             yield from self._judge_units(seen, sent, step)
 
-    def _judge_units(self, seen: Seen, sent: Sent, step: int) -> Iterator[Verdict]:
+    def _judge_units(self, seen: Seen, sent: Delivery, step: int) -> Iterator[Verdict]:
         found = [self._asleep(seen.layer, axis, fired, step) for axis, fired in _fired(array_of(sent), sent)]
         dead, units, since = max(found, key=lambda one: one[0] / one[1], default=(0, 1, step))
         if since == step or dead < self.settings["share"] * units:
@@ -94,7 +94,7 @@ def _is_continuous(array: NDArray[Any]) -> bool:
     return some.size > 50 and (coarse or bool(np.unique(some).size >= 0.2 * some.size))
 
 
-def _fired(array: NDArray[Any], sent: Sent) -> Iterator[tuple[int, NDArray[Any]]]:
+def _fired(array: NDArray[Any], sent: Delivery) -> Iterator[tuple[int, NDArray[Any]]]:
     """For each axis that units may lie on, which of them are not zero somewhere: channels come second, or last."""
     shape = sent.whole or array.shape
     if len(shape) < 2:
@@ -125,7 +125,7 @@ class Saturation(Rule):
     def wants(self, variable: str) -> bool:
         return variable == "output"
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         low, array, before = _lower_bound(seen, board.before), array_of(sent), board.before
         if low is None or array.size < 2 or (low == 0 and _is_softmax(array, seen)):
             return iter(())

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from torcheer.monitor.rules.rule import GRADIENTS, Board, Finding, Rule, Seen, Verdict
-from torcheer.samples import Key, Sent
+from torcheer.samples import Delivery, Key
 
 
 class ExplodingGradient(Rule):
@@ -29,7 +29,7 @@ class ExplodingGradient(Rule):
     def wants(self, variable: str) -> bool:
         return variable in GRADIENTS
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         norm, count = seen.summary.norm, seen.summary.count
         if not count or not math.isfinite(norm):
             return

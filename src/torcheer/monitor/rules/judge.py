@@ -8,7 +8,7 @@ from typing import Any
 
 from torcheer.monitor.rules.rule import Board, Finding, Rule, Verdict
 from torcheer.monitor.rules.rule_settings import RULES
-from torcheer.samples import Alert, Key, Sent, Summary
+from torcheer.samples import Alert, Delivery, Key, Statistics
 
 _NAMED = 4  # further keys that an alert names
 _APART = 10  # steps with values between two alerts of one rule; what falls ill meanwhile is told together
@@ -52,7 +52,7 @@ class Rules:
         self._looks = 0  # steps that brought anything
         self._told: dict[str, list[int]] = {}  # by rule, the looks at which it told
 
-    def judge(self, sent: Sent, summary: Summary) -> list[Alert]:
+    def judge(self, sent: Delivery, summary: Statistics) -> list[Alert]:
         """Look at a value; what is told of its step may come with the first value of the next."""
         step = sent.sample.step
         alerts, board = self._board_of(step, *sent.key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 
 CARRIED = "carried"  # what a parameter's gradient still had when the pass after an optimizer's step came to it
 
@@ -20,7 +20,7 @@ class ForgottenZeroGrad(Rule):
     def wants(self, variable: str) -> bool:
         return variable == CARRIED
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         what = "its gradient is not cleared: what the optimizer has used is still there when the next is added to it"
         advice = "call optimizer.zero_grad() once for every optimizer.step(), before the backward pass"
         yield seen.key, Finding(what, advice) if seen.summary.norm > 0 else None

@@ -14,7 +14,7 @@ from torcheer.monitor.array_statistics import plain
 from torcheer.monitor.rules.loss_fits import Fit, fits_of
 from torcheer.monitor.rules.metric_rules import is_training
 from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict, array_of
-from torcheer.samples import Key, Sent
+from torcheer.samples import Delivery, Key
 
 _MOST_NUMBERS = 1 << 18  # of an output that is remembered until its gradient comes
 _OUTPUTS = 4  # of the last layers
@@ -28,7 +28,7 @@ class AtTheLoss:
         self._step, self._done = -1, False
         self._outputs: dict[str, NDArray[Any]] = {}
 
-    def fits(self, seen: Seen, sent: Sent, step: int) -> list[Fit] | None:
+    def fits(self, seen: Seen, sent: Delivery, step: int) -> list[Fit] | None:
         """Remember an output; with the first gradient, the losses that it may come from. None: it cannot be said."""
         if step != self._step:
             self._step, self._done = step, False
@@ -70,7 +70,7 @@ class LossScale(Rule):
     def wants(self, variable: str) -> bool:
         return variable in ("output", "grad", "update", "metric")
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         if seen.variable == "metric":
             yield from self._by_squares(seen, board.step)
         elif seen.variable == "update":
@@ -152,7 +152,7 @@ class ActivationTwice(Rule):
     def wants(self, variable: str) -> bool:
         return variable in ("output", "grad")
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         fits = self._edge.fits(seen, sent, board.step)
         if not fits:
             return

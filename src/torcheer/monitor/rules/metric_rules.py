@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict
-from torcheer.samples import Sent
+from torcheer.samples import Delivery
 
 _HELD_OUT = re.compile(r"^(val|valid|validation|test)(?![a-z])[\W_]*", re.IGNORECASE)
 _TRAINED = re.compile(r"^(train|training)(?![a-z])[\W_]*", re.IGNORECASE)
@@ -31,7 +31,7 @@ class LossPlateau(Rule):
     def wants(self, variable: str) -> bool:
         return variable == "metric"
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         loss, window = seen.summary.mean, self.settings["window"]
         if not is_training(seen, self.settings["metric"]) or not math.isfinite(loss):
             return
@@ -77,7 +77,7 @@ class Overfitting(Rule):
     def wants(self, variable: str) -> bool:
         return variable == "metric"
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         loss = seen.summary.mean
         if not math.isfinite(loss):
             return
@@ -122,7 +122,7 @@ class StalledLoader(Rule):
     def wants(self, variable: str) -> bool:
         return variable == "metric"
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         if seen.layer not in ("wait_secs", "step_secs") or not math.isfinite(seen.summary.mean):
             return
         self._halves[seen.layer] = board.step, seen.summary.mean

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
-from torcheer.samples import Key, Sent, Summary
+from torcheer.samples import Delivery, Key, Statistics
 
 GRADIENTS = ("grad", "weight_grad")
 
@@ -35,7 +35,7 @@ class Seen:
     layer: str
     variable: str
     shape: tuple[int, ...]
-    summary: Summary
+    summary: Statistics
     frozen: bool = False
 
     @property
@@ -58,7 +58,7 @@ class Board:
         self.rectified: set[str] = set()  # layers whose outputs look like those of a ReLU
 
     @staticmethod
-    def describe(sent: Sent, summary: Summary) -> Seen:
+    def describe(sent: Delivery, summary: Statistics) -> Seen:
         """What is remembered of a value."""
         return Seen(*sent.key, sent.whole or tuple(sent.sample.array.shape), summary, sent.frozen)
 
@@ -105,7 +105,7 @@ class Rule(ABC):
         """Whether it is to `see` values of a kind."""
         return False
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         """Judge a value as it comes."""
         return iter(())
 
@@ -114,7 +114,7 @@ class Rule(ABC):
         return iter(())
 
 
-def array_of(sent: Sent) -> NDArray[Any]:
+def array_of(sent: Delivery) -> NDArray[Any]:
     """The numbers of a value, where they came."""
     found: NDArray[Any] = sent.sample.array
     return found

@@ -11,7 +11,7 @@ import numpy as np
 
 from torcheer.monitor.array_statistics import plain
 from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict, array_of
-from torcheer.samples import Sent, Summary
+from torcheer.samples import Delivery, Statistics
 
 _GETS = "give it to the optimizer, with a learning rate that its gradient is large enough for"
 _GETS_NONE = "see that a gradient reaches it and the optimizer has it; if it is frozen on purpose, all is well"
@@ -61,7 +61,7 @@ class Unchanged(Rule):
             yield (first, "weight"), Finding(what, advice, since=self._was[first][1])
 
 
-def _looks(found: Summary) -> tuple[float, ...]:
+def _looks(found: Statistics) -> tuple[float, ...]:
     return tuple(
         0.0 if math.isnan(number) else number
         for number in (found.minimum, found.maximum, found.mean, found.std, found.norm, found.nans)
@@ -82,7 +82,7 @@ class UpdateRatio(Rule):
     def wants(self, variable: str) -> bool:
         return variable in ("weight", "update")
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         if seen.variable == "weight":
             self._norms[seen.layer] = seen.summary.norm
             return
@@ -123,7 +123,7 @@ class PoorInitialisation(Rule):
     def wants(self, variable: str) -> bool:
         return variable == "output"
 
-    def see(self, seen: Seen, sent: Sent, board: Board) -> Iterator[Verdict]:
+    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
         if self._first_step in (None, board.step) and board.step <= self.settings["until"]:
             self._first_step = board.step
             self._signals[seen.layer] = _signal(seen, sent)
@@ -158,7 +158,7 @@ class PoorInitialisation(Rule):
             return
 
 
-def _signal(seen: Seen, sent: Sent) -> float:
+def _signal(seen: Seen, sent: Delivery) -> float:
     """By how much an output differs from one input of the batch to another."""
     array = array_of(sent)
     if array.size < 2 or array.dtype.kind in "biu":
