@@ -3,9 +3,9 @@ import { deepEqual, equal, ok } from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { compose } from "../src/graph/compose";
-import { readBox, readLayout } from "../src/graph/data";
-import { arrowPath, linePath, number } from "../src/graph/glyphs";
+import { compose } from "../src/graph/layout/compose";
+import { readBox, readLayout } from "../src/graph/payload";
+import { arrowPath, linePath, number } from "../src/graph/render/edge_paths";
 
 const vectors = JSON.parse(readFileSync("../tests/data/compose.json", "utf8"));
 const layouts = vectors.layouts.map(readLayout);

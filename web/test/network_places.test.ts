@@ -4,9 +4,9 @@ import { test } from "node:test";
 import { Vector3 } from "three";
 
 import type { Net, PlacedLayer } from "../src/studio/messages";
-import { arrowsOf, pathOf, typeOf } from "../src/studio/network/arrows";
-import { Orbit } from "../src/studio/network/camera";
-import { leaning, mayLean } from "../src/studio/network/leaning";
+import { arrowsOf, pathOf, typeOf } from "../src/studio/network/scene/arrows";
+import { Orbit } from "../src/studio/network/scene/orbit_camera";
+import { leaning, mayLean } from "../src/studio/network/scene/stack_slant";
 
 const placed = (name: string, place: [number, number, number], size: [number, number] = [10, 10]): PlacedLayer => ({
   layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", also: [] },

@@ -3,11 +3,11 @@ import { deepEqual, equal, match, ok } from "node:assert/strict";
 import { test } from "node:test";
 
 import type { Column, TableHead } from "../src/studio/messages";
-import { choicesOf, drawnChoices } from "../src/studio/plots/choices";
-import { linesOf, plottable, smoothed, type Choices } from "../src/studio/plots/lines";
-import { airy, tickTexts, ticks } from "../src/studio/plots/ticks";
-import { limited, viewOf, WHOLE, zoomedX, type Seen } from "../src/studio/plots/view";
-import { emptyTable, withRows, type Table } from "../src/studio/tables/rows";
+import { choicesOf, drawnChoices } from "../src/studio/plots/plot_choices";
+import { linesOf, plottable, smoothed, type Choices } from "../src/studio/plots/plot_lines";
+import { airy, tickTexts, ticks } from "../src/studio/plots/axis_ticks";
+import { limited, viewOf, WHOLE, zoomedX, type Seen } from "../src/studio/plots/plot_view";
+import { emptyTable, withRows, type Table } from "../src/studio/tables/table_rows";
 
 const column = (name: string, more: Partial<Column> = {}): Column => ({
   name, type: "float", shape: [], plotted: true, fixed: null, error: "", ...more,

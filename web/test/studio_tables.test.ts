@@ -3,13 +3,13 @@ import { deepEqual, equal, notEqual, ok } from "node:assert/strict";
 import { test } from "node:test";
 
 import type { TableHead } from "../src/studio/messages";
-import { withNumbers } from "../src/studio/strange";
+import { withNumbers } from "../src/studio/non_finite";
 import { csv } from "../src/studio/tables/csv";
 import { jointsOf } from "../src/studio/tables/dendrogram";
-import { nextSort, orderOf } from "../src/studio/tables/order";
-import { emptyTable, withRows } from "../src/studio/tables/rows";
-import { sidesOf } from "../src/studio/tables/scatter";
-import { number, plain } from "../src/studio/tables/text";
+import { nextSort, orderOf } from "../src/studio/tables/row_order";
+import { emptyTable, withRows } from "../src/studio/tables/table_rows";
+import { sidesOf } from "../src/studio/tables/scatter_plot";
+import { number, plain } from "../src/studio/tables/value_format";
 
 const column = (name: string, type = "float") => ({ name, type, shape: [], plotted: true, fixed: null, error: "" });
 const head: TableHead = { name: "t", title: "T", x: "", legend: "", columns: [column("a"), column("b", "text")] };

@@ -3,7 +3,7 @@ import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { test } from "node:test";
 
 import { isPossible, whole } from "../src/studio/control/actions";
-import { parse, shownValue } from "../src/studio/control/values";
+import { parse, shownValue } from "../src/studio/control/parameter_values";
 import type { Json } from "../src/studio/messages";
 import { Signal } from "../src/studio/signal";
 import { cut, waitAfter } from "../src/studio/socket";

@@ -1,13 +1,13 @@
 // What the page knows and can do: what is open, selected, pointed at. Its parts listen, and ask it to act.
-import { Camera } from "./camera";
-import { Colouring } from "./colour";
-import type { Data, Details } from "./data";
+import { Camera } from "./input/camera";
+import { Colouring } from "./render/colour_scale";
+import type { Data, Details } from "./payload";
 import { grouped, plural } from "./dom";
-import { place, type Placed } from "./place";
-import { Painter, type Paint } from "./render";
-import { Scene, type Mode } from "./scene";
-import { rectOf, Stage } from "./stage";
-import { namedTheme } from "./theme";
+import { place, type Placed } from "./layout/placement";
+import { Painter, type Paint } from "./render/painter";
+import { Scene, type Mode } from "./layout/view_tree";
+import { rectOf, Stage } from "./render/stage";
+import { namedTheme } from "./drawing_theme";
 
 export type News = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
 export type ThemeName = "auto" | "light" | "dark";

@@ -1,19 +1,19 @@
 // The drawing's page: unpack the data, put the parts together, show the model.
 import { App } from "./app";
-import { crumbs } from "./crumbs";
-import { Details, readData, unpack, type Data } from "./data";
+import { crumbs } from "./panels/breadcrumbs";
+import { Details, readData, unpack, type Data } from "./payload";
 import { h } from "./dom";
-import { Finder } from "./finder";
-import { listen } from "./gestures";
-import { halos } from "./halos";
-import { keys } from "./keys";
-import { legend } from "./legend";
-import { minimap } from "./minimap";
-import css from "./page.css";
-import { panel } from "./panel";
-import { pointing } from "./pointing";
-import { followTheme, themeRules } from "./theme";
-import { toolbar } from "./toolbar";
+import { Finder } from "./panels/search_panel";
+import { listen } from "./input/gestures";
+import { halos } from "./render/highlights";
+import { keys } from "./input/keyboard";
+import { legend } from "./panels/legend";
+import { minimap } from "./panels/minimap";
+import css from "./graph.css";
+import { panel } from "./panels/details_panel";
+import { pointing } from "./input/pointer_actions";
+import { followTheme, themeRules } from "./drawing_theme";
+import { toolbar } from "./panels/toolbar";
 
 const SAID_MS = 6000;
 

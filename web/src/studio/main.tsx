@@ -1,8 +1,8 @@
 // The studio's page: connect, then draw whatever is known.
 import { render } from "preact";
 
-import { listen } from "./keys";
-import { App } from "./shell/app";
+import { listen } from "./key_bindings";
+import { App } from "./shell/page";
 import { Store } from "./store";
 import { followSystem } from "./theme";
 

@@ -6,8 +6,8 @@ import type {
 import { VERSION } from "./messages";
 import { Signal } from "./signal";
 import { Socket } from "./socket";
-import { withNumbers } from "./strange";
-import { emptyTable, withRows, type Table } from "./tables/rows";
+import { withNumbers } from "./non_finite";
+import { emptyTable, withRows, type Table } from "./tables/table_rows";
 
 export { Signal, useValue } from "./signal";
 

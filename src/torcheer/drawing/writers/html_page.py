@@ -62,7 +62,7 @@ def _packed(name: str, text: str) -> str:
 
 
 def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str) -> dict[str, Any]:
-    """All that the page needs to show itself, as plain JSON; web/src/graph/data.ts says what each field means."""
+    """All that the page needs to show itself, as plain JSON; web/src/graph/payload.ts says what each field means."""
     scene = picture.scene
     tables = _Tables()
     plans = [tables.plan(plan) for plan in scene.plans]

@@ -1,7 +1,7 @@
 // The Graph tab: the drawing of a recorded pass, a page of its own in a frame that may run its script and no more.
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { addKeys } from "../keys";
+import { addKeys } from "../key_bindings";
 import { useValue, type Store } from "../store";
 import { theme } from "../theme";
 

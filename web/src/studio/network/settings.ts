@@ -1,8 +1,8 @@
 // How the network is shown: chosen by the reader, remembered by the browser.
 import { recall, remember } from "../theme";
 import type { Variable } from "../messages";
-import type { Pose } from "./camera";
-import { firstSetting, type RangeSetting } from "./ranges";
+import type { Pose } from "./scene/orbit_camera";
+import { firstSetting, type RangeSetting } from "./values/value_ranges";
 
 export interface Settings {
   labels: boolean;

@@ -2,11 +2,11 @@
 import uPlot from "uplot";
 
 import type { Theme } from "../theme";
-import { drawErrors } from "./errors";
-import { stroke } from "./palette";
-import { drawStrange } from "./strange_marks";
-import { tickTexts, ticks } from "./ticks";
-import type { Range, View, Zoom } from "./view";
+import { drawErrors } from "./error_bars";
+import { stroke } from "./line_palette";
+import { drawStrange } from "./non_finite_marks";
+import { tickTexts, ticks } from "./axis_ticks";
+import type { Range, View, Zoom } from "./plot_view";
 
 export const FONT = "12px system-ui, sans-serif";
 const RAW_ALPHA = "55"; // of the line behind a smoothed one

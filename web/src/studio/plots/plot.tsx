@@ -3,15 +3,15 @@ import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
 import { Icon } from "../shell/icons";
-import { plain } from "../tables/text";
+import { plain } from "../tables/value_format";
 import { theme } from "../theme";
 import { Chart } from "./chart";
-import { choose } from "./choices";
-import { csvOf, savePng, saveSvg } from "./exports";
+import { choose } from "./plot_choices";
+import { csvOf, savePng, saveSvg } from "./plot_export";
 import { download } from "../tables/csv";
-import { shown } from "./keyboard";
-import { stroke } from "./palette";
-import { WHOLE, indices, zoomedX, type View } from "./view";
+import { shown } from "./plot_keys";
+import { stroke } from "./line_palette";
+import { WHOLE, indices, zoomedX, type View } from "./plot_view";
 
 interface Props {
   name: string; // of the table

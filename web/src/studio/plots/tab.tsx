@@ -3,15 +3,15 @@ import { useMemo, useState } from "preact/hooks";
 
 import { Icon } from "../shell/icons";
 import { useValue, type Store } from "../store";
-import { NoTables, TableChooser, useTable } from "../tables/chooser";
-import { TablePane } from "../tables/pane";
-import type { Table } from "../tables/rows";
+import { NoTables, TableChooser, useTable } from "../tables/table_chooser";
+import { TablePane } from "../tables/table_pane";
+import type { Table } from "../tables/table_rows";
 import { recall, remember } from "../theme";
-import { choices, choicesOf, drawnChoices } from "./choices";
-import { linesOf, plottable } from "./lines";
-import { Options } from "./options";
+import { choices, choicesOf, drawnChoices } from "./plot_choices";
+import { linesOf, plottable } from "./plot_lines";
+import { Options } from "./plot_options";
 import { Plot } from "./plot";
-import { viewOf } from "./view";
+import { viewOf } from "./plot_view";
 
 const BESIDE = "torcheer.table-beside";
 

@@ -1,5 +1,5 @@
 // The keys, listed.
-import { keys, type Key } from "../keys";
+import { keys, type Key } from "../key_bindings";
 import { useValue } from "../signal";
 import { Dialog } from "./dialog";
 import { TABS } from "./tabs";

@@ -6,7 +6,7 @@ import { Dialog } from "../shell/dialog";
 import { useValue, type Store } from "../store";
 import { Dendrogram } from "./dendrogram";
 import { HeatMap } from "./heat_map";
-import { Scatter } from "./scatter";
+import { Scatter } from "./scatter_plot";
 
 /** What the server answers, whichever was asked for. */
 interface Compared {

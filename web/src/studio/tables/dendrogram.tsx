@@ -1,6 +1,6 @@
 // Which rows were joined, and at which distance: a tree that lies on its side, leaves at the left.
-import { ticks, tickTexts } from "../plots/ticks";
-import { short } from "./scatter";
+import { ticks, tickTexts } from "../plots/axis_ticks";
+import { short } from "./scatter_plot";
 
 const [WIDTH, TOP, ROW, SIGN] = [640, 24, 16, 6.5];
 

@@ -3,8 +3,8 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
 import { theme } from "../theme";
-import { moved, tint } from "./tensor";
-import { plain } from "./text";
+import { moved, tint } from "./tensor_cell";
+import { plain } from "./value_format";
 
 const [ROOM, ABOVE] = [416, 300]; // pixels that the square has at most, and that it leaves to what is around it
 const READABLE = 11; // pixels of a row from which on its label is written

@@ -1,7 +1,7 @@
 // The Tables tab.
 import type { Store } from "../store";
-import { NoTables, TableChooser, useTable } from "./chooser";
-import { TablePane } from "./pane";
+import { NoTables, TableChooser, useTable } from "./table_chooser";
+import { TablePane } from "./table_pane";
 
 /** One table at a time, whole. */
 export function TablesTab({ store }: { store: Store }) {

@@ -1,0 +1,35 @@
+// Light or dark, as chosen or as the reader's system has it.
+import type { App, ThemeName } from "./app";
+import type { Data, Theme } from "./payload";
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+export function isDark(theme: ThemeName): boolean {
+  return theme === "dark" || (theme === "auto" && dark.matches);
+}
+
+/** The theme that the fragment of our address names: so a page around this one, such as the studio, says its own. */
+export function namedTheme(): ThemeName | undefined {
+  return (["light", "dark"] as const).find((name) => location.hash === `#${name}`);
+}
+
+export function followTheme(app: App): void {
+  dark.addEventListener("change", () => setTheme(app, app.theme));
+  addEventListener("hashchange", () => setTheme(app, namedTheme() ?? app.theme));
+  setTheme(app, app.theme);
+}
+
+export function setTheme(app: App, theme: ThemeName): void {
+  app.theme = theme;
+  document.documentElement.classList.toggle("dark", isDark(theme));
+  if (app.boxes.length) app.tell("theme");
+}
+
+/** The colours of Python's themes as CSS variables, and what turns the drawing dark. */
+export function themeRules({ colours }: Data): string {
+  const variables = (theme: Theme): string =>
+    Object.entries(theme)
+      .map(([name, value]) => `--${name.replace("_", "-")}:${value};`)
+      .join("");
+  return `:root{${variables(colours.light)}}.dark{${variables(colours.dark)}}${colours.dark_rules}`;
+}

@@ -1,0 +1,96 @@
+// Where the page looks: what is drawn at world (0, 0) stands at (x, y) on the screen, k times as large.
+import type { Rect } from "../layout/rect";
+
+const [SMALLEST, LARGEST] = [0.005, 6];
+const FITTED = 1.25; // a small drawing is not blown up further
+const SHORT_MS = 180;
+
+export class Camera {
+  x = 0;
+  y = 0;
+  k = 1;
+  private moving = 0;
+
+  constructor(
+    private readonly changed: () => void,
+    private readonly screen: () => { width: number; height: number },
+  ) {}
+
+  /** What is on the screen, in the drawing's own measure. */
+  view(): Rect {
+    const { width, height } = this.screen();
+    return { x: -this.x / this.k, y: -this.y / this.k, width: width / this.k, height: height / this.k };
+  }
+
+  toWorld(left: number, top: number): [number, number] {
+    return [(left - this.x) / this.k, (top - this.y) / this.k];
+  }
+
+  set(x: number, y: number, k: number): void {
+    cancelAnimationFrame(this.moving);
+    [this.x, this.y, this.k] = [x, y, Math.min(LARGEST, Math.max(SMALLEST, k))];
+    this.changed();
+  }
+
+  pan(right: number, down: number): void {
+    this.set(this.x + right, this.y + down, this.k);
+  }
+
+  /** Bring a point of the drawing to the middle. */
+  look(x: number, y: number): void {
+    const { width, height } = this.screen();
+    this.set(width / 2 - x * this.k, height / 2 - y * this.k, this.k);
+  }
+
+  /** Make everything larger; what is at this point of the screen stays there. */
+  zoom(factor: number, left?: number, top?: number): void {
+    const { width, height } = this.screen();
+    const [px, py] = [left ?? width / 2, top ?? height / 2];
+    const k = Math.min(LARGEST, Math.max(SMALLEST, this.k * factor));
+    this.set(px - ((px - this.x) * k) / this.k, py - ((py - this.y) * k) / this.k, k);
+  }
+
+  /** Show all of a box. */
+  fit(box: Rect, moving: boolean): void {
+    const { width, height } = this.screen();
+    const room = Math.min(24, width / 16);
+    const k = Math.min(FITTED, (width - 2 * room) / (box.width || 1), (height - 2 * room) / (box.height || 1));
+    const scale = Math.max(SMALLEST, k);
+    const [x, y] = [width / 2 - (box.x + box.width / 2) * scale, height / 2 - (box.y + box.height / 2) * scale];
+    this.go(x, y, scale, moving);
+  }
+
+  /** Show the start of a tall box as wide as the screen is. */
+  fitWidth(box: Rect): void {
+    const { width } = this.screen();
+    const k = Math.min(1, (width - 24) / (box.width || 1));
+    this.set((width - box.width * k) / 2 - box.x * k, 12 - box.y * k, k);
+  }
+
+  /** Bring a box to the middle, large enough to read. */
+  centre(box: Rect): void {
+    const { width, height } = this.screen();
+    const whole = Math.min((width - 40) / box.width, (height - 40) / box.height);
+    const k = Math.min(Math.max(this.k, 0.8), Math.max(whole, 0.3), 2.5);
+    this.go(width / 2 - (box.x + box.width / 2) * k, height / 2 - (box.y + box.height / 2) * k, k, true);
+  }
+
+  private go(x: number, y: number, k: number, moving: boolean): void {
+    if (!moving || stillness()) return this.set(x, y, k);
+    cancelAnimationFrame(this.moving);
+    const [x0, y0, k0, start] = [this.x, this.y, this.k, performance.now()];
+    const step = (): void => {
+      const t = Math.min(1, (performance.now() - start) / SHORT_MS);
+      const share = t * (2 - t);
+      [this.x, this.y, this.k] = [x0 + (x - x0) * share, y0 + (y - y0) * share, k0 + (k - k0) * share];
+      this.changed();
+      if (t < 1) this.moving = requestAnimationFrame(step);
+    };
+    step();
+  }
+}
+
+/** Whether this reader wants nothing to move. */
+export function stillness(): boolean {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
+}

@@ -1,0 +1,284 @@
+// Which boxes are open, and everything in place inside them. A view is shared by all boxes that look the same, so what
+// did not change is never composed again.
+import { compose, type Box, type Composed } from "./compose";
+import type { Data, Part, Plan, Words } from "../payload";
+
+/** How a box is shown: folded; open; of a stack the last module only. */
+export type Mode = "folded" | "open" | "one";
+
+/** A box as it is shown, without saying where. */
+export interface View {
+  id: number;
+  name: string;
+  part: Part;
+  mode: Mode;
+  whole: Plan | null; // what can be opened here; null for an item
+  plan: Plan | null; // whose inside is shown; null where folded
+  words: Words | null; // its title, where open
+  inside: View[];
+  composed: Composed | null;
+  box: Box;
+  boxes: number; // visible leaves in it
+  wraps: number; // places in it where a long box was cut
+}
+
+type Decide = (plan: Plan, path: string, depth: number) => Mode;
+
+export const EVERYTHING = 1e9;
+const PAGE = [1400, 900 - 80]; // what a drawing is fitted to
+const SMALLEST = 0.9;
+const LONGEST = 2.5;
+const SHARED_UP_TO = 400; // parts: a longer list costs more to compare than it saves
+
+export class Scene {
+  root: View;
+  down: boolean;
+  limit: number; // boxes longer than this are wrapped
+  private ids = 0;
+  private known = new Map<string, View>();
+
+  constructor(readonly data: Data) {
+    this.down = data.view.down;
+    this.limit = data.view.limit;
+    const open = new Map<string, Mode>();
+    for (const path of data.view.open) open.set(path.replace("*", ""), path.endsWith("*") ? "one" : "open");
+    this.root = this.build((_, path) => open.get(path) ?? "folded");
+  }
+
+  /** Open or fold the box at a path; the boxes around it are opened too. */
+  change(path: string, mode: Mode): void {
+    this.root = this.changed(this.root, path.split("/").map(Number), mode);
+  }
+
+  /** Open the boxes that hide a path. */
+  reveal(path: string): void {
+    const steps = path.split("/").map(Number);
+    if (steps.length > 1) this.root = this.changed(this.root, steps, "folded", true);
+  }
+
+  /** Open all boxes down to a level; stacks with one module shown, unless all are wanted. */
+  unfold(level: number, all: boolean): void {
+    const decide = levelRule(level, all);
+    this.root = this.build(decide, (plan, depth) => `${plan} ${Math.min(depth, level + 1)}`);
+    this.fit();
+  }
+
+  /** How many boxes that would show. */
+  count(level: number, all: boolean): number {
+    const decide = levelRule(level, all);
+    const known = new Map<string, number>();
+    const count = (number: number, depth: number): number => {
+      if (number < 0) return 1;
+      const key = `${number} ${Math.min(depth, level + 1)}`;
+      let total = known.get(key);
+      if (total === undefined) {
+        const whole = this.data.plans[number];
+        const mode = decide(whole, "", depth);
+        const plan = this.shown(whole, mode);
+        total = 1;
+        if (mode !== "folded") {
+          total = plan.parts.reduce((sum, part) => sum + count(part.plan, this.deeper(plan, part, depth)), 0);
+        }
+        known.set(key, total);
+      }
+      return total;
+    };
+    return count(this.data.root, 0);
+  }
+
+  /** How deep the open boxes go: 1 where all are folded. */
+  level(): number {
+    const known = new Map<View, number>();
+    const depth = (view: View): number => {
+      let found = known.get(view);
+      if (found === undefined) {
+        const below = view.inside.reduce((most, inner) => Math.max(most, depth(inner)), 0);
+        const counts = view.mode !== "folded" && view.plan!.sort !== "pill" && view.plan!.sort !== "stack";
+        known.set(view, (found = below + Number(counts)));
+      }
+      return found;
+    };
+    return depth(this.root);
+  }
+
+  /** The level at which nothing but pills and further modules of stacks is folded. */
+  deepest(): number {
+    const known = new Map<number, number>();
+    const depth = (number: number): number => {
+      let found = known.get(number);
+      if (found === undefined) {
+        const { sort, parts } = this.data.plans[number];
+        const below = parts.reduce((most, part) => (part.plan < 0 ? most : Math.max(most, depth(part.plan))), 0);
+        known.set(number, (found = below + Number(sort === "module" || sort === "root")));
+      }
+      return found;
+    };
+    return depth(this.data.root);
+  }
+
+  /** The same boxes open, the other way or wrapped elsewhere. */
+  turn(down: boolean, limit: number): void {
+    this.down = down;
+    this.limit = limit;
+    this.known.clear();
+    const turned = new Map<View, View>();
+    const again = (view: View): View => {
+      let found = turned.get(view);
+      if (!found) {
+        found =
+          view.mode === "folded"
+            ? this.leaf(view.name, view.part)
+            : this.open(view.name, view.part, view.mode, view.inside.map(again));
+        turned.set(view, found);
+      }
+      return found;
+    };
+    this.root = again(this.root);
+  }
+
+  /** Wrap where it fills a page best (as `_fit` in picture.py). */
+  fit(): void {
+    this.turn(this.down, Infinity);
+    const edges = this.data.plans.reduce((most, plan) => Math.max(most, plan.layout.routes.length), 0);
+    const count = Math.max(this.root.boxes, Math.floor(edges / 3));
+    const { width, height } = this.root.box;
+    const ideal = Math.sqrt((width * height) / 1.5) * (this.down ? 1 : 1.5);
+    const factors =
+      count <= 400 ? [0.45, 0.6, 0.8, 1.0, 1.25, 1.6, 2.1] : count <= 3000 ? [0.8, 1.1, 1.5] : [1.1]; // prettier-ignore
+    const limits = factors.map((factor) => Math.max(240, 20 * roundEven((ideal * factor) / 20)));
+    let best = count <= 3000 ? { worth: this.worth(), limit: Infinity } : { worth: -Infinity, limit: Infinity };
+    for (const limit of new Set(limits)) {
+      this.turn(this.down, limit);
+      const found = this.worth();
+      if (found > best.worth + 1e-9) best = { worth: found, limit };
+    }
+    if (this.limit !== best.limit) this.turn(this.down, best.limit);
+  }
+
+  /** How large it can be shown, and how far it is from the form of a page. */
+  private worth(): number {
+    const { box, wraps } = this.root;
+    const [width, height] = [Math.max(box.width, 1), Math.max(box.height, 1)];
+    const form = width / height;
+    const off = Math.max(form / 1.78, 1.2 / form, 1);
+    const scale = Math.min(1, PAGE[0] / width, PAGE[1] / height);
+    const worst = 1 / LONGEST <= form && form <= LONGEST ? 0 : 0.3;
+    return Math.min(scale / SMALLEST, 1) - 0.06 * (off - 1) - this.data.wrap_cost * wraps - worst;
+  }
+
+  private build(decide: Decide, key?: (plan: number, depth: number) => string): View {
+    const known = new Map<string, View>();
+    const make = (name: string, part: Part, path: string, depth: number): View => {
+      if (part.plan < 0) return this.leaf(name, part);
+      const here = key && `${part.leaf} ${key(part.plan, depth)}`;
+      const before = here === undefined ? undefined : known.get(here);
+      if (before) return before;
+      const whole = this.data.plans[part.plan];
+      const mode = decide(whole, path, depth);
+      let found: View;
+      if (mode === "folded") {
+        found = this.leaf(name, part);
+      } else {
+        const plan = this.shown(whole, mode);
+        const inner = mode === "one" ? `${path}/${whole.parts.length - 1}/` : path ? `${path}/` : "";
+        const inside = plan.parts.map((one, n) => make(plan.names[n], one, inner + n, this.deeper(plan, one, depth)));
+        found = this.open(name, part, mode, inside);
+      }
+      if (here !== undefined) known.set(here, found);
+      return found;
+    };
+    const root = this.data.plans[this.data.root];
+    const part = { leaf: -1, plan: this.data.root, titles: [-1, -1] as [number, number] };
+    const inside = root.parts.map((one, n) => make(root.names[n], one, String(n), 1));
+    return this.open("", part, "open", inside);
+  }
+
+  private changed(view: View, steps: number[], mode: Mode, onlyAround = false): View {
+    if (!steps.length) return onlyAround ? view : this.as(view, mode);
+    const whole = view.whole!;
+    if (whole.sort === "stack") {
+      const last = whole.parts.length - 1;
+      if (view.mode === "folded") view = this.as(view, steps[0] === last && steps.length > 1 ? "one" : "open");
+      else if (view.mode === "one" && (steps[0] !== last || steps.length === 1)) view = this.as(view, "open");
+      if (view.mode === "one") steps = steps.slice(1);
+    } else if (view.mode === "folded") {
+      view = this.as(view, "open");
+    }
+    const [at, ...rest] = steps;
+    const inside = view.inside.map((inner, n) => (n === at ? this.changed(inner, rest, mode, onlyAround) : inner));
+    return this.open(view.name, view.part, view.mode, inside);
+  }
+
+  /** A box in another mode; a stack keeps what is open in its last module. */
+  private as(view: View, mode: Mode): View {
+    const { name, part, whole } = view;
+    if (mode === view.mode || !whole) return view;
+    if (mode === "folded") return this.leaf(name, part);
+    if (view.mode === "open" && view.inside[view.inside.length - 1].mode === "open") {
+      return this.open(name, part, mode, view.inside[view.inside.length - 1].inside);
+    }
+    const plan = this.shown(whole, mode);
+    const inside = plan.parts.map((inner, n) => this.leaf(plan.names[n], inner));
+    if (view.mode === "one") {
+      const last = plan.parts.length - 1;
+      inside[last] = this.open(plan.names[last], plan.parts[last], "open", view.inside);
+    }
+    return this.open(name, part, mode, inside);
+  }
+
+  private leaf(name: string, part: Part): View {
+    return this.share(`${part.leaf} ${part.plan}`, () => {
+      const box = this.data.leaves[part.leaf].boxes[this.down ? 0 : 1];
+      const whole = part.plan < 0 ? null : this.data.plans[part.plan];
+      return { name, part, mode: "folded", whole, plan: null, words: null, inside: [], composed: null, box, boxes: 1, wraps: 0 };
+    });
+  }
+
+  private open(name: string, part: Part, mode: Mode, inside: View[]): View {
+    const small = inside.length <= SHARED_UP_TO;
+    const key = small ? `${part.leaf} ${part.plan} ${mode} ${inside.map((view) => view.id)}` : "";
+    return this.share(key, () => {
+      const whole = this.data.plans[part.plan];
+      const plan = this.shown(whole, mode);
+      const words = this.data.titles[part.titles[this.down ? 0 : 1]] ?? null;
+      const title = words && { width: words.width, lines: words.lines.length };
+      const boxes = inside.map((view) => view.box);
+      const composed = compose(plan.layout, boxes, title, this.down, this.limit, this.data.metrics);
+      const count = inside.reduce((sum, view) => sum + view.boxes, 0);
+      const wraps = inside.reduce((sum, view) => sum + view.wraps, composed.bands - 1);
+      return { name, part, mode, whole, plan, words, inside, composed, box: composed.box, boxes: count, wraps };
+    });
+  }
+
+  private share(key: string, make: () => Omit<View, "id">): View {
+    let view = key ? this.known.get(key) : undefined;
+    if (!view) {
+      view = { ...make(), id: this.ids++ };
+      if (key) this.known.set(key, view);
+    }
+    return view;
+  }
+
+  /** What is drawn for an open box: of a stack one module, the last (gradients may not flow into the first). */
+  private shown(whole: Plan, mode: Mode): Plan {
+    return mode === "one" ? this.data.plans[whole.parts[whole.parts.length - 1].plan] : whole;
+  }
+
+  /** Stacks and pills are no level of their own. */
+  private deeper(plan: Plan, part: Part, depth: number): number {
+    return plan.sort === "stack" || (part.plan >= 0 && this.data.plans[part.plan].sort === "pill") ? depth : depth + 1;
+  }
+}
+
+function levelRule(level: number, all: boolean): Decide {
+  return (plan, _, depth) => {
+    if (plan.sort === "root") return "open";
+    if (plan.sort === "pill" ? !all : depth >= level) return "folded";
+    return plan.sort === "stack" && !all ? "one" : "open";
+  };
+}
+
+function roundEven(value: number): number {
+  const rounded = Math.round(value);
+  return rounded - value === 0.5 && rounded % 2 ? rounded - 1 : rounded;
+}

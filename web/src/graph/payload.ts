@@ -1,0 +1,133 @@
+// What Python put into the page (src/torcheer/drawing/writers/html_page.py), unpacked and with names.
+import type { Box, Layout, Metrics, Ports, Route } from "./layout/compose";
+
+/** How an item or a folded box looks. */
+export interface Leaf {
+  boxes: [down: Box, right: Box];
+  svg: string[]; // escaped by Python; the second to the right, where that differs
+  kind: string; // class or function
+  body: string;
+  look: string;
+  family: string;
+  badge: string; // the same letters on all that share weights
+  entries: string[]; // the name at each entry, "" none
+  exits: string[]; // the shape at each exit, "" none
+  marks: string[]; // what the legend must explain
+}
+
+/** The words at the top of an open box, line by line. */
+export interface Words {
+  width: number;
+  lines: [x: number, text: string, tone: string][][];
+}
+
+/** Something inside a box: how it looks folded, and where it can be opened, what is in it and its titles. */
+export interface Part {
+  leaf: number;
+  plan: number; // -1 for an item
+  titles: [down: number, right: number];
+}
+
+export interface Plan {
+  sort: "module" | "stack" | "pill" | "root";
+  kind: string;
+  times: number;
+  names: string[];
+  parts: Part[];
+  first: number[]; // where the items of each part start, counted from this box's first item
+  size: number; // items in it at any depth
+  layout: Layout;
+  flows: number[]; // for each route what it carries, one of Carries
+}
+
+export interface Theme {
+  paper: string;
+  ink: string;
+  soft: string;
+  line: string;
+  faint: string;
+  frame: string;
+  tint: string;
+  tint_opacity: number;
+  card: string;
+  loop: string;
+  alarm: string;
+  gradient: string;
+  kept: string;
+}
+
+/** What a route carries: a value without or with a gradient, a value kept for backward, a gradient on its way back. */
+export const Carries = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
+
+export interface Data {
+  header: string[];
+  theme: string;
+  colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[]; strange: string };
+  metrics: Metrics;
+  flowing: boolean;
+  wrap_cost: number; // what a place costs where the eye must jump
+  root: number;
+  plans: Plan[];
+  leaves: Leaf[];
+  titles: Words[];
+  view: { down: boolean; limit: number; open: string[] };
+  colour_by: string;
+  colour_names: Record<string, string>; // a way to colour -> in words
+  legend: Record<string, [swatch: string, words: string][]>;
+}
+
+/** What is known of an item: its label, the address of the module around it, and pairs to show. */
+export type Item = [label: string, around: string, facts: [key: string, value: string][]];
+
+/** The text packed in a script element: base64 of what zlib wrote. */
+export async function unpack(packed: string): Promise<string> {
+  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).text();
+}
+
+/** The data with names instead of places in lists. */
+export function readData(text: string): Data {
+  const raw = JSON.parse(text);
+  raw.view.limit ??= Infinity;
+  for (const leaf of raw.leaves) leaf.boxes = leaf.boxes.map(readBox);
+  for (const plan of raw.plans) {
+    plan.layout = readLayout(plan.layout);
+    plan.parts = plan.parts.map(([leaf, inner = -1, down = -1, right = -1]: number[]): Part => {
+      return { leaf, plan: inner, titles: [down, right] };
+    });
+  }
+  return raw;
+}
+
+export function readBox(raw: [number, number, Ports, Ports, number, number, number, number]): Box {
+  const [width, height, entries, exits, entryGap, exitGap, entryNote, exitNote] = raw;
+  return { width, height, entries, exits, entryGap, exitGap, entryNote, exitNote };
+}
+
+export function readLayout(raw: any): Layout {
+  const routes = raw.routes.map(([source, exit, target, entry, net, lane, side, back]: any): Route => {
+    return { source, exit, target, entry, net, lane, side, back: Boolean(back) };
+  });
+  return { ...raw, rowCount: raw.row_count, columnCount: raw.column_count, routes };
+}
+
+/** What is read after the page has shown itself; each item only when somebody asks for it. */
+export class Details {
+  readonly overlays: Record<string, (number | string | null)[]>;
+  private readonly lines: string[];
+
+  constructor(text: string) {
+    const [first, ...lines] = text.split("\n");
+    this.overlays = JSON.parse(first);
+    this.lines = lines;
+  }
+
+  get count(): number {
+    return this.lines.length;
+  }
+
+  item(number: number): Item {
+    return JSON.parse(this.lines[number]);
+  }
+}

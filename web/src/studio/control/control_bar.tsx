@@ -1,0 +1,211 @@
+// The control bar: the buttons that drive a run, and who holds them.
+import { useLayoutEffect, useState } from "preact/hooks";
+
+import { Icon, type IconName } from "../shell/icons";
+import { useValue, type Store } from "../store";
+import { useTableAlone } from "../tables/table_chooser";
+import { isBusy, isPossible, whole } from "./actions";
+
+const MOST_STEPS = 1_000_000;
+const HINTS: Record<string, string> = {
+  init: "Begin anew: fresh weights, counters at zero",
+  train: "Train until it is done or stopped (Space)",
+  stop: "Stop after this step (Space)",
+  step_trial: "Train one trial, then pause",
+  step_epoch: "Train to the end of the epoch, then pause",
+  step_n: "Train so many trials, then pause",
+  step_run: "Train to the end of this run, then pause",
+  test_trial: "Test the item after the one tested last",
+  test_item: "Test one item",
+  test_all: "Test all items",
+  new_seed: "Another random seed for the next Init",
+};
+
+/** All buttons, or a sentence that says why there are none. */
+export function ControlBar({ store }: { store: Store }) {
+  const state = useValue(store.state);
+  const hello = useValue(store.hello);
+  const alone = useTableAlone(store);
+  if (!hello) return <div class="control" aria-label="Control" role="toolbar" />;
+  if (!state.can.length) {
+    return (
+      <div class="control" role="toolbar" aria-label="Control">
+        <span class="soft">{alone ? "A table: there is nothing to control, only to look at." : whyNothing(hello.source, state.status)}</span>
+      </div>
+    );
+  }
+  return (
+    <div class="control" role="toolbar" aria-label="Control">
+      <Buttons store={store} />
+      <Controller store={store} />
+    </div>
+  );
+}
+
+function whyNothing(source: string, status: string): string {
+  if (source === "live" && status === "done") return "The run has ended; what was seen stays here.";
+  if (source === "live" && status === "lost") return "The process is gone; what was seen stays here, and it is looked for.";
+  if (source === "recording") return "A recording: there is nothing to control, only to look at.";
+  if (source === "pass") return "A recorded forward pass: there is nothing to control, only to look at.";
+  if (source === "run") return "This run is not training now: there is nothing to control.";
+  if (source === "nothing") return "Waiting for a network: run a forward pass, or start a training.";
+  return "This network is only looked at: its own program decides when it runs.";
+}
+
+function Buttons({ store }: { store: Store }) {
+  const { can } = useValue(store.state);
+  const has = (...names: string[]): boolean => names.some((name) => can.includes(name));
+  return (
+    <>
+      <div class="group">
+        <Press store={store} action="init" icon="reset" label="Init" />
+        <Press store={store} action="train" icon="play" label="Train" primary />
+        <Press store={store} action="stop" icon="stop" label="Stop" />
+      </div>
+      {has("step_trial", "step_epoch", "step_run", "step_n") && (
+        <div class="group" role="group" aria-label="Step">
+          <span class="soft">Step</span>
+          <Press store={store} action="step_trial" label="Trial" name="Step trial" />
+          <Press store={store} action="step_epoch" label="Epoch" name="Step epoch" />
+          <Press store={store} action="step_run" label="Run" name="Step run" />
+          {has("step_n") && <StepN store={store} />}
+        </div>
+      )}
+      {has("test_trial", "test_item", "test_all") && (
+        <div class="group" role="group" aria-label="Test">
+          <span class="soft">Test</span>
+          <Press store={store} action="test_trial" label="Trial" name="Test trial" />
+          {has("test_item") && <TestItem store={store} />}
+          <Press store={store} action="test_all" label="All" name="Test all" />
+        </div>
+      )}
+      <Press store={store} action="new_seed" icon="dice" label="New seed" />
+    </>
+  );
+}
+
+interface PressProps {
+  store: Store;
+  action: string;
+  label: string;
+  name?: string;
+  icon?: IconName;
+  primary?: boolean;
+  more?: { count?: number; item?: number };
+}
+
+function Press({ store, action, label, name, icon, primary, more }: PressProps) {
+  const possible = usePossible(store, action);
+  const { can } = useValue(store.state);
+  if (!can.includes(action)) return null;
+  return (
+    <button
+      class={primary ? "primary" : undefined}
+      data-action={action}
+      aria-label={name}
+      title={HINTS[action]}
+      disabled={!possible}
+      onClick={() => store.act(action, more)}
+    >
+      {icon && <Icon name={icon} />}
+      {label}
+    </button>
+  );
+}
+
+function usePossible(store: Store, action: string): boolean {
+  const connected = useValue(store.connection) === "open";
+  return isPossible(action, useValue(store.state), useValue(store.controller), connected);
+}
+
+function StepN({ store }: { store: Store }) {
+  const { step_n } = useValue(store.state);
+  const [count, setCount] = useState(step_n);
+  useLayoutEffect(() => setCount(step_n), [step_n]); // at once: later it would undo what was typed meanwhile
+  return (
+    <span class="joined">
+      <Press store={store} action="step_n" label="N" name={`Step ${count} trials`} more={{ count }} />
+      <Whole label="How many trials to step" value={count} least={1} most={MOST_STEPS} set={setCount} />
+    </span>
+  );
+}
+
+function TestItem({ store }: { store: Store }) {
+  const { items } = useValue(store.state);
+  const [item, setItem] = useState(0);
+  const most = items ? items - 1 : MOST_STEPS;
+  useLayoutEffect(() => setItem((now) => Math.min(now, most)), [most]);
+  return (
+    <span class="joined">
+      <Press store={store} action="test_item" label="Item" name={`Test item ${item}`} more={{ item }} />
+      <Whole label={items ? `Which item to test, 0 to ${most}` : "Which item to test"} value={item} least={0} most={most} set={setItem} />
+    </span>
+  );
+}
+
+interface WholeProps {
+  label: string;
+  value: number;
+  least: number;
+  most: number;
+  set: (value: number) => void;
+}
+
+function Whole({ label, value, least, most, set }: WholeProps) {
+  const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
+  const commit = (): void => {
+    if (draft !== null) set(whole(draft, least, most));
+    setDraft(null);
+  };
+  return (
+    <input
+      type="number"
+      aria-label={label}
+      title={label}
+      min={least}
+      max={most}
+      step={1}
+      value={draft ?? value}
+      onInput={({ currentTarget }) => setDraft(currentTarget.value)}
+      onBlur={commit}
+      onKeyDown={({ key }) => (key === "Enter" ? commit() : key === "Escape" && setDraft(null))}
+    />
+  );
+}
+
+function Controller({ store }: { store: Store }) {
+  const controller = useValue(store.controller);
+  const connected = useValue(store.connection) === "open";
+  if (!connected) return null;
+  const take = (wanted: boolean) => () => store.send({ kind: "control", take: wanted });
+  return (
+    <div class="controller" role="status">
+      {controller === "you" && (
+        <>
+          <span class="mine">You control</span>
+          <button class="link" onClick={take(false)}>
+            Give up
+          </button>
+        </>
+      )}
+      {controller === "other" && (
+        <>
+          <span>Another page controls</span>
+          <button onClick={take(true)}>Take control</button>
+        </>
+      )}
+      {controller === "nobody" && (
+        <span class="soft" title="Who presses a button first controls the run">
+          Nobody controls
+        </span>
+      )}
+    </div>
+  );
+}
+
+/** Train where it stands, stop where it runs: the space bar. */
+export function trainOrStop(store: Store): void {
+  const state = store.state.get();
+  const action = isBusy(state) ? "stop" : "train";
+  if (isPossible(action, state, store.controller.get(), store.connection.get() === "open")) store.act(action);
+}

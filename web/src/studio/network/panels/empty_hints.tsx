@@ -1,0 +1,144 @@
+// What to do where there is nothing to see.
+import type { ComponentChildren } from "preact";
+import { useWord } from "../../shell/liveness";
+import { useValue } from "../../store";
+import type { Board } from "../presenter";
+
+/** A hint in the middle of the picture; nothing where there are values. */
+export function Empty({ board }: { board: Board }) {
+  const lost = useValue(board.lost);
+  return (
+    <>
+      {!board.webgl && (
+        <p class="network-flat" role="note">
+          This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on hardware
+          acceleration in its settings usually helps.
+        </p>
+      )}
+      {lost && (
+        <p class="network-flat" role="status">
+          The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some again;
+          if it does not, load the page again.
+        </p>
+      )}
+      <Why board={board} />
+    </>
+  );
+}
+
+// Why there is nothing to see, as far as it is known.
+function Why({ board }: { board: Board }) {
+  const { store } = board;
+  const hello = useValue(store.hello);
+  const net = useValue(store.net);
+  const seen = useValue(board.seen);
+  const selection = useValue(store.selection);
+  const look = useValue(store.look);
+  const moments = useValue(store.moments);
+  if (!hello) return <Hint title="Connecting…">The network comes as soon as the studio's server answers.</Hint>;
+  if (!net || !net.layers.length) return <NoNetwork board={board} source={hello.source} />;
+  if (board.ofWeights(look.variable) && !selection) {
+    return (
+      <Hint title="Click a unit" small>
+        {look.variable} are the weights {look.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
+      </Hint>
+    );
+  }
+  if (!moments.length) return <NoValues board={board} source={hello.source} />;
+  if (seen.moment < 0) return <Hint title="Loading…" small late />;
+  return seen.missing.size === net.layers.length ? <NotThen board={board} /> : null;
+}
+
+function NoNetwork({ board, source }: { board: Board; source: string }) {
+  const { can, status } = useValue(board.store.state);
+  const tables = useValue(board.store.tables);
+  if (source === "recording") return <Hint title="No network">This recording holds none.</Hint>;
+  if (source === "pass") return <Hint title="No network">Of this pass no layer was recorded.</Hint>;
+  if (source === "run") {
+    return (
+      <Hint title="No network">
+        This run kept none, and is not training now. Its numbers are in Plots and Tables.
+      </Hint>
+    );
+  }
+  if (source === "live" && tables.size && !can.length && status === "idle") {
+    return <Hint title="No network">There are only numbers to look at: they are in Plots and Tables.</Hint>;
+  }
+  return (
+    <Hint title="No network yet">
+      It appears with the first forward pass.{" "}
+      {source !== "live" && (
+        <>
+          Wrap your loop in <code>with tl.live(model):</code>, or run <code>torcheer studio</code> on a run that trains.
+        </>
+      )}
+    </Hint>
+  );
+}
+
+function NoValues({ board, source }: { board: Board; source: string }) {
+  const { can, status } = useValue(board.store.state);
+  if (source !== "live") {
+    const what = { recording: "recording", pass: "pass" }[source] ?? "run";
+    return (
+      <Hint title="No values" small>
+        Of this {what} only the layers were kept, no state of them.
+      </Hint>
+    );
+  }
+  if (status === "done" || status === "lost") {
+    return (
+      <Hint title="No values" small>
+        It ended before a state of the network was recorded.
+      </Hint>
+    );
+  }
+  const pressed = status !== "running" && can.includes("train");
+  return (
+    <Hint title="No values yet" small>
+      They come with the next {pressed ? "step: press Train, or a Step button." : "forward pass."}
+    </Hint>
+  );
+}
+
+// There are values, but not of this variable and item.
+function NotThen({ board }: { board: Board }) {
+  const { variable, item, missing } = useValue(board.seen);
+  const reasons = [...new Set(missing.values())];
+  const { batch } = useValue(board.store.state);
+  const live = useWord(board.store) === "Live";
+  if (item && batch && item >= batch) {
+    return (
+      <Hint title={`No item ${item}`} small>
+        The batch has {batch} {batch === 1 ? "item" : "items"}, counted from 0.
+      </Hint>
+    );
+  }
+  return (
+    <Hint title={item ? `No ${variable} of item ${item} at this moment` : `No ${variable} at this moment`} small>
+      {reasons.length === 1 && reasons[0] ? `${sentence(reasons[0])} ` : reasons.length > 1 ? "Point at a layer to read why. " : ""}
+      {live ? "Go to a newer moment, or let the run take a step while you look." : "Try another moment."}
+    </Hint>
+  );
+}
+
+/** Half a sentence as one. */
+export function sentence(text: string): string {
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+interface HintProps {
+  title: string;
+  small?: boolean;
+  late?: boolean; // only where it takes long
+  children?: ComponentChildren;
+}
+
+function Hint({ title, small, late, children }: HintProps) {
+  return (
+    <div class={`network-empty ${small ? "small" : ""} ${late ? "late" : ""}`} role="status">
+      <b>{title}</b>
+      {children && <p>{children}</p>}
+    </div>
+  );
+}

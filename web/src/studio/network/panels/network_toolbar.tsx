@@ -1,0 +1,295 @@
+// What is shown and how: the line above the picture.
+import { useState } from "preact/hooks";
+import { Icon } from "../../shell/icons";
+import { useValue } from "../../store";
+import type { Board } from "../presenter";
+import { CameraTools } from "./camera_buttons";
+import { mapNamed, MAPS } from "../values/colour_maps";
+import { pngOf } from "../picture_export";
+import type { RangeMode } from "../values/value_ranges";
+
+const MODES = [
+  { value: "auto", title: "Auto", doc: "Bars up to 20,000 units, cells above" },
+  { value: "bars", title: "Bars", doc: "Each unit a bar, as high as its value" },
+  { value: "cells", title: "Cells", doc: "Each unit a flat cell" },
+  { value: "raster", title: "Raster", doc: "Units against time: each column is a moment" },
+];
+
+const RANGES: { value: RangeMode; title: string }[] = [
+  { value: "layer", title: "each layer" },
+  { value: "auto", title: "automatic" },
+  { value: "percentile", title: "percentile" },
+  { value: "fixed", title: "fixed" },
+];
+
+/** The controls of the tab. */
+export function Toolbar({ board }: { board: Board }) {
+  return (
+    <div class="network-tools" role="toolbar" aria-label="Network view">
+      <WhatGroup board={board} />
+      <ModeGroup board={board} />
+      <RangeGroup board={board} />
+    </div>
+  );
+}
+
+/** The controls that lie over the picture. */
+export function StageTools({ board }: { board: Board }) {
+  return (
+    <div class="network-over" role="toolbar" aria-label="Picture">
+      <LooksGroup board={board} />
+      <CameraTools board={board} />
+    </div>
+  );
+}
+
+function WhatGroup({ board }: { board: Board }) {
+  const net = useValue(board.store.net);
+  const { variable, item } = useValue(board.store.look);
+  const { batch } = useValue(board.store.state);
+  const found = net?.variables.find(({ name }) => name === variable);
+  const options = (of: string) =>
+    (net?.variables ?? []).filter((one) => (one.of === "weight") === (of === "weight")).map(({ name, doc }) => (
+      <option key={name} value={name} title={doc}>
+        {name}
+      </option>
+    )); // prettier-ignore
+  return (
+    <div class="group">
+      <label title={found?.doc}>
+        <span>Variable</span>
+        <select
+          id="network-variable"
+          value={variable}
+          disabled={!net}
+          onChange={({ currentTarget }) => board.store.look.patch({ variable: currentTarget.value })}
+        >
+          <optgroup label="of units">{options("unit")}</optgroup>
+          {net?.variables.some(({ of }) => of === "weight") && (
+            <optgroup label="weights of the clicked unit">{options("weight")}</optgroup>
+          )}
+        </select>
+      </label>
+      <label title={batch ? `Which of the ${batch} items of a batch` : "Which item of a batch"}>
+        <span>Item</span>
+        <NumberBox
+          id="network-item"
+          value={item}
+          least={0}
+          most={batch > 0 ? batch - 1 : 1e6}
+          whole
+          set={(value) => board.store.look.patch({ item: value })}
+        />
+      </label>
+    </div>
+  );
+}
+
+function ModeGroup({ board }: { board: Board }) {
+  const { mode, raster } = useValue(board.store.look);
+  const { rasterLength } = useValue(board.settings);
+  const choose = (value: string): void =>
+    board.store.look.patch({ mode: value, raster: value === "raster" ? rasterLength : 0 });
+  return (
+    <div class="group">
+      <div class="joined" role="radiogroup" aria-label="Mode" onKeyDown={(event) => walk(event, mode, choose)}>
+        {MODES.map(({ value, title, doc }) => (
+          <button
+            key={value}
+            role="radio"
+            aria-checked={mode === value}
+            tabIndex={mode === value ? 0 : -1}
+            title={doc}
+            onClick={() => choose(value)}
+          >
+            {title}
+          </button>
+        ))}
+      </div>
+      {raster > 0 && (
+        <label title="How many moments the raster shows">
+          <span>Moments</span>
+          <NumberBox
+            id="network-raster"
+            value={rasterLength}
+            least={2}
+            most={1000}
+            whole
+            set={(value) => {
+              board.settings.patch({ rasterLength: value });
+              board.store.look.patch({ raster: value });
+            }}
+          />
+        </label>
+      )}
+    </div>
+  );
+}
+
+// Arrows go from one to the next, and choose it, as in any group of which one is chosen.
+function walk(event: KeyboardEvent, mode: string, choose: (value: string) => void): void {
+  const by = ["ArrowRight", "ArrowDown"].includes(event.key) ? 1 : ["ArrowLeft", "ArrowUp"].includes(event.key) ? -1 : 0;
+  if (!by || !(event.currentTarget instanceof HTMLElement)) return;
+  event.preventDefault();
+  const at = (MODES.findIndex(({ value }) => value === mode) + by + MODES.length) % MODES.length;
+  choose(MODES[at].value);
+  event.currentTarget.querySelectorAll("button")[at].focus();
+}
+
+function RangeGroup({ board }: { board: Board }) {
+  useValue(board.settings);
+  useValue(board.store.look);
+  useValue(board.store.net);
+  const range = board.range();
+  return (
+    <div class="group" role="group" aria-label="Range and colours">
+      <label title="From which to which value the colours go">
+        <span>Range</span>
+        <select
+          id="network-range"
+          value={range.mode}
+          onChange={({ currentTarget }) => board.setRange({ mode: currentTarget.value as RangeMode })}
+        >
+          {RANGES.map(({ value, title }) => (
+            <option key={value} value={value}>
+              {title}
+            </option>
+          ))}
+        </select>
+      </label>
+      {range.mode === "fixed" && (
+        <>
+          <NumberBox id="network-min" label="Least value" value={range.min} set={(min) => board.setRange({ min })} />
+          <span class="soft">to</span>
+          <NumberBox id="network-max" label="Largest value" value={range.max} set={(max) => board.setRange({ max })} />
+        </>
+      )}
+      {range.mode === "percentile" && (
+        <label title="So much of the values lies inside the range">
+          <NumberBox
+            id="network-percent"
+            label="Percent inside"
+            value={range.percent}
+            least={1}
+            most={100}
+            set={(percent) => board.setRange({ percent })}
+          />
+          <span>%</span>
+        </label>
+      )}
+      <label class="check" title="Zero is the middle of the colours">
+        <input
+          id="network-zero"
+          type="checkbox"
+          checked={range.zeroCentred}
+          onChange={({ currentTarget }) => board.setRange({ zeroCentred: currentTarget.checked })}
+        />
+        <span>zero-centred</span>
+      </label>
+      <label title="Range and colours are kept for each variable">
+        <span>Colours</span>
+        <select
+          id="network-map"
+          value={mapNamed(range.map).name}
+          onChange={({ currentTarget }) => board.setRange({ map: currentTarget.value })}
+        >
+          {MAPS.map(({ name, title }) => (
+            <option key={name} value={name}>
+              {title}
+            </option>
+          ))}
+        </select>
+      </label>
+    </div>
+  );
+}
+
+function LooksGroup({ board }: { board: Board }) {
+  const { labels, arrows, height, lean } = useValue(board.settings);
+  return (
+    <div class="group">
+      <label title="How high bars are">
+        <span>Height</span>
+        <input
+          id="network-height"
+          type="range"
+          min="0.2"
+          max="2.5"
+          step="0.1"
+          value={height}
+          aria-valuetext={`${height} times`}
+          onInput={({ currentTarget }) => board.settings.patch({ height: Number(currentTarget.value) })}
+        />
+      </label>
+      <button class="toggle" aria-pressed={labels} title="Names of the layers (L)" onClick={() => board.settings.patch({ labels: !labels })}>
+        Labels
+      </button>
+      <button class="toggle" aria-pressed={arrows} title="Arrows between the layers (A)" onClick={() => board.settings.patch({ arrows: !arrows })}>
+        Arrows
+      </button>
+      <button class="toggle" aria-pressed={lean} title="A stack of layers leans to fill the window" onClick={() => board.settings.patch({ lean: !lean })}>
+        Lean
+      </button>
+      <button aria-label="Save picture as PNG" title="Save picture as PNG" onClick={() => void savePicture(board)}>
+        <Icon name="down" /> PNG
+      </button>
+    </div>
+  );
+}
+
+async function savePicture(board: Board): Promise<void> {
+  const blob = await pngOf(board);
+  if (!blob) return board.store.notice("This browser could not make a picture.");
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  const { variable, moment } = board.seen.get();
+  const name = [board.store.net.get()?.name || "network", variable, moment >= 0 ? String(moment) : ""];
+  link.download = `${name.filter(Boolean).join("-").replace(/[^\w.-]+/g, "_")}.png`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000); // not before the download began
+}
+
+interface NumberProps {
+  id: string;
+  value: number;
+  set: (value: number) => void;
+  label?: string;
+  least?: number;
+  most?: number;
+  whole?: boolean;
+}
+
+/** A number that is taken when one is done with it, and left as it was where it is none. */
+export function NumberBox({ id, value, set, label, least = -Infinity, most = Infinity, whole = false }: NumberProps) {
+  const [draft, setDraft] = useState<string | null>(null);
+  const commit = (text: string): void => {
+    setDraft(null);
+    const found = Number(text.replace(",", "."));
+    if (!text.trim() || !Number.isFinite(found)) return;
+    const inside = Math.max(least, Math.min(most, whole ? Math.round(found) : found));
+    if (inside !== value) set(inside);
+  };
+  const step = (by: number): void => commit(String(value + by));
+  return (
+    <input
+      id={id}
+      class="number"
+      inputMode="decimal"
+      role={whole ? "spinbutton" : undefined}
+      aria-valuenow={whole ? value : undefined}
+      aria-label={label}
+      autocomplete="off"
+      value={draft ?? String(value)}
+      onInput={({ currentTarget }) => setDraft(currentTarget.value)}
+      onBlur={({ currentTarget }) => draft !== null && commit(currentTarget.value)}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") commit(event.currentTarget.value);
+        if (event.key === "Escape") setDraft(null);
+        if (whole && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
+          event.preventDefault();
+          step(event.key === "ArrowUp" ? 1 : -1);
+        }
+      }}
+    />
+  );
+}

@@ -1,0 +1,260 @@
+// What stands between the store and the picture: takes frames until a state is complete, and only then shows it.
+import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
+import { Signal, type Store } from "../store";
+import { theme } from "../theme";
+import type { Pose } from "./scene/orbit_camera";
+import { Flat } from "./scene/flat_scene";
+import type { Palette } from "./scene/layer_mesh";
+import { capable } from "./scene/scene_geometry";
+import type { Picked } from "./scene/picking";
+import { valueOf, type Frame, type RangeSetting } from "./values/value_ranges";
+import { Scene, type Looks, type Unit } from "./scene/scene";
+import { keep, rangeSetting, remembered, type Settings } from "./settings";
+import { positionOf } from "./values/timeline";
+import { Values, type Exact } from "./values/exact_values";
+
+/** What is on the screen. */
+export interface Seen {
+  look: number;
+  moment: number; // -1: nothing
+  variable: string;
+  item: number;
+  missing: ReadonlyMap<string, string>; // layers without a value, and why
+}
+
+/** What lies under the pointer. */
+export interface Pointed {
+  picked: Picked;
+  x: number;
+  y: number;
+  exact: Exact | null; // null until the answer came
+  rough: number | undefined; // from the byte; undefined where there is none
+}
+
+const NOTHING: Seen = { look: -1, moment: -1, variable: "", item: 0, missing: new Map() };
+const POINTED_WAIT_MS = 60;
+
+/** The tab's state that is not the store's. */
+export class Board {
+  readonly settings = new Signal<Settings>(remembered());
+  readonly seen = new Signal<Seen>(NOTHING);
+  readonly pointed = new Signal<Pointed | null>(null);
+  readonly playing = new Signal(false);
+  readonly lost = new Signal(false); // the browser took the canvas's memory away, and may give it back
+  readonly scene: Scene | Flat;
+  readonly webgl: boolean;
+  readonly values: Values;
+  private readonly ends: (() => void)[] = [];
+  private coming = new Map<string, Frame>();
+  private comingState = ""; // of which look and moment
+  private timer = 0;
+  private then: readonly Moment[] = []; // the moments there were when what is on the screen was sent
+
+  constructor(
+    readonly store: Store,
+    private readonly host: HTMLElement,
+    overlay: HTMLElement,
+  ) {
+    const { webgl, software } = capable();
+    this.webgl = webgl;
+    this.scene = webgl ? new Scene(host, overlay, this.looks(), software) : new Flat(host, this.looks());
+    this.values = new Values(store);
+    this.scene.canvas.addEventListener("webglcontextlost", () => this.lost.set(true));
+    this.scene.canvas.addEventListener("webglcontextrestored", () => this.lost.set(false));
+    this.takeNet(store.net.get());
+    this.scene.select(store.selection.get());
+    this.ends.push(
+      store.net.subscribe((net) => this.takeNet(net)),
+      store.hello.subscribe(() => this.values.clear()), // another source may have the same moments
+      store.onFrame((head, bytes) => this.takeFrame(head, bytes)),
+      store.onShown((shown) => this.takeShown(shown)),
+      store.selection.subscribe((unit) => this.scene.select(unit)),
+      store.look.subscribe(() => this.scene.setLooks(this.looks())),
+      this.settings.subscribe((settings) => this.takeSettings(settings)),
+      theme.subscribe(() => this.scene.setLooks(this.looks())),
+    );
+  }
+
+  /** The variable that is asked for. */
+  variable(name = this.store.look.get().variable): Variable | undefined {
+    return this.store.net.get()?.variables.find((variable) => variable.name === name);
+  }
+
+  /** Whether the variable is one of the weights of a clicked unit. */
+  ofWeights(name?: string): boolean {
+    return this.variable(name)?.of === "weight";
+  }
+
+  /** How the values that are asked for are spread over the colours; with `seen`, those on the screen. */
+  range(seen = false): RangeSetting {
+    return rangeSetting(this.settings.get(), this.variable((seen && this.seen.get().variable) || undefined));
+  }
+
+  setRange(part: Partial<RangeSetting>): void {
+    const name = this.store.look.get().variable;
+    if (!name) return;
+    const { ranges } = this.settings.get();
+    this.settings.patch({ ranges: { ...ranges, [name]: { ...this.range(), ...part } } });
+  }
+
+  select(unit: Unit | null): void {
+    this.store.selection.set(unit);
+  }
+
+  /** The pointer is there, or nowhere. */
+  pointAt(at: { x: number; y: number } | null): void {
+    const picked = at && this.scene.at(at.x, at.y);
+    this.scene.point(picked);
+    if (!picked || !at) return this.pointed.set(null);
+    const before = this.pointed.get();
+    const same = before?.picked.layer === picked.layer && before.picked.unit === picked.unit && before.picked.column === picked.column; // prettier-ignore
+    this.pointed.set({ picked, ...at, exact: same ? before.exact : null, rough: this.rough(picked) });
+    if (!same) this.askPointed();
+  }
+
+  /** The exact value of a unit at the moment that is shown. */
+  exact(unit: Unit, column = -1): Promise<Exact> {
+    const { variable, item, moment } = this.seen.get();
+    const when = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
+    const of = this.ofWeights(variable) ? this.store.selection.get() : null;
+    return this.values.ask({ ...unit, variable, item, moment: when, of });
+  }
+
+  /** What the byte of a cell stands for. */
+  rough({ layer, cell }: Picked): number | undefined {
+    const frame = this.scene.frames.get(layer);
+    return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : undefined;
+  }
+
+  /** Which moment a column of a layer's raster is; the last one is the one that is looked at. */
+  momentOfColumn(layer: string, column: number): Moment | undefined {
+    const { moment } = this.seen.get();
+    const columns = this.scene.frames.get(layer)?.head.grid[3] ?? 0;
+    const moments = this.then.some(({ id }) => id === moment) ? this.then : this.store.moments.get(); // told late
+    const last = positionOf(moments, { live: false, moment, playing: false });
+    return moments[last - (columns - 1 - column)];
+  }
+
+  pose(): Pose | null {
+    return this.scene instanceof Scene ? this.scene.orbit.pose : null;
+  }
+
+  /** What the canvas shows, in words. */
+  summary(): string {
+    const net = this.store.net.get();
+    if (!net) return this.store.hello.get() ? "No network" : "Connecting";
+    const units = net.layers.reduce((sum, { units }) => sum + units, 0);
+    const { variable, moment } = this.seen.get();
+    const selected = this.store.selection.get();
+    return [
+      `${net.name || "Network"}: ${net.layers.length} layers, ${units} units, ${net.projections.length} projections`,
+      moment < 0 ? "no values yet" : `${variable} at moment ${moment}`,
+      selected ? `selected: ${selected.layer}, unit ${selected.unit}` : "no unit selected",
+    ].join("; ");
+  }
+
+  dispose(): void {
+    window.clearTimeout(this.timer);
+    for (const end of this.ends) end();
+    this.scene.dispose();
+  }
+
+  private looks(): Looks {
+    const { labels, arrows, height, lean } = this.settings.get();
+    const { mode } = this.store.look.get();
+    return { palette: this.palette(), dark: theme.get() === "dark", labels, arrows, mode, height, lean };
+  }
+
+  private netText = "";
+  private paletteText = "";
+  private paletteMade: Palette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
+
+  private palette(): Palette {
+    const style = getComputedStyle(this.host);
+    const read = (name: string, otherwise: string): string => {
+      const found = style.getPropertyValue(name).trim();
+      return /^#[0-9a-f]{6}$/i.test(found) ? found : otherwise;
+    };
+    const made: Palette = {
+      plane: read("--net-plane", "#eef1f5"), rim: read("--net-rim", "#aab4c0"), blank: read("--net-blank", "#a2a8b0"),
+      nan: read("--nan", "#c2187f"), plus: read("--plus", "#111827"), minus: read("--minus", "#00897b"),
+      green: read("--net-green", "#12b76a"), accent: read("--net-accent", "#2a6fdb"),
+    }; // prettier-ignore
+    const text = JSON.stringify(made);
+    if (text !== this.paletteText) [this.paletteText, this.paletteMade] = [text, made];
+    return this.paletteMade;
+  }
+
+  // The same network again, after the connection was lost or from a recording, keeps its camera.
+  private takeNet(net: Net | null): void {
+    const text = JSON.stringify(net);
+    if (text === this.netText) return;
+    this.netText = text;
+    this.coming = new Map();
+    this.values?.clear();
+    this.seen.set(NOTHING);
+    this.pointed.set(null);
+    this.scene.setNet(net);
+    this.scene.setRange(this.range());
+  }
+
+  private takeSettings(settings: Settings): void {
+    keep(settings);
+    this.scene.setLooks(this.looks());
+    this.scene.setRange(this.range(true));
+  }
+
+  // A frame of an earlier look is late; one of another moment begins another state.
+  private takeFrame(head: FrameHead, bytes: Uint8Array): void {
+    if (head.look !== this.store.lookNumber) return;
+    const state = `${head.look} ${head.moment}`;
+    if (state !== this.comingState) this.coming = new Map();
+    this.comingState = state;
+    this.coming.set(head.layer, { head, bytes });
+  }
+
+  private takeShown({ look, moment, missing: names, why }: Shown): void {
+    const missing = new Map(names.map((name, n) => [name, why[n] ?? ""]));
+    if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // the next may come
+    const frames = this.coming;
+    if (`${look} ${moment}` !== this.comingState) frames.clear(); // of this state nothing came
+    [this.coming, this.comingState] = [new Map(), ""];
+    this.then = this.store.moments.get();
+    const { variable, item } = this.store.look.get();
+    if (this.store.tab.get() === "network") {
+      this.scene.setRange(this.range());
+      this.scene.setFrames(frames);
+      this.seen.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+      if (this.pointed.get()) this.refreshPointed();
+    }
+    this.scene.ask(() => this.store.send({ kind: "seen", look, moment }));
+  }
+
+  private refreshPointed(): void {
+    const { picked, x, y } = this.pointed.get()!;
+    this.pointed.set({ picked, x, y, exact: null, rough: this.rough(picked) });
+    this.askPointed();
+  }
+
+  // Not at once: a pointer that crosses a layer would ask for hundreds of values.
+  private askPointed(): void {
+    window.clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => void this.answerPointed(), POINTED_WAIT_MS);
+  }
+
+  private async answerPointed(): Promise<void> {
+    const pointed = this.pointed.get();
+    if (!pointed || pointed.picked.unit < 0 || this.seen.get().moment < 0) return;
+    const { layer, unit, column } = pointed.picked;
+    const exact = await this.exact({ layer, unit }, column).catch(() => null);
+    const now = this.pointed.get();
+    if (exact && now?.picked.layer === layer && now.picked.unit === unit && now.picked.column === column) {
+      this.pointed.set({ ...now, exact });
+    }
+  }
+}
+
+/** A value of JSON as an object, or an empty one. */
+export function record(value: Json): Record<string, Json> {
+  return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
+}

@@ -1,0 +1,215 @@
+// The network as flat cells on a plain canvas, for browsers that draw no 3D.
+import type { Net, PlacedLayer } from "../../messages";
+import { strangeOf } from "../../non_finite";
+import { mapNamed, parts, rampOf } from "../values/colour_maps";
+import { blockShare, cellsOf, cellUnder, layoutOf, placeOf, sentFor, type Grid, type Layout } from "./unit_grid";
+import { pickedOf, type Picked } from "./picking";
+import { rangeOf, shareIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
+import type { Looks, Unit } from "./scene";
+
+const TITLE = 18; // pixels above each layer
+const SPACE = 22;
+
+interface Plate {
+  placed: PlacedLayer;
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+}
+
+/** The 2D picture: what `Scene` is, without a camera. */
+export class Flat {
+  readonly canvas = document.createElement("canvas");
+  frames: ReadonlyMap<string, Frame> = new Map();
+  ranges = new Map<string, [number, number]>();
+  drawn = 0;
+  private readonly resizing: ResizeObserver;
+  private plates: Plate[] = [];
+  private net: Net | null = null;
+  private ramp = new Uint8Array(256 * 4);
+  private setting: RangeSetting | null = null;
+  private selected: Unit | null = null;
+  private asked = 0;
+  private readonly waiting: (() => void)[] = [];
+
+  constructor(
+    private readonly host: HTMLElement,
+    private looks: Looks,
+  ) {
+    host.append(this.canvas);
+    this.resizing = new ResizeObserver(() => this.resize());
+    this.resizing.observe(host);
+    this.resize();
+  }
+
+  setNet(net: Net | null): void {
+    this.net = net;
+    this.frames = new Map();
+    this.arrange();
+  }
+
+  setFrames(frames: ReadonlyMap<string, Frame>): void {
+    this.frames = frames;
+    this.colour();
+  }
+
+  setRange(setting: RangeSetting): void {
+    this.ramp = rampOf(mapNamed(setting.map));
+    this.setting = setting;
+    this.colour();
+  }
+
+  setLooks(looks: Looks): void {
+    this.looks = looks;
+    this.ask();
+  }
+
+  select(unit: Unit | null): void {
+    this.selected = unit;
+    this.ask();
+  }
+
+  point(_: Picked | null): void {}
+
+  at(x: number, y: number): Picked | null {
+    const plate = this.plates.find(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height); // prettier-ignore
+    if (!plate) return null;
+    const { placed } = plate;
+    const [layout, frame] = [this.layout(plate), this.frames.get(placed.layer.name) ?? null];
+    const place = cellUnder(layout.whole, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
+    return pickedOf({ placed, frame, layout }, place);
+  }
+
+  project({ layer, unit }: Unit): { x: number; y: number } | null {
+    const plate = this.plates.find(({ placed }) => placed.layer.name === layer);
+    const raster = this.frames.get(layer)?.head.raster; // there a unit is a row
+    if (!plate || raster || unit < 0 || unit >= plate.placed.units) return null;
+    const layout = this.layout(plate);
+    const [left, top] = blockShare(layout, sentFor(layout, placeOf(plate.placed.grid, layout, unit)));
+    return { x: plate.left + left * plate.width, y: plate.top + top * plate.height };
+  }
+
+  ask(done?: () => void): void {
+    if (done) this.waiting.push(done);
+    this.asked ||= requestAnimationFrame(() => this.draw());
+  }
+
+  dispose(): void {
+    cancelAnimationFrame(this.asked);
+    this.resizing.disconnect();
+    this.canvas.remove();
+  }
+
+  private layout({ placed }: Plate): Layout {
+    return layoutOf(placed.grid, this.frames.get(placed.layer.name)?.head ?? null);
+  }
+
+  private colour(): void {
+    if (!this.setting) return;
+    const whole = rangeOf([...this.frames.values()], this.setting);
+    for (const { layer } of this.net?.layers ?? []) {
+      const frame = this.frames.get(layer.name);
+      this.ranges.set(layer.name, frame && this.setting.mode === "layer" ? rangeOf([frame], this.setting) : whole);
+    }
+    this.ask();
+  }
+
+  private resize(): void {
+    const ratio = Math.min(2, devicePixelRatio || 1);
+    this.canvas.width = this.host.clientWidth * ratio;
+    this.canvas.height = this.host.clientHeight * ratio;
+    this.arrange();
+  }
+
+  // In rows, the input first, as large as the window allows.
+  private arrange(): void {
+    const layers = this.net?.layers ?? [];
+    let scale = 80;
+    do this.plates = placedIn(layers, (scale *= 0.9), this.host.clientWidth);
+    while (scale > 1 && this.plates.some(({ top, height }) => top + height + 8 > this.host.clientHeight));
+    this.ask();
+  }
+
+  draw(): void {
+    cancelAnimationFrame(this.asked);
+    this.asked = 0;
+    const context = this.canvas.getContext("2d")!;
+    const ratio = Math.min(2, devicePixelRatio || 1);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    context.clearRect(0, 0, this.host.clientWidth, this.host.clientHeight);
+    context.imageSmoothingEnabled = false;
+    for (const plate of this.plates) this.drawPlate(context, plate);
+    this.drawn++;
+    for (const done of this.waiting.splice(0)) done();
+  }
+
+  private drawPlate(context: CanvasRenderingContext2D, plate: Plate): void {
+    const { layer } = plate.placed;
+    context.fillStyle = this.looks.palette.plane;
+    context.fillRect(plate.left - 3, plate.top - 3, plate.width + 6, plate.height + 6);
+    if (this.looks.labels) {
+      context.fillStyle = this.looks.dark ? "#e6e9ee" : "#1c2127";
+      context.font = "600 12px system-ui, sans-serif";
+      context.fillText(layer.name, plate.left - 2, plate.top - 7, Math.max(plate.width, 60));
+    }
+    const layout = this.layout(plate);
+    const [image, across, down] = this.imageOf(layer.name, layout, plate.placed);
+    for (let tile = 0; tile < layout.sent[0] * layout.sent[1]; tile++) {
+      const [rows, columns] = [layout.sent[2], layout.sent[3]];
+      const [left, top] = blockShare(layout, tile * rows * columns);
+      const [right, bottom] = blockShare(layout, (tile + 1) * rows * columns - 1);
+      const wide = ((right - left) * plate.width * columns) / Math.max(1, columns - 1) || plate.width / layout.sent[1];
+      const high = ((bottom - top) * plate.height * rows) / Math.max(1, rows - 1) || plate.height / layout.sent[0];
+      const x = plate.left + ((left + right) / 2) * plate.width - wide / 2;
+      const y = plate.top + ((top + bottom) / 2) * plate.height - high / 2;
+      context.drawImage(image, 0, tile * rows, across, down, x, y, wide, high);
+    }
+  }
+
+  // All tiles below each other, a pixel per cell.
+  private imageOf(name: string, { sent }: Layout, placed: PlacedLayer): [HTMLCanvasElement, number, number] {
+    const image = document.createElement("canvas");
+    [image.width, image.height] = [Math.max(1, sent[3]), Math.max(1, sent[0] * sent[1] * sent[2])];
+    const context = image.getContext("2d")!;
+    const pixels = context.createImageData(image.width, image.height);
+    this.paint(new Uint32Array(pixels.data.buffer), name, sent, placed);
+    context.putImageData(pixels, 0, 0);
+    return [image, sent[3], sent[2]];
+  }
+
+  private paint(pixels: Uint32Array, name: string, sent: Grid, placed: PlacedLayer): void {
+    const frame = this.frames.get(name);
+    const range = this.ranges.get(name) ?? [-1, 1];
+    const colours = new Uint32Array(256).map((_, byte) => {
+      const value = frame ? valueOf(frame.head, byte) : undefined;
+      if (value === undefined) return packed(parts(this.looks.palette.blank));
+      const strange = strangeOf(value);
+      if (strange) return packed(parts(this.looks.palette[strange]));
+      const at = Math.round(shareIn(range, value) * 255) * 4;
+      return packed([this.ramp[at], this.ramp[at + 1], this.ramp[at + 2]]);
+    });
+    const whole = frame && (frame.head.raster || frame.head.block.some((length) => length > 1));
+    const count = whole ? cellsOf(sent) : placed.units;
+    for (let n = 0; n < Math.min(count, pixels.length); n++) pixels[n] = colours[frame?.bytes[n] ?? 0];
+    if (this.selected?.layer !== name || frame?.head.raster) return;
+    const layout = layoutOf(placed.grid, frame?.head ?? null);
+    pixels[sentFor(layout, placeOf(placed.grid, layout, this.selected.unit))] = packed(parts(this.looks.palette.green));
+  }
+}
+
+function packed([red, green, blue]: readonly number[]): number {
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+function placedIn(layers: readonly PlacedLayer[], scale: number, room: number): Plate[] {
+  let [left, top, row] = [SPACE, SPACE, 0];
+  return layers.map((placed) => {
+    const [width, height] = [placed.size[0] * scale, placed.size[1] * scale];
+    if (left > SPACE && left + width > room - SPACE) [left, top, row] = [SPACE, top + row + SPACE + TITLE, 0];
+    const plate = { placed, left, top: top + TITLE, width, height };
+    left += width + SPACE;
+    row = Math.max(row, height);
+    return plate;
+  });
+}

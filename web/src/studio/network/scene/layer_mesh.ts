@@ -1,0 +1,235 @@
+// One layer in the scene: its plane, and on it bars or cells that read the same texture of bytes.
+import {
+  BoxGeometry, BufferGeometry, CustomBlending, DataTexture, Float32BufferAttribute, GLSL3, Group, InstancedBufferGeometry,
+  Mesh, NearestFilter, OneFactor, OneMinusSrcAlphaFactor, RedFormat, ShaderMaterial, Vector2, Vector3, Vector4,
+  type IUniform, type Texture,
+} from "three"; // prettier-ignore
+import type { PlacedLayer } from "../../messages";
+import { parts } from "../values/colour_maps";
+import { cellsOf, gapOf, layoutOf, placeOf, sentFor, spanOf, type Layout } from "./unit_grid";
+import { groundOf, valueOf, type Frame } from "../values/value_ranges";
+import { NAN_HEIGHT, BAR_FRAGMENT, BAR_VERTEX, CELL_FRAGMENT, CELL_VERTEX, PLANE_FRAGMENT, PLANE_VERTEX } from "./shaders";
+
+export type Form = "bars" | "cells";
+
+/** The scene's colours, "#rrggbb" each. */
+export interface Palette {
+  plane: string;
+  rim: string;
+  blank: string;
+  nan: string;
+  plus: string; // infinities
+  minus: string;
+  green: string;
+  accent: string;
+}
+
+const MARGIN = 0.35; // of the plane around its cells
+const WIDEST = 2048; // a texture's row
+
+type Uniforms = Record<string, IUniform>;
+
+const blending = {
+  transparent: true, blending: CustomBlending, blendSrc: OneFactor, blendDst: OneMinusSrcAlphaFactor,
+  premultipliedAlpha: true, glslVersion: GLSL3,
+} as const; // prettier-ignore
+
+/** A layer that can be drawn. */
+export class LayerView {
+  readonly group = new Group();
+  frame: Frame | null = null;
+  form: Form = "cells";
+  tall = 1; // of the highest bar
+  layout: Layout; // of what is shown
+  private readonly bars: Mesh<InstancedBufferGeometry, ShaderMaterial>;
+  private readonly cells: Mesh<BufferGeometry, ShaderMaterial>;
+  private readonly plane: Mesh<BufferGeometry, ShaderMaterial>;
+  private readonly uniforms: Uniforms;
+  private texture: DataTexture;
+
+  constructor(
+    readonly placed: PlacedLayer,
+    ramp: Texture,
+  ) {
+    this.layout = layoutOf(placed.grid, null);
+    this.texture = textureFor(1);
+    const size = new Vector2(...placed.size);
+    this.uniforms = {
+      values: { value: this.texture }, ramp: { value: ramp }, across: { value: 1 }, count: { value: 0 },
+      grid: { value: new Vector4(1, 1, 1, 1) }, tile: { value: new Vector2(1, 1) }, block: { value: new Vector2(1, 1) }, gap: { value: 0 }, size: { value: size },
+      span: { value: new Vector2(0, 1) }, range: { value: new Vector2(-1, 1) }, ground: { value: 0 },
+      plane: { value: new Vector3() }, blank: { value: new Vector3() }, nan: { value: new Vector3() }, plus: { value: new Vector3() }, minus: { value: new Vector3() }, green: { value: new Vector3() },
+      chosen: { value: -1 }, pointed: { value: -1 }, veil: { value: 1 }, tall: { value: 1 }, fill: { value: 0.82 },
+    }; // prettier-ignore
+    this.bars = new Mesh(barGeometry(), shaded(this.uniforms, BAR_VERTEX, BAR_FRAGMENT));
+    this.cells = new Mesh(squareGeometry(), shaded(this.uniforms, CELL_VERTEX, CELL_FRAGMENT));
+    this.plane = new Mesh(squareGeometry(), planeMaterial(placed));
+    this.plane.material.depthWrite = false;
+    this.plane.position.y = -0.02; // below the lids of bars that hang down
+    this.group.position.set(...placed.place);
+    for (const mesh of [this.bars, this.cells, this.plane]) mesh.frustumCulled = false; // shaders place them
+    this.group.add(this.bars, this.cells, this.plane);
+    this.take(null);
+  }
+
+  /** Show these values; null shows that there are none. */
+  take(frame: Frame | null): void {
+    this.frame = frame;
+    this.layout = layoutOf(this.placed.grid, frame?.head ?? null);
+    const { whole, sent, block } = this.layout;
+    this.hold(Math.max(1, cellsOf(sent)));
+    const bytes = this.texture.image.data as Uint8Array;
+    if (frame) bytes.set(frame.bytes.subarray(0, bytes.length));
+    else bytes.fill(0);
+    this.texture.needsUpdate = true;
+    const uniforms = this.uniforms;
+    uniforms.count.value = this.bars.geometry.instanceCount = this.shownCells();
+    uniforms.grid.value.set(...sent);
+    uniforms.tile.value.set(whole[3], whole[2]);
+    uniforms.block.value.set(block[1], block[0]);
+    uniforms.gap.value = gapOf(whole);
+    uniforms.fill.value = cellsOf(sent) > 4000 ? 0.92 : 0.82;
+    if (frame) uniforms.span.value.set(frame.head.lo, frame.head.hi);
+  }
+
+  /** How bars and cells are coloured, and how high a bar is. */
+  setRange(range: [number, number]): void {
+    this.uniforms.range.value.set(...range);
+    this.uniforms.ground.value = groundOf(range);
+  }
+
+  /** Put it elsewhere. */
+  moveTo(place: [number, number, number]): void {
+    this.placed.place = place;
+    this.group.position.set(...place);
+  }
+
+  /** Bars or cells. */
+  setForm(form: Form): void {
+    this.form = form;
+    this.bars.visible = form === "bars";
+    this.cells.visible = form === "cells";
+  }
+
+  setTall(tall: number): void {
+    this.tall = tall;
+    this.uniforms.tall.value = tall;
+  }
+
+  setPalette(palette: Palette): void {
+    const set = (uniform: IUniform, colour: string): void =>
+      uniform.value.set(...parts(colour).map((part) => part / 255));
+    set(this.uniforms.plane, palette.plane);
+    for (const name of ["blank", "nan", "plus", "minus"] as const) set(this.uniforms[name], palette[name]);
+    set(this.uniforms.green, palette.green);
+    set(this.plane.material.uniforms.fill, palette.plane);
+    set(this.plane.material.uniforms.rim, palette.rim);
+    set(this.plane.material.uniforms.glow, palette.accent);
+  }
+
+  /** Mark cells; -1 for none. */
+  mark(chosen: number, pointed: number): void {
+    this.uniforms.chosen.value = chosen;
+    this.uniforms.pointed.value = pointed;
+    this.plane.material.uniforms.lit.value = chosen >= 0 || pointed >= 0 ? 1 : 0;
+  }
+
+  /** In which order: bars and cells before their plane, so that what hangs below it is seen through it. */
+  setOrder(order: number): void {
+    this.bars.renderOrder = order;
+    this.plane.renderOrder = order + 1;
+    this.cells.renderOrder = order + 2;
+  }
+
+  /** The cell that shows a unit; -1 in a raster, where a unit is a line. */
+  cellOf(unit: number): number {
+    if (this.frame?.head.raster) return -1;
+    return sentFor(this.layout, placeOf(this.placed.grid, this.layout, unit));
+  }
+
+  /** How high the bar of a cell is. */
+  heightOf(cell: number): number {
+    const byte = this.form === "bars" && this.frame ? this.frame.bytes[cell] : 0;
+    const value = this.frame ? valueOf(this.frame.head, byte) : undefined;
+    if (value === undefined) return 0;
+    if (Number.isNaN(value)) return NAN_HEIGHT * this.tall;
+    const { x: lo, y: hi } = this.uniforms.range.value as Vector2;
+    const ground = this.uniforms.ground.value as number;
+    const reach = Math.max(Math.abs(lo - ground), Math.abs(hi - ground));
+    return Math.max(-1, Math.min(1, (value - ground) / reach)) * this.tall;
+  }
+
+  /** How wide and deep a cell that was sent is. */
+  cellSize(): [number, number] {
+    const { whole, block } = this.layout;
+    const [across, down] = spanOf(whole);
+    return [(this.placed.size[0] * block[1]) / across, (this.placed.size[1] * block[0]) / down];
+  }
+
+  dispose(): void {
+    this.texture.dispose();
+    for (const mesh of [this.bars, this.cells, this.plane]) {
+      mesh.geometry.dispose();
+      mesh.material.dispose();
+    }
+  }
+
+  private shownCells(): number {
+    const { units, grid } = this.placed;
+    if (!units) return 0;
+    const head = this.frame?.head;
+    if (!head) return Math.min(units, cellsOf(grid));
+    if (head.raster) return head.count;
+    return Math.min(head.count, this.cellOf(units - 1) + 1);
+  }
+
+  /** A texture for so many cells; the one there is, where it fits. */
+  private hold(cells: number): void {
+    const across = Math.min(WIDEST, cells);
+    const { width, height } = this.texture.image;
+    if (width === across && height === Math.ceil(cells / across)) return;
+    this.texture.dispose();
+    this.texture = textureFor(cells);
+    this.uniforms.values.value = this.texture;
+    this.uniforms.across.value = across;
+  }
+}
+
+function textureFor(cells: number): DataTexture {
+  const across = Math.min(WIDEST, cells);
+  const down = Math.ceil(cells / across);
+  const texture = new DataTexture(new Uint8Array(across * down), across, down, RedFormat);
+  texture.minFilter = texture.magFilter = NearestFilter;
+  texture.needsUpdate = true;
+  return texture;
+}
+
+function shaded(uniforms: Uniforms, vertexShader: string, fragmentShader: string): ShaderMaterial {
+  return new ShaderMaterial({ uniforms, vertexShader, fragmentShader, ...blending, side: 2 });
+}
+
+function planeMaterial({ size }: PlacedLayer): ShaderMaterial {
+  const uniforms = {
+    size: { value: new Vector2(size[0] + 2 * MARGIN, size[1] + 2 * MARGIN) }, round: { value: MARGIN },
+    fill: { value: new Vector3() }, rim: { value: new Vector3() }, glow: { value: new Vector3() },
+    cover: { value: 0.62 }, lit: { value: 0 },
+  }; // prettier-ignore
+  return shaded(uniforms, PLANE_VERTEX, PLANE_FRAGMENT);
+}
+
+function barGeometry(): InstancedBufferGeometry {
+  const box = new BoxGeometry(1, 1, 1);
+  const geometry = new InstancedBufferGeometry();
+  geometry.setIndex(box.getIndex());
+  geometry.setAttribute("position", box.getAttribute("position"));
+  geometry.setAttribute("normal", box.getAttribute("normal"));
+  return geometry;
+}
+
+function squareGeometry(): BufferGeometry {
+  const geometry = new BufferGeometry();
+  const corners = [-0.5, 0, -0.5, 0.5, 0, -0.5, -0.5, 0, 0.5, 0.5, 0, 0.5];
+  geometry.setAttribute("position", new Float32BufferAttribute(corners, 3));
+  geometry.setIndex([0, 2, 1, 1, 2, 3]);
+  return geometry;
+}

@@ -1,0 +1,394 @@
+// The network in 3D: draws when something changed, never otherwise.
+import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vector2, Vector3, WebGLRenderer, type Ray } from "three"; // prettier-ignore
+import type { Net } from "../../messages";
+import { arrowsOf } from "./arrows";
+import { Orbit, type Pose } from "./orbit_camera";
+import { mapNamed, rampOf } from "../values/colour_maps";
+import { cellsOf } from "./unit_grid";
+import { Labels, type Wish } from "./labels";
+import { leaning, mayLean } from "./stack_slant";
+import { LayerView, type Palette } from "./layer_mesh";
+import { between, CORNERS, farFirst, gapAbove, reachOf } from "./scene_geometry";
+import { wishesOf, type Sight } from "./label_requests";
+import { middleOf, pick, type Picked } from "./picking";
+import { rangeOf, type Frame, type RangeSetting } from "../values/value_ranges";
+
+export const MOST_BARS = 20_000; // of all layers together, when the mode is automatic
+const MOST_BARS_OF_A_LAYER = 100_000;
+const FINEST = 2; // device pixels per pixel
+const CROWDED = 60; // layers; then names are short and cover nothing
+const HOME = { azimuth: 0.2, elevation: 0.44 };
+
+/** A unit, by its layer's name. */
+export interface Unit {
+  layer: string;
+  unit: number;
+}
+
+/** What is drawn, besides the values. */
+export interface Looks {
+  palette: Palette;
+  dark: boolean;
+  labels: boolean;
+  arrows: boolean;
+  mode: string; // "auto", "bars", "cells", "raster"
+  height: number; // of bars, 1 as it is at first
+  lean: boolean; // whether a stack leans to fill the window
+}
+
+/** The 3D picture. */
+export class Scene {
+  readonly canvas: HTMLCanvasElement;
+  readonly orbit: Orbit;
+  readonly views = new Map<string, LayerView>();
+  frames: ReadonlyMap<string, Frame> = new Map();
+  ranges = new Map<string, [number, number]>();
+  drawn = 0; // pictures so far
+  private readonly renderer: WebGLRenderer;
+  private readonly world = new World();
+  private readonly root = new Group();
+  private readonly ramp: DataTexture;
+  private readonly labels: Labels;
+  private readonly marker: HTMLElement;
+  private readonly resizing: ResizeObserver;
+  private arrows: Mesh | null = null;
+  private net: Net | null = null;
+  private looks: Looks;
+  private setting: RangeSetting | null = null;
+  private selected: Unit | null = null;
+  private pointed: Picked | null = null;
+  private asked = 0;
+  private moving = 0;
+  private leant = 1; // the aspect of the window that the stack leans for
+  private untouched = true; // nobody turned the camera yet: it is fitted again when the window changes
+  private readonly waiting: (() => void)[] = [];
+
+  constructor(
+    private readonly host: HTMLElement,
+    overlay: HTMLElement,
+    looks: Looks,
+    software: boolean,
+  ) {
+    this.looks = looks;
+    // Kept after drawing: the browser may show the picture again long after, as nothing is drawn without need.
+    const options = { antialias: !software, alpha: true, preserveDrawingBuffer: true } as const;
+    this.renderer = new WebGLRenderer({ ...options, powerPreference: "high-performance" });
+    this.renderer.setClearColor(0, 0);
+    this.canvas = this.renderer.domElement;
+    this.orbit = new Orbit(() => this.ask());
+    this.ramp = new DataTexture(new Uint8Array(256 * 4), 256, 1);
+    this.ramp.minFilter = this.ramp.magFilter = LinearFilter;
+    this.world.add(this.root);
+    this.labels = new Labels(overlay);
+    this.marker = document.createElement("div");
+    this.marker.className = "network-marker";
+    this.marker.hidden = true;
+    host.append(this.canvas, this.marker);
+    this.canvas.addEventListener("webglcontextrestored", () => this.ask());
+    this.resizing = new ResizeObserver(() => this.resize());
+    this.resizing.observe(host);
+    this.resize();
+  }
+
+  /** Another network. */
+  setNet(net: Net | null): void {
+    for (const view of this.views.values()) view.dispose();
+    this.views.clear();
+    this.root.clear();
+    this.labels.clear();
+    this.frames = new Map();
+    this.ranges.clear();
+    this.net = net;
+    for (const placed of net?.layers ?? []) {
+      const view = new LayerView({ ...placed }, this.ramp);
+      view.setPalette(this.looks.palette);
+      this.views.set(placed.layer.name, view);
+      this.root.add(view.group);
+    }
+    this.lean();
+    this.shape();
+    this.mark();
+    this.untouched = true;
+    this.go(this.home(), false);
+  }
+
+  /** Show a complete state; layers that are not in it have no values. */
+  setFrames(frames: ReadonlyMap<string, Frame>): void {
+    this.frames = frames;
+    for (const [name, view] of this.views) {
+      const frame = frames.get(name) ?? null;
+      if (frame || view.frame) view.take(frame);
+    }
+    this.shape();
+    this.colour();
+    this.mark();
+  }
+
+  setRange(setting: RangeSetting): void {
+    if (setting.map !== this.setting?.map) {
+      (this.ramp.image.data as Uint8Array).set(rampOf(mapNamed(setting.map)));
+      this.ramp.needsUpdate = true;
+    }
+    this.setting = setting;
+    this.colour();
+  }
+
+  setLooks(looks: Looks): void {
+    const before = this.looks;
+    this.looks = looks;
+    if (before.palette !== looks.palette) for (const view of this.views.values()) view.setPalette(looks.palette);
+    if (before.dark !== looks.dark || before.arrows !== looks.arrows) this.drawArrows();
+    this.shape();
+    if (before.lean !== looks.lean) this.reset();
+    this.ask();
+  }
+
+  select(unit: Unit | null): void {
+    this.selected = unit;
+    this.mark();
+  }
+
+  point(picked: Picked | null): void {
+    if (picked?.layer === this.pointed?.layer && picked?.cell === this.pointed?.cell) return;
+    this.pointed = picked;
+    this.mark();
+  }
+
+  /** What lies at a point of the canvas. */
+  at(x: number, y: number): Picked | null {
+    return pick(this.views.values(), this.rayAt(x, y))?.picked ?? null;
+  }
+
+  /** Come nearer (factor below 1) to what lies at a point of the canvas. */
+  zoom(factor: number, x: number, y: number): void {
+    const ray = this.rayAt(x, y);
+    const found = pick(this.views.values(), ray);
+    const { pose } = this.orbit;
+    const middle = new Vector3(pose.x, pose.y, pose.z).sub(ray.origin); // without a layer: as far as what is looked at
+    const ahead = this.orbit.camera.getWorldDirection(new Vector3());
+    const away = found?.away ?? middle.dot(ahead) / Math.max(0.1, ray.direction.dot(ahead));
+    this.touch();
+    this.orbit.zoom(factor, ray.at(away, new Vector3()));
+  }
+
+  /** Where a unit is on the canvas; null where it is not. */
+  project({ layer, unit }: Unit): { x: number; y: number } | null {
+    const view = this.views.get(layer);
+    if (!view || unit < 0 || unit >= view.placed.units) return null;
+    const cell = view.cellOf(unit);
+    return cell < 0 ? null : this.onScreen(middleOf(view, cell));
+  }
+
+  /** Fit all of it into the window, from the angles it is seen from now. */
+  fit(): void {
+    const { azimuth, elevation } = this.orbit.pose;
+    this.go(this.fitted(azimuth, elevation), true);
+    this.untouched = false;
+  }
+
+  /** As at first. */
+  reset(): void {
+    this.untouched = true;
+    this.lean();
+    this.go(this.home(), true);
+  }
+
+  /** Somebody turns the camera. */
+  touch(): void {
+    cancelAnimationFrame(this.moving);
+    this.untouched = false;
+  }
+
+  /** Look from there, in a short flight where the reader likes things that move. */
+  go(pose: Pose, flying: boolean): void {
+    cancelAnimationFrame(this.moving);
+    if (!flying || matchMedia("(prefers-reduced-motion: reduce)").matches) return this.orbit.set(pose);
+    const [from, start] = [this.orbit.pose, performance.now()];
+    const step = (now: number): void => {
+      const share = Math.min(1, Math.max(0, (now - start) / 260));
+      this.orbit.set(between(from, pose, share * share * (3 - 2 * share)));
+      if (share < 1) this.moving = requestAnimationFrame(step);
+    };
+    this.moving = requestAnimationFrame(step);
+  }
+
+  /** Draw soon, and tell when it is done. */
+  ask(done?: () => void): void {
+    if (done) this.waiting.push(done);
+    this.asked ||= requestAnimationFrame(() => this.draw());
+  }
+
+  /** How much the graphics card holds. */
+  memory(): { textures: number; geometries: number; programs: number } {
+    const { memory, programs } = this.renderer.info;
+    return { textures: memory.textures, geometries: memory.geometries, programs: programs?.length ?? 0 };
+  }
+
+  dispose(): void {
+    cancelAnimationFrame(this.asked);
+    cancelAnimationFrame(this.moving);
+    this.resizing.disconnect();
+    this.setNet(null);
+    cancelAnimationFrame(this.asked);
+    this.ramp.dispose();
+    this.renderer.dispose();
+    this.renderer.forceContextLoss();
+    this.canvas.remove();
+    this.marker.remove();
+  }
+
+  /** Draw now. */
+  draw(): void {
+    cancelAnimationFrame(this.asked);
+    this.asked = 0;
+    farFirst([...this.views.values()], this.orbit.camera.position).forEach((view, n) => view.setOrder(10 + 4 * n));
+    this.renderer.render(this.world, this.orbit.camera);
+    this.drawn++;
+    this.writeLabels();
+    this.ring();
+    for (const done of this.waiting.splice(0)) done();
+  }
+
+  private resize(): void {
+    const { clientWidth: width, clientHeight: height } = this.host;
+    if (!width || !height) return; // another tab is open
+    this.renderer.setPixelRatio(Math.min(FINEST, devicePixelRatio || 1));
+    this.renderer.setSize(width, height, false);
+    this.orbit.resize(width, height);
+    if (this.untouched && this.net) {
+      const changed = Math.abs(Math.log(this.aspect() / this.leant)) > Math.log(1.5); // a panel that opens moves no layer
+      if (changed) this.lean();
+      this.go(this.home(), this.drawn > 0 && !changed);
+    }
+    if (this.drawn) this.draw(); // at once: another size has emptied the canvas
+  }
+
+  // Lean the stack so far that it fills the window.
+  private lean(): void {
+    const net = this.net;
+    if (!net) return;
+    this.leant = this.aspect();
+    const may = this.looks.lean && mayLean(net);
+    const places = may ? leaning(net.layers, this.leant, HOME.azimuth, HOME.elevation) : null;
+    net.layers.forEach(({ layer, place }, n) => this.views.get(layer.name)?.moveTo(places?.[n] ?? place));
+    this.orbit.reach = reachOf(this.corners());
+    this.drawArrows();
+  }
+
+  private drawArrows(): void {
+    if (this.arrows) {
+      this.root.remove(this.arrows);
+      this.arrows.geometry.dispose();
+      (this.arrows.material as { dispose(): void }).dispose();
+    }
+    const layers = [...this.views.values()].map(({ placed }) => placed);
+    const net = this.net && this.looks.arrows ? { ...this.net, layers } : null;
+    this.arrows = net && arrowsOf(net, this.looks.dark, this.orbit.reach * 0.00095);
+    if (this.arrows) this.arrows.renderOrder = 5;
+    if (this.arrows) this.root.add(this.arrows);
+    this.ask();
+  }
+
+  // Bars or cells, and how high bars are.
+  private shape(): void {
+    let units = 0;
+    for (const view of this.views.values()) units += cellsOf(view.layout.sent);
+    const space = gapAbove([...this.views.values()]);
+    for (const view of this.views.values()) {
+      const raster = view.frame?.head.raster ?? false;
+      const few = cellsOf(view.layout.sent) <= MOST_BARS_OF_A_LAYER;
+      const wanted = this.looks.mode === "bars" || (this.looks.mode === "auto" && units <= MOST_BARS);
+      view.setForm(wanted && few && !raster ? "bars" : "cells");
+      view.setTall(Math.min(0.36 * space, 4 * Math.max(...view.cellSize())) * this.looks.height);
+    }
+    this.ask();
+  }
+
+  private colour(): void {
+    if (!this.setting) return;
+    const whole = rangeOf([...this.frames.values()], this.setting);
+    this.ranges.clear();
+    for (const [name, view] of this.views) {
+      const alone = this.setting.mode === "layer" && view.frame;
+      const range = alone ? rangeOf([view.frame!], this.setting) : whole;
+      view.setRange(range);
+      this.ranges.set(name, range);
+    }
+    this.ask();
+  }
+
+  private mark(): void {
+    for (const [name, view] of this.views) {
+      const chosen = this.selected?.layer === name ? view.cellOf(this.selected.unit) : -1;
+      view.mark(chosen, this.pointed?.layer === name ? this.pointed.cell : -1);
+    }
+    this.ask();
+  }
+
+  private home(): Pose {
+    return this.fitted(HOME.azimuth, HOME.elevation);
+  }
+
+  private fitted(azimuth: number, elevation: number): Pose {
+    return this.orbit.fitted(this.corners(), azimuth, elevation, this.room());
+  }
+
+  // What names, buttons and the legend take of the window.
+  private room(): { left: number; right: number; top: number; bottom: number } {
+    const { clientWidth: width, clientHeight: height } = this.host;
+    const left = this.looks.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
+    return { left, right: 8, top: Math.min(40, height * 0.18), bottom: Math.min(64, height * 0.16) };
+  }
+
+  private aspect(): number {
+    const { left, right, top, bottom } = this.room();
+    return Math.max(1, this.host.clientWidth - left - right) / Math.max(1, this.host.clientHeight - top - bottom);
+  }
+
+  private corners(): Vector3[] {
+    const found: Vector3[] = [];
+    for (const { placed, tall, form } of this.views.values()) {
+      const [x, y, z] = placed.place;
+      const [wide, deep] = [placed.size[0] / 2 + 0.6, placed.size[1] / 2 + 0.6];
+      const high = form === "bars" ? tall : 0.1;
+      for (const [a, b, c] of CORNERS) found.push(new Vector3(x + a * wide, y + b * high, z + c * deep));
+    }
+    return found;
+  }
+
+  private rayAt(x: number, y: number): Ray {
+    const caster = new Raycaster();
+    const spot = new Vector2((x / this.host.clientWidth) * 2 - 1, 1 - (y / this.host.clientHeight) * 2);
+    caster.setFromCamera(spot, this.orbit.camera);
+    return caster.ray;
+  }
+
+  private onScreen(point: Vector3): { x: number; y: number } | null {
+    const seen = point.clone().project(this.orbit.camera);
+    if (!(seen.z < 1)) return null; // behind the one who looks
+    return { x: ((seen.x + 1) / 2) * this.host.clientWidth, y: ((1 - seen.y) / 2) * this.host.clientHeight };
+  }
+
+  // A ring around the selected unit, where its cell is too small to be seen as green.
+  private ring(): void {
+    const view = this.selected && this.views.get(this.selected.layer);
+    const spot = this.selected && this.project(this.selected);
+    const size = view ? Math.min(...view.cellSize()) / this.orbit.worldPerPixel() : 0;
+    this.marker.hidden = !spot || size > 9;
+    if (spot) this.marker.style.transform = `translate(${spot.x}px, ${spot.y}px)`;
+  }
+
+  private writeLabels(): void {
+    const wishes: Wish[] = [];
+    const { clientWidth: width, clientHeight: height } = this.host;
+    const onScreen = (point: Vector3): { x: number; y: number } | null => this.onScreen(point);
+    const crowded = this.views.size > CROWDED;
+    const sight: Sight = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, crowded, filled: this.frames.size > 0 };
+    for (const [name, view] of this.looks.labels ? this.views : []) {
+      wishes.push(...wishesOf(view, sight, this.selected?.layer === name || this.pointed?.layer === name));
+    }
+    const over = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
+    const taken = [...over].map((one) => ({ left: one.offsetLeft, top: one.offsetTop, width: one.offsetWidth, height: one.offsetHeight })); // prettier-ignore
+    this.labels.show(wishes, { width, height, taken, crowded });
+  }
+}

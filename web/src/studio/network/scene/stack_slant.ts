@@ -1,0 +1,66 @@
+// A stack that leans: each level to the right of the one below, so that a wide window is filled and layers do not hide
+// each other. Layers that somebody placed stay where they are.
+import type { Net, PlacedLayer } from "../../messages";
+
+const CLEAR = 1.06; // of the widths of two levels, at most
+const [LOW, STEEP] = [2.5, 0.4]; // how much higher a level is: so much, and a share of how deep the layers are
+const ROUNDS = 16;
+
+type Place = [number, number, number];
+
+/** Whether the layers of a network may be moved: nobody said where they are. */
+export function mayLean(net: Net): boolean {
+  return net.layers.every(({ layer }) => layer.place === null && !layer.relation);
+}
+
+/** Where the layers stand so that the picture gets this aspect (width : height), seen from these angles. */
+export function leaning(layers: readonly PlacedLayer[], aspect: number, azimuth: number, elevation: number): Place[] {
+  const steps = stepsOf(layers);
+  const places = (share: number): Place[] =>
+    layers.map(({ place: [x, y, z] }) => {
+      const { right, up } = steps.get(y)!;
+      return [x + share * right, up, z];
+    });
+  let [low, high] = [0, CLEAR];
+  for (let round = 0; round < ROUNDS; round++) {
+    const middle = (low + high) / 2;
+    if (aspectOf(layers, places(middle), azimuth, elevation) < aspect) low = middle;
+    else high = middle;
+  }
+  return places(low < 0.01 ? 0 : low);
+}
+
+// How far to the right a level is where each begins where the one below ends, and how high.
+function stepsOf(layers: readonly PlacedLayer[]): Map<number, { right: number; up: number }> {
+  const levels = new Map<number, { wide: number; deep: number }>();
+  for (const { place, size } of layers) {
+    const { wide, deep } = levels.get(place[1]) ?? { wide: 0, deep: 0 };
+    levels.set(place[1], { wide: Math.max(size[0], wide), deep: Math.max(size[1], deep) });
+  }
+  const steps = new Map<number, { right: number; up: number }>();
+  let [right, up, below] = [0, 0, { wide: 0, deep: 0 }];
+  for (const [height, level] of [...levels].sort((one, other) => one[0] - other[0])) {
+    right += steps.size ? (below.wide + level.wide) / 2 : 0;
+    up += steps.size ? LOW + (STEEP * (below.deep + level.deep)) / 2 : 0;
+    steps.set(height, { right, up });
+    below = level;
+  }
+  return steps;
+}
+
+// As seen from far away.
+function aspectOf(layers: readonly PlacedLayer[], places: Place[], azimuth: number, elevation: number): number {
+  let [left, right, bottom, top] = [Infinity, -Infinity, Infinity, -Infinity];
+  layers.forEach(({ size }, n) => {
+    const [x, y, z] = places[n];
+    for (const [a, c] of [[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]]) { // prettier-ignore
+      const [cornerX, cornerZ] = [x + a * size[0], z + c * size[1]];
+      const across = cornerX * Math.cos(azimuth) - cornerZ * Math.sin(azimuth);
+      const towards = cornerX * Math.sin(azimuth) + cornerZ * Math.cos(azimuth);
+      const up = y * Math.cos(elevation) - towards * Math.sin(elevation);
+      [left, right] = [Math.min(left, across), Math.max(right, across)];
+      [bottom, top] = [Math.min(bottom, up), Math.max(top, up)];
+    }
+  });
+  return (right - left) / Math.max(1e-6, top - bottom);
+}

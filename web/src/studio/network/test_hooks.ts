@@ -1,0 +1,25 @@
+// What tests may ask the page: where things are and what is drawn. Nothing here changes anything.
+import type { Board } from "./presenter";
+import { Scene } from "./scene/scene";
+
+declare global {
+  interface Window {
+    __studio?: Readonly<Record<string, (...given: never[]) => unknown>>;
+  }
+}
+
+/** Let tests look; the answer ends it. */
+export function expose(board: Board): () => void {
+  const { scene } = board;
+  window.__studio = Object.freeze({
+    project: (layer: string, unit: number) => scene.project({ layer, unit }),
+    at: (x: number, y: number) => scene.at(x, y),
+    seen: () => ({ ...board.seen.get(), missing: [...board.seen.get().missing.keys()] }),
+    drawn: () => scene.drawn,
+    form: (layer: string) => (scene instanceof Scene ? (scene.views.get(layer)?.form ?? null) : "cells"),
+    range: (layer: string) => [...(scene.ranges.get(layer) ?? [])],
+    pose: () => ({ ...board.pose() }),
+    memory: () => (scene instanceof Scene ? scene.memory() : {}),
+  });
+  return () => delete window.__studio;
+}

@@ -1,0 +1,53 @@
+// What the reader chose for the plot of each table; it outlives the tab.
+import type { Column } from "../messages";
+import { Signal } from "../signal";
+import type { Table } from "../tables/table_rows";
+import { plottable, type Choices } from "./plot_lines";
+import { WHOLE, type Limits, type Seen, type Zoom } from "./plot_view";
+
+/** Choices of one table's plot; the columns are those that differ from what the table says. */
+export interface PlotChoices {
+  x: string | null; // null: as the table says, as below
+  legend: string | null; // "": none
+  error: string | null; // of all columns; "": none
+  on: ReadonlyMap<string, boolean>; // columns switched by hand
+  limits: Limits; // typed by hand
+  smoothing: number;
+  logX: boolean;
+  logY: boolean;
+  apart: boolean; // each column has a y axis of its own
+  zoom: Zoom;
+}
+
+const FIRST: PlotChoices = {
+  x: null, legend: null, error: null, on: new Map(), limits: new Map(), smoothing: 0, logX: false, logY: false, apart: false, zoom: WHOLE,
+};
+
+/** By the table's name. */
+export const choices = new Signal<ReadonlyMap<string, PlotChoices>>(new Map());
+
+/** The choices for a table. */
+export function choicesOf(all: ReadonlyMap<string, PlotChoices>, name: string): PlotChoices {
+  return all.get(name) ?? FIRST;
+}
+
+/** Change some of them. */
+export function choose(name: string, part: Partial<PlotChoices>): void {
+  const now = choices.get();
+  choices.set(new Map(now).set(name, { ...choicesOf(now, name), ...part }));
+}
+
+const COUNTER = /^(run|epoch|trial|step|batch|seed)$/i;
+
+/** Whether a column is drawn: as switched, else as the table says; but not counters, nor another column's error bars. */
+export function isOn(table: Table, chosen: PlotChoices, { name, plotted }: Column): boolean {
+  const isError = chosen.error === null ? table.head.columns.some(({ error }) => error === name) : chosen.error === name;
+  return chosen.on.get(name) ?? (plotted && !isError && !COUNTER.test(name));
+}
+
+/** What is drawn for a table. */
+export function drawnChoices(table: Table, chosen: PlotChoices): Choices & Seen {
+  const { x, legend, error, smoothing, logX, logY, apart, limits } = chosen;
+  const columns = plottable(table).filter((column) => isOn(table, chosen, column)).map(({ name }) => name);
+  return { x: x ?? table.head.x, legend: legend ?? table.head.legend, error, columns, smoothing, logX, logY, apart, limits };
+}

@@ -1,0 +1,64 @@
+// Which table a tab shows; both tabs show the same one.
+import { useEffect } from "preact/hooks";
+
+import { plottable } from "../plots/plot_lines";
+import { Signal, useValue, type Store } from "../store";
+import type { Table } from "./table_rows";
+
+const chosen = new Signal("");
+const ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns"];
+
+/** The table to show: the chosen one, else the first log that has rows; it stays when it is emptied for a new run. */
+export function useTable(store: Store): { table: Table | null; all: Table[] } {
+  const tables = useValue(store.tables);
+  const wanted = useValue(chosen);
+  const all = [...tables.values()].sort((a, b) => rank(a) - rank(b));
+  const first = all.find((table) => table.count && plottable(table).length); // patterns are no log: they wait
+  useEffect(() => {
+    if (first && !tables.has(wanted)) chosen.set(first.head.name);
+  }, [first?.head.name, tables.has(wanted)]);
+  return { table: tables.get(wanted) ?? first ?? all[0] ?? null, all };
+}
+
+/** Whether what is shown is a table and nothing else. */
+export function useTableAlone(store: Store): boolean {
+  const tables = useValue(store.tables);
+  const net = useValue(store.net);
+  const { status, can } = useValue(store.state);
+  const source = useValue(store.hello)?.source;
+  return source === "live" && tables.size > 0 && !net && status === "idle" && !can.length;
+}
+
+function rank({ head }: Table): number {
+  const found = ORDER.indexOf(head.name);
+  return found < 0 ? ORDER.length : found;
+}
+
+/** A row of buttons, one per table. */
+export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
+  return (
+    <div class="segments" role="radiogroup" aria-label="Table">
+      {all.map(({ head, count }) => (
+        <label key={head.name} class={head.name === table.head.name ? "on" : undefined}>
+          <input
+            type="radio"
+            name="table"
+            checked={head.name === table.head.name}
+            onChange={() => chosen.set(head.name)}
+          />
+          {head.title || head.name} <span class="soft">{count}</span>
+        </label>
+      ))}
+    </div>
+  );
+}
+
+/** What stands where there is no table at all. */
+export function NoTables({ store, what }: { store: Store; what: string }) {
+  const hello = useValue(store.hello);
+  return (
+    <p class="empty">
+      {hello ? `Nothing recorded yet: ${what} appear here when a run reports numbers.` : "Loading…"}
+    </p>
+  );
+}
