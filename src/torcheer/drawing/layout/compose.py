@@ -1,7 +1,7 @@
 """The rule that turns a layout and the sizes of its children into coordinates.
 
-It is written twice, here and in web/src/graph/layout/compose.ts, specified in docs/layout.md, and both are tested on the same
-vectors. "Along" is the way data flows (down the page, or right), "across" is the other way.
+It is written twice, here and in web/src/graph/layout/compose.ts, specified in docs/layout.md, and both are tested on
+the same vectors. "Along" is the way data flows (down the page, or right), "across" is the other way.
 """
 
 from __future__ import annotations
