@@ -23,17 +23,25 @@ demo: setup ## train a small conv net on handwritten digits, with the studio, a 
 	@$(python) examples/demo.py demo-output
 
 # Sets are gone through in the same order every time; `make fuzz` lets them be.
-test test-slow test-faults: export PYTHONHASHSEED = 0
+test test-python test-forking test-browser test-slow test-faults: export PYTHONHASHSEED = 0
 
 # They fork from a thread, which a process that all sorts of libraries were loaded into may not survive.
 forking := test_training_control*.py
 
-test: setup $(node_modules) ## the fast tests
+test: test-page test-python test-forking test-browser ## the fast tests
+
+test-page: setup $(node_modules) ## the page's own tests
 	@$(with_node) node web/test.mjs
+
+test-python: setup ## the fast tests that need no browser
+	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "not browser and not slow and not faults" --ignore-glob='*$(forking)'
+
+test-forking: setup
+	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) tests/$(forking)
+
+test-browser: setup ## the fast tests that need a browser
 	@.ci/browser >/dev/null || echo "tests that need a browser are left out"
-	@$(python) -m pytest -q -n $(WORKERS) -m "not browser and not slow and not faults" --ignore-glob='*$(forking)'
-	@$(python) -m pytest -q -n $(WORKERS) tests/$(forking)
-	@$(python) -m pytest -q -n $(WORKERS) -m "browser and not slow and not faults"
+	@$(python) -m pytest -q -n $(WORKERS) $(PYTEST_OPTIONS) -m "browser and not slow and not faults"
 
 test-slow: setup ## the tests that take minutes
 	@$(python) -m pytest -q -m slow
@@ -124,4 +132,4 @@ $(node_modules): web/package-lock.json | .venv/$(stamp)
 	@$(with_node) npm --prefix web ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-.PHONY: help setup demo test test-slow test-faults fuzz check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean
+.PHONY: help setup demo test test-page test-python test-forking test-browser test-slow test-faults fuzz check web bench bench-capture bench-drawing bench-autograd bench-archive bench-training bench-watch bench-studio setup-peers zoo zoo-autograd contexts clean

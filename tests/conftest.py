@@ -1,5 +1,6 @@
 """Options of the test suite, and fixtures that more than one file uses."""
 
+import json
 import random
 import signal
 import sys
@@ -20,6 +21,32 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background
 
 def pytest_addoption(parser):
     parser.addoption("--overwrite", action="store_true", help="write the golden files anew")
+    parser.addoption("--failures", metavar="FILE", help="append every failed test and its marks to FILE (.ci/retry.py)")
+
+
+class Failures:
+    """Appends what failed, and how the session ended, to a file: a JSON object in each line."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def _append(self, **fact):
+        with open(self._path, "a") as file:
+            file.write(json.dumps(fact) + "\n")
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            marks = sorted({"timing", "browser", "hypothesis"} & set(report.keywords))
+            self._append(test=report.nodeid, marks=marks)
+
+    def pytest_sessionfinish(self, exitstatus):
+        self._append(exit=int(exitstatus))
+
+
+def pytest_configure(config):
+    path = config.getoption("--failures")
+    if path and not hasattr(config, "workerinput"):  # the process that hears from all workers writes
+        config.pluginmanager.register(Failures(path), "failures")
 
 
 def pytest_collection_modifyitems(items):

@@ -419,6 +419,7 @@ def test_what_a_model_is_named_stays_text(opened: Callable[..., Page]) -> None:
     assert dialogs == []
 
 
+@pytest.mark.timing
 def test_a_long_history_opens_and_unfolds_without_a_freeze(opened: Callable[..., Page]) -> None:
     trace = long_network(20_000)
     start = time.perf_counter()

@@ -344,6 +344,7 @@ def test_an_empty_history_has_no_layers() -> None:
 MANY = [20_000, pytest.param(100_000, marks=pytest.mark.slow)]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("body", [1, 10, 1000])
 @pytest.mark.parametrize("many", MANY)
 def test_many_operations_in_a_loop_take_a_few_seconds(body: int, many: int) -> None:
@@ -358,6 +359,7 @@ def test_many_operations_in_a_loop_take_a_few_seconds(body: int, many: int) -> N
     assert len(found) == body + 1
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("many", MANY)
 def test_many_operations_that_never_repeat_take_a_few_seconds(many: int) -> None:
     trace = FakeTrace()

@@ -343,6 +343,7 @@ def test_orders_come_in_their_order_and_a_paused_loop_is_woken(host: Host) -> No
         assert host.orders() == []
 
 
+@pytest.mark.timing
 def test_a_paused_loop_is_woken_when_the_viewer_goes(host: Host) -> None:
     viewer = Viewer(host)
     threading.Timer(0.2, viewer.wire.close).start()
@@ -409,6 +410,7 @@ def test_a_killed_viewer_is_noticed_and_another_may_come(host: Host, other: subp
         viewer.moments()
 
 
+@pytest.mark.timing
 def test_a_stopped_viewer_holds_nothing_up(host: Host, other: subprocess.Popen[str]) -> None:
     other.send_signal(signal.SIGSTOP)
     value = torch.rand(1, 250_000)

@@ -411,6 +411,7 @@ class Waiting(nn.Linear):
         return Waits(out=super().forward(x))
 
 
+@pytest.mark.timing
 def test_a_state_costs_its_work_and_no_waiting(host: Host) -> None:
     model = nn.Sequential(nn.Linear(4, 4), Waiting(4, 4))
     viewer, _, probing = looked_at(host, model, Wants(("Act",), train=EACH_TRIAL), torch.rand(2, 4))
@@ -421,6 +422,7 @@ def test_a_state_costs_its_work_and_no_waiting(host: Host) -> None:
     assert viewer.moments(2) and secs < 0.2 < waited  # or the next would be due in half a minute
 
 
+@pytest.mark.timing
 def test_automatic_recording_keeps_to_its_share_of_the_time(host: Host) -> None:
     model = conv()
     probing = Probing(model, host)

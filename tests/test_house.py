@@ -258,6 +258,7 @@ def test_importing_patches_nothing_in_torch() -> None:
     assert changed == "[]"
 
 
+@pytest.mark.timing
 def test_importing_adds_60_ms_to_the_second_that_torch_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # the first run compiles, the others import
     code = """

@@ -168,6 +168,7 @@ def test_a_stopped_child_does_not_hold_up_the_end(diary: Diary) -> None:
     assert account == Account(9, 1, {}, lost=8)
 
 
+@pytest.mark.timing
 def test_a_child_with_too_much_to_do_closes_its_files_in_time(diary: Diary) -> None:
     diary.wait_secs = 0.1
     link = watched(diary)

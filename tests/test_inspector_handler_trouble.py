@@ -164,6 +164,7 @@ def test_odd_values_are_drawn_too(tmp_path):
     assert videos(tmp_path) == {f"{name}_cpu_0_1": 1 for name in values}
 
 
+@pytest.mark.timing
 def test_values_are_dealt_with_as_they_come():
     handler, model = ParallelHandler(None, timeout=-1.0), nn.ReLU()
     _, queue_to, _, (process,) = handler.track_model(-1, {"model": model})

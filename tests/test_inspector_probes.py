@@ -259,6 +259,7 @@ def test_a_frozen_weight_has_no_update() -> None:
     assert {key[1] for key in probed.values() if key[0].startswith("0.")} == {"weight"}
 
 
+@pytest.mark.timing
 def test_the_time_of_a_step_and_of_the_wait_after_it_are_sent() -> None:
     model, began = small(), list[float]()
     model[0].register_forward_pre_hook(lambda *_: began.append(time.monotonic()))

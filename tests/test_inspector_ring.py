@@ -121,6 +121,7 @@ def test_so_many_records_wait_at_most(policy: str) -> None:
     assert offer(ring, np.zeros(1), layer="new") and not offer(ring, np.zeros(1), layer="newer")
 
 
+@pytest.mark.timing
 def test_block_waits_for_room_and_then_drops() -> None:
     ring = Ring(SMALL, policy="block", block_ms=100)
     while ring.offered < 7:

@@ -104,6 +104,7 @@ def test_a_rule_that_stays_as_it_was_forgets_nothing_and_one_that_changed_begins
         assert looks(rules, range(3, 6)) + looks(rules, range(6, 7)) == told
 
 
+@pytest.mark.timing
 def test_seconds_between_looks_are_those_of_the_clock(tmp_path: Path) -> None:
     model, end = nn.Linear(2, 2), time.monotonic() + 20
     settings = {"what": "output", "every": Every(secs=0.25), "to": tmp_path}

@@ -194,6 +194,7 @@ def test_more_tiles_than_cells_can_be_sent_become_one_plane() -> None:
     assert (payload == 1).sum() == 1
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("shape", [(5_000_000,), (1024, 70, 70), (5000, 1000), (3, 1300, 1300), (1, 5_000_000)])
 def test_five_million_units_make_a_bounded_message_in_a_moment(shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).normal(size=shape).astype(np.float32)

@@ -185,6 +185,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> N
     assert place.open_run(good).kind == "run"
 
 
+@pytest.mark.timing
 def test_many_folders_are_looked_through_in_a_moment(tmp_path: Path) -> None:
     for number in range(300):
         (tmp_path / f"folder{number}" / "sub").mkdir(parents=True)

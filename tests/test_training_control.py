@@ -154,6 +154,7 @@ def test_the_rows_of_steps_hold_their_losses(tmp_path: Path, one_thread: None) -
     assert row == {"Step": 3, "Epoch": 1} | {f"{name} loss": loss for name, loss in first.items()}
 
 
+@pytest.mark.timing
 def test_a_limit_of_time_does_not_count_what_was_paused(
     tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

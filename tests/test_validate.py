@@ -438,6 +438,7 @@ def many(count):
     return tuple(torch.randn(2) for _ in range(count))
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(
     "function, given",
     [
