@@ -1,4 +1,4 @@
-"""docs/rules.md says what the rules' own docstrings say."""
+"""docs/rules.md is written from the docstrings of the rules."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ HEAD = """# Every rule
 Written from the docstrings of `src/torcheer/autograd/rules` and `composites`, by
 `pytest tests/test_autograd_docs.py --overwrite`. $y$ is the result of an operation, $\\bar y$ the gradient that arrives
 at it, $\\bar x$ the one that goes on to $x$; $\\odot$ multiplies element by element, $[\\,\\cdot\\,]$ is 1 where true.
-[autograd.md](autograd.md) tells the story.
+[autograd.md](autograd.md) explains the idea.
 """
 
 
 def sections(functions: dict[Any, list[str]], folder: str) -> list[str]:
-    """One list per file, in the files' own order."""
+    """One list per file, in the order of the file names."""
     lines = []
     for file in sorted((ROOM / folder).glob("*.py")):
-        inside = [function for function in functions if Path(inspect.getfile(function)) == file]
-        if not inside:
+        members = [function for function in functions if Path(inspect.getfile(function)) == file]
+        if not members:
             continue
-        lines += ["", f"## {inspect.getdoc(inspect.getmodule(inside[0])).splitlines()[0].rstrip('.')}", ""]
-        for function in sorted(inside, key=lambda function: inspect.getsourcelines(function)[1]):
+        lines += ["", f"## {inspect.getdoc(inspect.getmodule(members[0])).splitlines()[0].rstrip('.')}", ""]
+        for function in sorted(members, key=lambda function: inspect.getsourcelines(function)[1]):
             names = ", ".join(f"`{name}`" for name in functions[function])
             lines.append(f"- {names}: {' '.join(inspect.getdoc(function).split())}")
     return lines
@@ -43,7 +43,7 @@ def page() -> str:
     composites: dict[Any, list[str]] = {}
     for name, function in COMPOSITES.items():
         composites.setdefault(function, []).append(name)
-    lines = [*sections(rules, "rules"), "", "# Composites", "", "Made of other operations, and run as those."]
+    lines = [*sections(rules, "rules"), "", "# Composites", "", "Built from other operations, and recorded as those."]
     return "\n".join([HEAD.rstrip(), *lines, *sections(composites, "composites"), ""])
 
 
@@ -51,7 +51,7 @@ def test_the_page_of_rules_is_what_the_rules_say(request: pytest.FixtureRequest)
     text = page()
     if request.config.getoption("--overwrite"):
         PAGE.write_text(text)
-    assert PAGE.read_text() == text, "pytest tests/test_autograd_docs.py --overwrite writes it anew"
+    assert PAGE.read_text() == text, "pytest tests/test_autograd_docs.py --overwrite rewrites it"
 
 
 def test_the_engine_reads_in_one_sitting() -> None:

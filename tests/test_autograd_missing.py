@@ -48,7 +48,7 @@ def test_several_results_are_borrowed_together() -> None:
 
 
 def test_a_user_adds_a_rule_and_a_composite(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, changed
+    from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, notify_listeners
 
     rules, composites = dict(RULES), dict(COMPOSITES)
     try:
@@ -71,7 +71,7 @@ def test_a_user_adds_a_rule_and_a_composite(monkeypatch: pytest.MonkeyPatch) -> 
         RULES.update(rules)
         COMPOSITES.clear()
         COMPOSITES.update(composites)
-        changed()
+        notify_listeners()
 
 
 class Straight(torch.autograd.Function):

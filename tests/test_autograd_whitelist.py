@@ -17,7 +17,7 @@ ROOM = Path(__file__).parents[1] / "src" / "torcheer" / "autograd"
 LIST = ROOM / "Whitelist.txt"
 FILES = sorted(ROOM.rglob("*.py"))
 
-# Who may name torch's own autograd, and what for.
+# Files that may use torch's own autograd, and why.
 AUTOGRAD = {
     "backward/gradcheck.py": "compares with torch",
     "tape/autograd_methods.py": "answers in torch's place",
@@ -37,7 +37,7 @@ GROUPS = [
     ("torch.overrides", "Seeing calls"),
     ("torch.return_types", "What max and its like return"),
     ("torch", "Functions, types and settings"),
-    ("Tensor", "What is asked of a tensor; also any attribute that merely has such a name"),
+    ("Tensor", "Attributes and methods of a tensor; also any other attribute of the same name"),
 ]
 MEMBERS = {name for name in dir(torch.Tensor) if not hasattr(object, name)}
 

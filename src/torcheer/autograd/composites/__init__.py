@@ -1,6 +1,6 @@
-"""Operations that are made of others: run as their parts, so that each part can be read.
+"""Operations built from simpler ones: each runs as its parts, so that every part can be read.
 
-Every one takes the arguments of torch's function of the same name. With `composite` a user adds another.
+Each takes the arguments of torch's function of the same name. Users add their own with `composite`.
 """
 
 from torcheer.autograd.composites import (  # fmt: skip

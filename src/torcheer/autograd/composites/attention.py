@@ -1,4 +1,4 @@
-"""Attention."""
+"""Scaled dot-product attention."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ def scaled_dot_product_attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    r"""$\text{softmax}(Q K^\top / \sqrt d + M)\,V$: a query mixes the values by likeness to their keys."""
+    r"""$\text{softmax}(Q K^\top / \sqrt d + M)\,V$: each query averages the values, weighted by the
+    similarity of their keys."""
     if enable_gqa:
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
     if is_causal:
-        shares = _causal(scores)
+        weights = _causal_softmax(scores)
     else:
-        shares = torch.softmax(scores, -1) if attn_mask is None else _masked(scores, attn_mask)
-    return (dropout(shares, dropout_p) if dropout_p else shares) @ value
+        weights = torch.softmax(scores, -1) if attn_mask is None else _masked_softmax(scores, attn_mask)
+    return (dropout(weights, dropout_p) if dropout_p else weights) @ value
 
 
-def _causal(scores: Tensor) -> Tensor:
-    """Nobody looks ahead."""
+def _causal_softmax(scores: Tensor) -> Tensor:
+    """Compute weights in which no position attends to a later one."""
     past = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
     return torch.softmax(scores.masked_fill(~past, -math.inf), -1)
 
 
-def _masked(scores: Tensor, mask: Tensor) -> Tensor:
-    """Where a mask says so; a query that may look nowhere sees nothing."""
+def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Compute weights under a boolean or additive mask; a fully masked query gets all zeros."""
     scores = scores.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else scores + mask
-    nowhere = (scores == -math.inf).all(-1, keepdim=True)
-    return torch.softmax(scores.masked_fill(nowhere, 0), -1).masked_fill(nowhere, 0)
+    fully_masked = (scores == -math.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(fully_masked, 0), -1).masked_fill(fully_masked, 0)

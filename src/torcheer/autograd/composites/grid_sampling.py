@@ -1,4 +1,4 @@
-"""Looking into an image between its pixels, and words in bags."""
+"""Sampling an image at points between its pixels, and bags of embeddings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torcheer.errors import MissingRule
 
 @composite("grid_sampler", "grid_sampler_2d", "grid_sampler_3d")
 def grid_sampler(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners: bool) -> Any:
-    r"""$y = \sum_c w_c\,x_c$ over the corners $c$ around each point: weights and pixels both send gradients."""
+    r"""$y = \sum_c w_c\,x_c$ over the corners $c$ around each point: both weights and pixels get gradients."""
     sizes = list(x.shape[2:])
     points = [_pixels(grid[..., axis], size, padding, align_corners) for axis, size in enumerate(sizes[::-1])][::-1]
     if mode == 1:
-        return _looked_up(x, [point.detach().round() for point in points])
+        return _read_pixels(x, [point.detach().round() for point in points])
     if mode == 2:
         raise MissingRule("grid_sample in mode bicubic has no rule here; bilinear and nearest have one")
     y: Any = 0
@@ -29,24 +29,24 @@ def grid_sampler(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners
             upper = corner >> axis & 1
             weight = weight * (point - low if upper else low + 1 - point)
             places.append(low + upper)
-        y = y + _looked_up(x, places) * weight.unsqueeze(1)
+        y = y + _read_pixels(x, places) * weight.unsqueeze(1)
     return y
 
 
 def _pixels(point: Tensor, size: int, padding: int, align_corners: bool) -> Any:
-    """From -1 … 1 to pixels; what lies outside stays there (0), moves to the border (1) or is mirrored back in (2)."""
+    """Convert -1 … 1 to pixels; points outside stay there (0), move to the border (1) or are reflected (2)."""
     low, span = (0.0, size - 1) if align_corners else (-0.5, size)  # the ends are centres of pixels, or their edges
     place = (point + 1) / 2 * span + low
     if padding == 2:
-        away = (place - low).abs()
-        turns = torch.floor(away.detach() / max(span, 1))
-        rest = away - turns * span
-        place = torch.where(turns % 2 == 0, rest + low, span - rest + low)
+        distance = (place - low).abs()
+        reflections = torch.floor(distance.detach() / max(span, 1))
+        offset = distance - reflections * span
+        place = torch.where(reflections % 2 == 0, offset + low, span - offset + low)
     return place if padding == 0 else torch.nn.functional.hardtanh(place, 0.0, size - 1.0)
 
 
-def _looked_up(x: Tensor, places: list[Tensor]) -> Any:
-    """The pixels at whole places, zero outside the image."""
+def _read_pixels(x: Tensor, places: list[Tensor]) -> Any:
+    """Return the pixels at whole positions, zero outside the image."""
     sizes = x.shape[2:]
     inside, flat = torch.ones_like(places[0], dtype=torch.bool), torch.zeros_like(places[0], dtype=torch.int64)
     for place, size in zip(places, sizes):
@@ -59,7 +59,7 @@ def _looked_up(x: Tensor, places: list[Tensor]) -> Any:
 
 @composite("affine_grid_generator")
 def affine_grid(theta: Tensor, size: Any, align_corners: bool) -> Any:
-    r"""$\theta\,(u, v, 1)^\top$ for every pixel $(u, v)$: where each looks, after turning, stretching and moving."""
+    r"""$\theta\,(u, v, 1)^\top$ for every pixel $(u, v)$: the point each pixel samples, under an affine map."""
     axes = []
     for length in reversed(list(size)[2:]):
         ends = (length - 1) / length if not align_corners else 1.0
@@ -79,19 +79,19 @@ def embedding_bag(
     r"""$y_b = \sum_{i \in b} w_i\,E_i$, or their mean or maximum: the words of a bag as one vector."""
     padding_idx = padding_idx % len(weight) if padding_idx is not None else None
     with torch.no_grad():
-        more = torch.embedding_bag(
+        outputs = torch.embedding_bag(
             weight, indices, offsets, False, mode, sparse, per_sample_weights, include_last_offset, padding_idx
         )
         count = len(offsets) - int(include_last_offset)
         places = torch.arange(len(indices), device=indices.device)
         bags = torch.searchsorted(offsets[:count].contiguous(), places, right=True) - 1
-        counted = torch.ones_like(indices, dtype=torch.bool) if padding_idx is None else indices != padding_idx
-        indices, bags = indices[counted], bags[counted]
+        is_counted = torch.ones_like(indices, dtype=torch.bool) if padding_idx is None else indices != padding_idx
+        indices, bags = indices[is_counted], bags[is_counted]
     if mode == 2:
-        winners = weight.gather(0, more[3])
-        return winners.masked_fill((more[2] == 0).unsqueeze(1), 0), *more[1:]  # an empty bag has none
+        largest = weight.gather(0, outputs[3])
+        return largest.masked_fill((outputs[2] == 0).unsqueeze(1), 0), *outputs[1:]  # zeros for an empty bag
     rows = torch.embedding(weight, indices, -1, scale_grad_by_freq)
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights[counted].unsqueeze(1)
+        rows = rows * per_sample_weights[is_counted].unsqueeze(1)
     y = rows.new_zeros(count, weight.shape[1]).index_add(0, bags, rows)
-    return (y / bags.bincount(minlength=count).clamp(min=1).unsqueeze(1) if mode == 1 else y), *more[1:]
+    return (y / bags.bincount(minlength=count).clamp(min=1).unsqueeze(1) if mode == 1 else y), *outputs[1:]

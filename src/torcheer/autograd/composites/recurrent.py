@@ -1,7 +1,7 @@
-"""Recurrent nets, one step at a time.
+"""Recurrent networks (LSTM, GRU, RNN), one time step after the other.
 
-A batch of sequences is a list of steps, each with one row per sequence. Packed sequences are sorted by length, so that
-those which have ended are the last rows, and later steps simply have fewer of them.
+A batch of sequences is a list of steps, each with one row per sequence. Packed sequences are sorted by length: those
+that have ended are the last rows, so later steps have fewer rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Step = Callable[..., State]
 linear = torch.nn.functional.linear
 
 
-# What happens in one step. x has been multiplied with its weights already, for all steps at once.
+# One time step. x has been multiplied with its weights already, for all steps at once.
 
 
 def _lstm_step(x: Tensor, state: State, weight: Tensor, bias: Any = None, project: Any = None) -> State:
@@ -47,32 +47,32 @@ def _relu_step(x: Tensor, state: State, weight: Tensor, bias: Any = None) -> Sta
     return (torch.relu(x + linear(state[0], weight, bias)),)
 
 
-# As torch names them
+# The composites, under torch's names
 
 
 @composite("lstm")
 def lstm(*args: Any) -> tuple[Tensor, ...]:
     r"""$c_t = \sigma(f)\,c_{t-1} + \sigma(i)\tanh(g)$, $h_t = \sigma(o)\tanh(c_t)$: the gates $i, f, g, o$ are linear
     in $x_t$ and $h_{t-1}$; along the memory $c$ gradients go back by one factor, the forget gate."""
-    return _recurrent(_lstm_step, *args)
+    return _run_recurrent(_lstm_step, *args)
 
 
 @composite("gru")
 def gru(*args: Any) -> tuple[Tensor, ...]:
     r"""$h_t = (1 - z)\,n + z\,h_{t-1}$: the gate $z$ says how much of the old state stays."""
-    return _recurrent(_gru_step, *args)
+    return _run_recurrent(_gru_step, *args)
 
 
 @composite("rnn_tanh")
 def rnn_tanh(*args: Any) -> tuple[Tensor, ...]:
     r"""$h_t = \tanh(W x_t + U h_{t-1} + b)$: the same weights in every step, so their gradients add up over time."""
-    return _recurrent(_tanh_step, *args)
+    return _run_recurrent(_tanh_step, *args)
 
 
 @composite("rnn_relu")
 def rnn_relu(*args: Any) -> tuple[Tensor, ...]:
     r"""$h_t = \max(W x_t + U h_{t-1} + b, 0)$: the same weights in every step, so their gradients add up over time."""
-    return _recurrent(_relu_step, *args)
+    return _run_recurrent(_relu_step, *args)
 
 
 @composite("lstm_cell")
@@ -101,7 +101,8 @@ def rnn_relu_cell(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Any =
 
 @composite("_pack_padded_sequence")
 def pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool = False) -> tuple[Tensor, Tensor]:
-    r"""$(x_{1,1} \dots x_{1,n_1}, x_{2,1} \dots x_{2,n_2}, \dots)$: step by step, those still running."""
+    r"""$(x_{1,1} \dots x_{1,n_1}, x_{2,1} \dots x_{2,n_2}, \dots)$: step by step, only the sequences
+    that have not ended."""
     x = x.transpose(0, 1) if batch_first else x
     sizes = (lengths > torch.arange(int(lengths.max())).unsqueeze(1)).sum(1)
     return torch.cat([step[:size] for step, size in zip(x, sizes.tolist())]), sizes
@@ -111,7 +112,7 @@ def pack_padded_sequence(x: Tensor, lengths: Tensor, batch_first: bool = False) 
 def pad_packed_sequence(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[Tensor, Tensor]:
-    r"""$y_{t,i} = x_{t,i}$ where sequence $i$ still runs: the other places are filled."""
+    r"""$y_{t,i} = x_{t,i}$ where sequence $i$ has not ended: the other positions are padded."""
     sizes = batch_sizes.tolist()
     empty = data.new_full((max(total_length - len(sizes), 0), sizes[0], *data.shape[1:]), padding_value)
     steps = [
@@ -123,45 +124,46 @@ def pad_packed_sequence(
     return (padded.transpose(0, 1) if batch_first else padded), lengths
 
 
-# Steps into layers, layers into nets
+# Steps make up layers, layers make up networks
 
 
-def _recurrent(step: Step, x: Tensor, second: Any, third: Any, *settings: Any) -> tuple[Tensor, ...]:
-    """Torch's two forms: (input, state, weights, …, batch_first), and (data, batch_sizes, state, weights, …)."""
+def _run_recurrent(step: Step, x: Tensor, second: Any, third: Any, *settings: Any) -> tuple[Tensor, ...]:
+    """Run (input, state, weights, …, batch_first) or (data, batch_sizes, state, weights, …), torch's two forms."""
     if not isinstance(third, Tensor) and isinstance(third[0], Tensor) and isinstance(settings[0], bool):
         *settings_before, batch_first = settings
         x = x.transpose(0, 1) if batch_first else x
-        y, state = _net(step, x, None, second, third, *settings_before)
+        y, state = _run_layers(step, x, None, second, third, *settings_before)
         return (y.transpose(0, 1) if batch_first else y), *state
-    y, state = _net(step, x, second.tolist(), third, *settings)
+    y, state = _run_layers(step, x, second.tolist(), third, *settings)
     return y, *state
 
 
-def _net(
+def _run_layers(
     step: Step, x: Tensor, sizes: Any, start: Any, weights: Sequence[Tensor], has_biases: bool, layers: int, p: float,
-    train: bool, both_ways: bool,
+    train: bool, bidirectional: bool,
 ) -> tuple[Tensor, State]:  # fmt: skip
-    """Layer upon layer; where it reads both ways, each layer gets the two results side by side."""
-    ways = 2 if both_ways else 1
-    count = len(weights) // (layers * ways)
+    """Run layer after layer; a bidirectional layer passes on both results, concatenated."""
+    directions = 2 if bidirectional else 1
+    count = len(weights) // (layers * directions)
     starts = [start] if isinstance(start, Tensor) else list(start)
     ends: list[State] = []
     for layer in range(layers):
         results = []
-        for way in range(ways):
-            place = layer * ways + way
-            own = _named(weights[place * count : (place + 1) * count], has_biases)
-            y, end = _one_way(step, x, sizes, tuple(one[place] for one in starts), own, way == 1)
+        for direction in range(directions):
+            place = layer * directions + direction
+            layer_weights = _sort_weights(weights[place * count : (place + 1) * count], has_biases)
+            initial = tuple(tensor[place] for tensor in starts)
+            y, end = _run_direction(step, x, sizes, initial, layer_weights, direction == 1)
             results.append(y)
             ends.append(end)
-        x = torch.cat(results, -1) if both_ways else results[0]
+        x = torch.cat(results, -1) if bidirectional else results[0]
         if p and train and layer < layers - 1:
             x = dropout(x, p)
     return x, tuple(torch.stack(parts) for parts in zip(*ends))
 
 
-def _named(weights: Sequence[Tensor], has_biases: bool) -> tuple[Any, ...]:
-    """(to input, its bias, to state, its bias, projection)."""
+def _sort_weights(weights: Sequence[Tensor], has_biases: bool) -> tuple[Any, ...]:
+    """Return (input weight, its bias, state weight, its bias, projection)."""
     if has_biases:
         w_ih, w_hh, b_ih, b_hh, *project = weights
         return w_ih, b_ih, w_hh, b_hh, *project
@@ -169,23 +171,23 @@ def _named(weights: Sequence[Tensor], has_biases: bool) -> tuple[Any, ...]:
     return w_ih, None, w_hh, None, *project
 
 
-def _one_way(
+def _run_direction(
     step: Step, x: Tensor, sizes: Any, start: State, weights: tuple[Any, ...], backwards: bool
 ) -> tuple[Tensor, State]:
-    """One layer from the first step to the last, or the other way round."""
-    w_ih, b_ih, *rest = weights
+    """Run one layer from the first step to the last, or backwards."""
+    w_ih, b_ih, *state_weights = weights
     x = linear(x, w_ih, b_ih)
     steps = list(x.unbind(0) if sizes is None else x.split(sizes))
     steps = steps[::-1] if backwards else steps
-    state, results, ended = tuple(one[: len(steps[0])] for one in start), [], []
+    state, results, ended = tuple(tensor[: len(steps[0])] for tensor in start), [], []
     for x in steps:
-        more = len(x) - len(state[0])
-        if more > 0:  # backwards, shorter sequences begin later
-            state = tuple(torch.cat([now, new[len(now) : len(x)]]) for now, new in zip(state, start))
-        elif more < 0:
-            ended.append(tuple(one[len(x) :] for one in state))
-            state = tuple(one[: len(x)] for one in state)
-        state = step(x, state, *rest)
+        added = len(x) - len(state[0])
+        if added > 0:  # backwards, shorter sequences begin later
+            state = tuple(torch.cat([old, new[len(old) : len(x)]]) for old, new in zip(state, start))
+        elif added < 0:
+            ended.append(tuple(tensor[len(x) :] for tensor in state))
+            state = tuple(tensor[: len(x)] for tensor in state)
+        state = step(x, state, *state_weights)
         results.append(state[0])
     results = results[::-1] if backwards else results
     end = tuple(torch.cat(parts) for parts in zip(state, *ended[::-1])) if ended else state

@@ -1,6 +1,6 @@
-"""One rule per operation. Read them: they are the lesson.
+"""The backward rule of every operation, one function each. Read them: they are the lesson.
 
-In the formulas $y$ is the result, $\\bar y$ the gradient that arrives at it, $\\bar x$ the one that goes on to $x$.
+In the formulas $y$ is the result, $\\bar y$ its gradient, $\\bar x$ the gradient that the rule computes for $x$.
 """
 
 from torcheer.autograd.rules import (  # fmt: skip

@@ -1,4 +1,4 @@
-"""Adding, multiplying, powers, and choosing between two numbers."""
+"""Arithmetic, powers, minimum and maximum of two numbers, conversions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def add(g: Any, a: Shape, b: Shape, alpha: Any = 1) -> Any:
 
 @rule("sub")
 def sub(g: Any, a: Shape, b: Shape, alpha: Any = 1) -> Any:
-    r"""$\bar a = \bar y$, $\bar b = -\alpha\,\bar y$: what is taken away counts against the result."""
+    r"""$\bar a = \bar y$, $\bar b = -\alpha\,\bar y$: the subtracted term gets the gradient with its sign changed."""
     return g, lambda: g * -alpha
 
 
@@ -36,7 +36,8 @@ def mul(g: Any, a: Any, b: Any) -> Any:
 
 @rule("div", kept={"a": "b"})
 def div(g: Any, a: Any, b: Any, rounding_mode: Any = None) -> Any:
-    r"""$\bar a = \bar y / b$, $\bar b = -\bar y \odot a / b^2$: a rounded quotient is flat and sends nothing."""
+    r"""$\bar a = \bar y / b$, $\bar b = -\bar y \odot a / b^2$: a rounded quotient is flat, so its
+    gradient is zero."""
     if rounding_mode is not None:
         return lambda: torch.zeros_like(g), lambda: torch.zeros_like(g)
     return lambda: g / b, lambda: -g * (a / b / b)
@@ -50,7 +51,7 @@ def rdiv(g: Any, a: Any, b: Any) -> Any:
 
 @rule("neg")
 def neg(g: Any, x: Shape) -> Any:
-    r"""$\bar x = -\bar y$: the sign goes back too."""
+    r"""$\bar x = -\bar y$: the gradient changes its sign as well."""
     return -g
 
 
@@ -70,7 +71,7 @@ def pow(g: Any, y: Any, a: Any, b: Any) -> Any:
 
 
 def _log(base: Any) -> Any:
-    """Where zero to some power is zero, the exponent does not matter."""
+    """Logarithm of a base; 0 at zero, where the exponent does not change the power."""
     if isinstance(base, torch.Tensor):
         return torch.log(torch.where(base == 0, 1.0, base))
     return math.log(base) if base > 0 else math.nan if base < 0 else 0.0
@@ -78,21 +79,23 @@ def _log(base: Any) -> Any:
 
 @rule("atan2")
 def atan2(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y\,b / (a^2 + b^2)$, $\bar b = -\bar y\,a / (a^2 + b^2)$: how an angle turns with its sides."""
+    r"""$\bar a = \bar y\,b / (a^2 + b^2)$, $\bar b = -\bar y\,a / (a^2 + b^2)$: how the
+    angle changes with each coordinate."""
     square = a * a + b * b
-    square = square.masked_fill(square == 0, math.inf)  # at the origin there is no angle to turn
+    square = square.masked_fill(square == 0, math.inf)  # at the origin the angle is undefined: no gradient
     return lambda: g * b / square, lambda: -g * a / square
 
 
 @rule("hypot", kept={"a": "a", "b": "b"})
 def hypot(g: Any, y: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y\,a / y$, $\bar b = \bar y\,b / y$: the long side grows by each short one's share."""
+    r"""$\bar a = \bar y\,a / y$, $\bar b = \bar y\,b / y$: the hypotenuse grows by each side's share of it."""
     return lambda: g * (a / y), lambda: g * (b / y)
 
 
 @rule("remainder", kept={"a": "b", "b": "b"})
 def remainder(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \lfloor a/b \rfloor$: the rest moves with a, less the whole parts."""
+    r"""$\bar a = \bar y$, $\bar b = -\bar y \odot \lfloor a/b \rfloor$: the remainder follows a, less
+    the whole quotient times b."""
     return g, lambda: -g * torch.div(a, b, rounding_mode="floor")
 
 
@@ -104,14 +107,16 @@ def fmod(g: Any, a: Any, b: Any) -> Any:
 
 @rule("maximum")
 def maximum(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y\,[a > b]$, $\bar b = \bar y\,[b > a]$: only the winner is heard; a tie is shared."""
+    r"""$\bar a = \bar y\,[a > b]$, $\bar b = \bar y\,[b > a]$: only the larger one gets the gradient;
+    a tie is split in half."""
     shared = torch.where(a == b, g / 2, g)
     return lambda: shared.masked_fill(a < b, 0), lambda: shared.masked_fill(b < a, 0)
 
 
 @rule("minimum")
 def minimum(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y\,[a < b]$, $\bar b = \bar y\,[b < a]$: only the smaller is heard; a tie is shared."""
+    r"""$\bar a = \bar y\,[a < b]$, $\bar b = \bar y\,[b < a]$: only the smaller one gets the gradient;
+    a tie is split in half."""
     shared = torch.where(a == b, g / 2, g)
     return lambda: shared.masked_fill(a > b, 0), lambda: shared.masked_fill(b > a, 0)
 
@@ -132,7 +137,8 @@ def fmin(g: Any, a: Any, b: Any) -> Any:
 
 @rule("copysign")
 def copysign(g: Any, y: Any, a: Any, b: Shape) -> Any:
-    r"""$\bar a = \bar y \odot y / a$: turned where the sign was; the sign itself comes in steps, so $\bar b = 0$."""
+    r"""$\bar a = \bar y \odot y / a$: the gradient changes sign where the value did; the sign is a step
+    function, so $\bar b = 0$."""
     return lambda: g * torch.sign(a) * torch.sign(y), lambda: torch.zeros_like(g)
 
 
@@ -151,18 +157,20 @@ def logaddexp2(g: Any, a: Any, b: Any) -> Any:
 
 @rule("xlogy")
 def xlogy(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y \log b$, $\bar b = \bar y\,a / b$: where $a = 0$ the result is zero, and stays it."""
+    r"""$\bar a = \bar y \log b$, $\bar b = \bar y\,a / b$: where $a = 0$ the result is zero for
+    every b."""
     return lambda: torch.xlogy(g, b).masked_fill((a == 0) & (b <= 0), 0), lambda: g * (a / b)
 
 
 @rule("special_xlog1py")
 def xlog1py(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar a = \bar y \log(1 + b)$, $\bar b = \bar y\,a / (1 + b)$: where $a = 0$ the result stays zero."""
+    r"""$\bar a = \bar y \log(1 + b)$, $\bar b = \bar y\,a / (1 + b)$: where $a = 0$ the result is
+    zero for every b."""
     to_a = lambda: torch.special.xlog1py(g, b).masked_fill((a == 0) & (b <= -1), 0)  # noqa: E731
     return to_a, lambda: g * (a / (b + 1))
 
 
 @rule("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda", "_to_copy")
-def to(g: Any, x: Shape, *rest: Shape, **settings: Any) -> Any:
-    r"""$\bar x = \bar y$: the same number in another form; its gradient is brought back to the old one."""
+def to(g: Any, x: Shape, *args: Shape, **settings: Any) -> Any:
+    r"""$\bar x = \bar y$: the same number in another dtype or on another device; its gradient is converted back."""
     return g.to(device=x.device, dtype=x.dtype)

@@ -1,4 +1,7 @@
-"""Convolutions. A convolution's backward is two more of them."""
+"""Convolutions and transposed convolutions.
+
+The backward pass of a convolution is two more convolutions.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ def conv(
     g: Any, x: Any, weight: Any, bias: Shape = None, stride: Any = 1, padding: Any = 0,
     dilation: Any = 1, groups: int = 1,
 ) -> Any:  # fmt: skip
-    r"""$\bar X = W^\top \star \bar Y$, $\bar W = X \star \bar Y$, $\bar b = \sum \bar Y$: each pixel goes back along
-    the paths it came by, and a weight meets every pixel it touched."""
-    how = Geometry(x, weight, stride, padding, dilation, groups)
-    return lambda: how.to_input(g), lambda: how.to_weight(g), lambda: g.sum(how.all_but_channels)
+    r"""$\bar X = W^\top \star \bar Y$, $\bar W = X \star \bar Y$, $\bar b = \sum \bar Y$: a gradient flows back
+    along the paths of the forward pass, and a weight collects from every pixel it touched."""
+    geometry = Geometry(x, weight, stride, padding, dilation, groups)
+    return lambda: geometry.to_input(g), lambda: geometry.to_weight(g), lambda: g.sum(geometry.all_but_channels)
 
 
 @rule("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", kept={"x": "weight", "weight": "x"})
@@ -30,14 +33,14 @@ def conv_transpose(
     g: Any, x: Any, weight: Any, bias: Shape = None, stride: Any = 1, padding: Any = 0,
     output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
 ) -> Any:  # fmt: skip
-    r"""$\bar X = W \star \bar Y$, $\bar W = \bar Y \star X$, $\bar b = \sum \bar Y$: the backward of a convolution, run
-    forward, has the convolution as its backward."""
-    how = Geometry(g, weight, stride, padding, dilation, groups)
-    return lambda: how.forward(g, x.shape), lambda: how.to_weight(x), lambda: g.sum(how.all_but_channels)
+    r"""$\bar X = W \star \bar Y$, $\bar W = \bar Y \star X$, $\bar b = \sum \bar Y$: a transposed
+    convolution is the backward of a convolution, so its own backward is that convolution."""
+    geometry = Geometry(g, weight, stride, padding, dilation, groups)
+    return lambda: geometry.forward(g, x.shape), lambda: geometry.to_weight(x), lambda: g.sum(geometry.all_but_channels)
 
 
 class Geometry:
-    """How a kernel walks over an image."""
+    """Stride, padding, dilation and groups of a convolution, one entry per spatial axis."""
 
     def __init__(self, image: Tensor, weight: Tensor, stride: Any, padding: Any, dilation: Any, groups: int) -> None:
         self.axes = weight.dim() - 2
@@ -46,9 +49,9 @@ class Geometry:
         self.stride, self.dilation = self._each(stride), self._each(dilation)
         self.kernel = weight.shape[2:]
         self.all_but_channels = [place for place in range(image.dim()) if place != image.dim() - self.axes - 1]
-        if isinstance(padding, str):  # "same" is as much around as the kernel reaches, the odd one after
+        if isinstance(padding, str):  # "same" pads by the kernel's reach; an odd pixel goes to the end
             reach = [d * (k - 1) if padding == "same" else 0 for d, k in zip(self.dilation, self.kernel)]
-            self.padding, self.odd = [one // 2 for one in reach], [one % 2 for one in reach]
+            self.padding, self.odd = [pixels // 2 for pixels in reach], [pixels % 2 for pixels in reach]
         else:
             self.padding, self.odd = self._each(padding), [0] * self.axes
 
@@ -61,45 +64,45 @@ class Geometry:
         return image.unsqueeze(0) if self.single else image
 
     def forward(self, image: Tensor, size: Any) -> Tensor:
-        """The convolution itself, as far as `size` goes."""
+        """Run the convolution and crop the result to the spatial axes of `size`."""
         y = FORWARD[self.axes](image, self.weight, None, self.stride, self.padding, self.dilation, self.groups)
         for axis in range(-self.axes, 0):
             y = y.narrow(axis, 0, size[axis])
         return y
 
     def to_input(self, g: Tensor) -> Tensor:
-        """Spread each result over the pixels it was made from."""
+        """Compute the image's gradient: spread each result over the pixels it read."""
         size = self.image.shape[-self.axes :]
         reach = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel)]
         least = [(n - 1) * s - 2 * p + r for n, s, p, r in zip(g.shape[-self.axes :], self.stride, self.padding, reach)]
-        left = [n - m for n, m in zip(size, least)]  # pixels at the end that no step of the kernel reached
+        unread = [n - m for n, m in zip(size, least)]  # pixels at the end that no step of the kernel reached
         if (
-            any(one >= max(s, d) for one, s, d in zip(left, self.stride, self.dilation))
-            or min(left) < 0
+            any(pixels >= max(s, d) for pixels, s, d in zip(unread, self.stride, self.dilation))
+            or min(unread) < 0
             or any(self.odd)
         ):
-            return self._to_input_at_length(g, size)
-        make = TRANSPOSED[self.axes]
-        return make(g, self.weight, None, self.stride, self.padding, left, self.groups, self.dilation)
+            return self._to_input_by_cropping(g, size)
+        transposed = TRANSPOSED[self.axes]
+        return transposed(g, self.weight, None, self.stride, self.padding, unread, self.groups, self.dilation)
 
-    def _to_input_at_length(self, g: Tensor, size: Any) -> Tensor:
-        """The same without padding, then cut or filled to the image's size."""
-        whole = TRANSPOSED[self.axes](g, self.weight, None, self.stride, 0, 0, self.groups, self.dilation)
-        cut: list[int] = []
+    def _to_input_by_cropping(self, g: Tensor, size: Any) -> Tensor:
+        """Compute the same without padding, then crop or pad the result to the image's size."""
+        full = TRANSPOSED[self.axes](g, self.weight, None, self.stride, 0, 0, self.groups, self.dilation)
+        margins: list[int] = []
         for axis in reversed(range(self.axes)):
             before = self.padding[axis]
-            cut += [-before, size[axis] + before - whole.shape[whole.dim() - self.axes + axis]]
-        return torch.nn.functional.pad(whole, cut)
+            margins += [-before, size[axis] + before - full.shape[full.dim() - self.axes + axis]]
+        return torch.nn.functional.pad(full, margins)
 
     def to_weight(self, g: Tensor) -> Tensor:
-        """Hold the gradient over the image as a kernel: batch and channels change places."""
+        """Compute the weight's gradient: convolve the image with `g`, batch and channels swapped."""
         image, g = self._batch(self.image), self._batch(g)
         if any(self.odd):
-            image = torch.nn.functional.pad(image, [side for one in reversed(self.odd) for side in (0, one)])
+            image = torch.nn.functional.pad(image, [side for pixels in reversed(self.odd) for side in (0, pixels)])
         size, groups = image.shape, self.groups
         image = image.reshape(size[0], groups, size[1] // groups, *size[2:]).transpose(0, 2)
         image = image.reshape(size[1] // groups, groups * size[0], *size[2:])
-        found = FORWARD[self.axes](image, g.transpose(0, 1), None, self.dilation, self.padding, self.stride, groups)
+        result = FORWARD[self.axes](image, g.transpose(0, 1), None, self.dilation, self.padding, self.stride, groups)
         for axis, length in enumerate(self.kernel):
-            found = found.narrow(2 + axis, 0, length)
-        return found.transpose(0, 1)
+            result = result.narrow(2 + axis, 0, length)
+        return result.transpose(0, 1)

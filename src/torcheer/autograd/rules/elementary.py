@@ -1,4 +1,4 @@
-"""Functions of one number."""
+"""Elementary functions of one number."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def exp2(g: Any, y: Any, x: Shape) -> Any:
 
 @rule("expm1")
 def expm1(g: Any, y: Any, x: Shape) -> Any:
-    r"""$\bar x = \bar y \odot (y + 1)$: $e^x$ is the result with the one put back."""
+    r"""$\bar x = \bar y \odot (y + 1)$: $e^x$ is the result with the one added back."""
     return g * (y + 1)
 
 
@@ -72,7 +72,7 @@ def log10(g: Any, x: Any) -> Any:
 
 @rule("log1p")
 def log1p(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y / (1 + x)$: the logarithm, one step to the side."""
+    r"""$\bar x = \bar y / (1 + x)$: the logarithm, shifted by one."""
     return g / (1 + x)
 
 
@@ -84,7 +84,7 @@ def sin(g: Any, x: Any) -> Any:
 
 @rule("cos")
 def cos(g: Any, x: Any) -> Any:
-    r"""$\bar x = -\bar y \odot \sin x$: the cosine falls where the sine is high."""
+    r"""$\bar x = -\bar y \odot \sin x$: the slope of the cosine is minus the sine."""
     return -g * torch.sin(x)
 
 
@@ -96,13 +96,13 @@ def tan(g: Any, y: Any, x: Shape) -> Any:
 
 @rule("asin")
 def asin(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y / \sqrt{1 - x^2}$: the inverse of a slope, read off the circle."""
+    r"""$\bar x = \bar y / \sqrt{1 - x^2}$: the slope of an inverse is one over the slope, here the cosine."""
     return g * torch.rsqrt(1 - x * x)
 
 
 @rule("acos")
 def acos(g: Any, x: Any) -> Any:
-    r"""$\bar x = -\bar y / \sqrt{1 - x^2}$: arccos is a quarter turn less arcsin."""
+    r"""$\bar x = -\bar y / \sqrt{1 - x^2}$: arccos is a quarter turn minus arcsin."""
     return -g * torch.rsqrt(1 - x * x)
 
 
@@ -114,49 +114,51 @@ def atan(g: Any, x: Any) -> Any:
 
 @rule("sinh")
 def sinh(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y \odot \cosh x$: the hyperbolic pair, without a sign."""
+    r"""$\bar x = \bar y \odot \cosh x$: the slope of sinh is cosh."""
     return g * torch.cosh(x)
 
 
 @rule("cosh")
 def cosh(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y \odot \sinh x$: the hyperbolic pair, without a sign."""
+    r"""$\bar x = \bar y \odot \sinh x$: the slope of cosh is sinh, with no change of sign."""
     return g * torch.sinh(x)
 
 
 @rule("erf")
 def erf(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y \odot \tfrac{2}{\sqrt\pi} e^{-x^2}$: erf sums up a bell curve, so its slope is the curve."""
+    r"""$\bar x = \bar y \odot \tfrac{2}{\sqrt\pi} e^{-x^2}$: erf is the integral
+    of a bell curve, so its slope is the curve."""
     return g * (torch.exp(-x * x) * (2 / math.sqrt(math.pi)))
 
 
 @rule("abs")
 def abs(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y \odot \operatorname{sign} x$: distance grows the way the number points; at zero, no way."""
+    r"""$\bar x = \bar y \odot \operatorname{sign} x$: the slope is 1 above zero, -1 below, and
+    taken as 0 at zero."""
     return g * torch.sign(x)
 
 
 @rule("sign", "sgn", "floor", "ceil", "round", "trunc", "fix", "angle")
-def step(g: Any, x: Shape, *rest: Shape, **settings: Any) -> Any:
-    r"""$\bar x = 0$: steps are flat almost everywhere, so nothing goes back."""
+def step(g: Any, x: Shape, *args: Shape, **settings: Any) -> Any:
+    r"""$\bar x = 0$: step functions are flat almost everywhere, so the gradient is zero."""
     return torch.zeros_like(g)
 
 
 @rule("frac")
 def frac(g: Any, x: Shape) -> Any:
-    r"""$\bar x = \bar y$: the part behind the point moves with the number."""
+    r"""$\bar x = \bar y$: the fractional part moves with the number."""
     return g
 
 
 @rule("asinh")
 def asinh(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y / \sqrt{x^2 + 1}$: the inverse of a slope, read off the hyperbola."""
+    r"""$\bar x = \bar y / \sqrt{x^2 + 1}$: the slope of an inverse is one over the slope, here cosh."""
     return g * torch.rsqrt(x * x + 1)
 
 
 @rule("acosh")
 def acosh(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y / \sqrt{x^2 - 1}$: the inverse of a slope, read off the hyperbola."""
+    r"""$\bar x = \bar y / \sqrt{x^2 - 1}$: the slope of an inverse is one over the slope, here sinh."""
     return g * torch.rsqrt(x * x - 1)
 
 
@@ -168,7 +170,8 @@ def atanh(g: Any, x: Any) -> Any:
 
 @rule("erfc")
 def erfc(g: Any, x: Any) -> Any:
-    r"""$\bar x = -\bar y \odot \tfrac{2}{\sqrt\pi} e^{-x^2}$: what erf gains, its rest to one loses."""
+    r"""$\bar x = -\bar y \odot \tfrac{2}{\sqrt\pi} e^{-x^2}$: erfc is 1 - erf, so the
+    slope has the other sign."""
     return g * (torch.exp(-x * x) * (-2 / math.sqrt(math.pi)))
 
 
@@ -192,13 +195,13 @@ def entr(g: Any, x: Any) -> Any:
 
 @rule("lgamma")
 def lgamma(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y \odot \psi(x)$: the slope of log-gamma has a name, digamma."""
+    r"""$\bar x = \bar y \odot \psi(x)$: the slope of log-gamma is the digamma function."""
     return g * torch.digamma(x)
 
 
 @rule("digamma")
 def digamma(g: Any, x: Any) -> Any:
-    r"""$\bar x = \bar y \odot \psi'(x)$: and so on, a polygamma for each further slope."""
+    r"""$\bar x = \bar y \odot \psi'(x)$: the slope of digamma is the next polygamma function."""
     return g * torch.polygamma(1, x)
 
 
@@ -218,12 +221,13 @@ def sinc(g: Any, y: Any, x: Any) -> Any:
 
 @rule("logit")
 def logit(g: Any, x: Any, eps: Any = None) -> Any:
-    r"""$\bar x = \bar y / (x\,(1 - x))$: the inverse of sigmoid has the inverse slope; beyond eps it is flat."""
+    r"""$\bar x = \bar y / (x\,(1 - x))$: the inverse of sigmoid has one over its slope;
+    outside eps it is flat."""
     slope = g / (x * (1 - x))
     return slope if eps is None else slope.masked_fill((x < eps) | (x > 1 - eps), 0)
 
 
 @rule("nan_to_num")
 def nan_to_num(g: Any, x: Any, nan: Any = None, posinf: Any = None, neginf: Any = None) -> Any:
-    r"""$\bar x = \bar y\,[x \text{ is finite}]$: what was replaced sends nothing."""
+    r"""$\bar x = \bar y\,[x \text{ is finite}]$: replaced values get no gradient."""
     return g.masked_fill(x.isnan() | x.isinf(), 0)

@@ -1,4 +1,4 @@
-"""Linear algebra: inverses, determinants, systems of equations."""
+"""Linear algebra: inverses, determinants, linear systems."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ def det(g: Any, y: Any, x: Any) -> Any:
 
 @visible
 def logabsdet(x: torch.Tensor) -> Any:
-    """The logarithm of the size of the determinant."""
+    """Return the logarithm of the absolute value of the determinant."""
     return torch.linalg.slogdet(x)[1]
 
 
 @rule("logabsdet")
 def _logabsdet(g: Any, x: Any) -> Any:
-    r"""$\bar A = \bar y\,A^{-\top}$: the logarithm takes the volume itself out of the formula."""
+    r"""$\bar A = \bar y\,A^{-\top}$: the logarithm divides by the determinant itself."""
     return g[..., None, None] * torch.linalg.inv(x).mT
 
 
 @rule("linalg_solve")
 def solve(g: Any, y: Any, A: Any, B: Shape, left: bool = True) -> Any:
-    r"""$\bar B = A^{-\top} \bar Y$, $\bar A = -\bar B\,Y^\top$: one more system, with the matrix turned over."""
+    r"""$\bar B = A^{-\top} \bar Y$, $\bar A = -\bar B\,Y^\top$: one more linear system, with
+    the matrix transposed."""
     to_b = torch.linalg.solve(A.mT, g, left=left)
     if not left:
         return lambda: -(y.mT @ to_b), to_b
@@ -56,8 +57,8 @@ def solve_triangular(
     inner = int(unitriangular)  # ones on the diagonal are not read either
 
     def to_a() -> Any:
-        whole = -(to_b @ y.mT) if left else -(y.mT @ to_b)
-        return whole.triu(inner) if upper else whole.tril(-inner)
+        product = -(to_b @ y.mT) if left else -(y.mT @ to_b)
+        return product.triu(inner) if upper else product.tril(-inner)
 
     return to_a, to_b
 
@@ -75,21 +76,23 @@ def cholesky(g: Any, y: Any, x: Shape, upper: bool = False) -> Any:
 
 @rule("matrix_exp", "linalg_matrix_exp")
 def matrix_exp(g: Any, x: Any) -> Any:
-    r"""$(\cdot, \bar A;\ 0, \cdot) = \exp(A^\top, \bar Y;\ 0, A^\top)$: in four blocks, the product rule over
-    endlessly many small steps is taken at once."""
-    size, turned = x.shape[-1], x.mT
-    rows = [torch.cat([turned, g], -1), torch.cat([torch.zeros_like(g), turned], -1)]
+    r"""$(\cdot, \bar A;\ 0, \cdot) = \exp(A^\top, \bar Y;\ 0, A^\top)$: the exponential of a
+    block matrix applies the product rule to every term of the series at once."""
+    size, transposed = x.shape[-1], x.mT
+    rows = [torch.cat([transposed, g], -1), torch.cat([torch.zeros_like(g), transposed], -1)]
     return torch.matrix_exp(torch.cat(rows, -2))[..., :size, size:]
 
 
 @rule("cross")
 def cross(g: Any, a: Any, b: Any, dim: Any = None) -> Any:
-    r"""$\bar a = b \times \bar y$, $\bar b = \bar y \times a$: in a box's volume the three sides can take turns."""
+    r"""$\bar a = b \times \bar y$, $\bar b = \bar y \times a$: the triple
+    product $a \cdot (b \times c)$ does not change when its factors rotate."""
     dim = next(place - g.ndim for place, size in enumerate(g.shape) if size == 3) if dim is None else dim
     return lambda: torch.linalg.cross(b, g, dim=dim), lambda: torch.linalg.cross(g, a, dim=dim)
 
 
 @rule("linalg_cross")
 def linalg_cross(g: Any, a: Any, b: Any, dim: int = -1) -> Any:
-    r"""$\bar a = b \times \bar y$, $\bar b = \bar y \times a$: in a box's volume the three sides can take turns."""
+    r"""$\bar a = b \times \bar y$, $\bar b = \bar y \times a$: the triple
+    product $a \cdot (b \times c)$ does not change when its factors rotate."""
     return lambda: torch.linalg.cross(b, g, dim=dim), lambda: torch.linalg.cross(g, a, dim=dim)

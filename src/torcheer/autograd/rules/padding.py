@@ -1,4 +1,7 @@
-"""Borders and windows: pixels that are copied gather what their copies received."""
+"""Padding, sliding windows and pixel shuffles.
+
+A pixel that is copied gets the sum of its copies' gradients.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,21 @@ functional = torch.nn.functional
 
 @rule("pad", "constant_pad_nd")
 def pad(g: Any, x: Shape, pad: Any, mode: Any = "constant", value: Any = None) -> Any:
-    r"""$\bar x = $ the inner part of $\bar y$: a border of copies adds to what it was copied from."""
+    r"""$\bar x = $ the inner part of $\bar y$: a border of copies adds its gradient to the copied entries."""
     if mode in ("reflect", "replicate", "circular"):
-        return _border_back(g, x, pad, mode)
-    return functional.pad(g, [-one for one in pad])
+        return _fold_border(g, x, pad, mode)
+    return functional.pad(g, [-width for width in pad])
 
 
-def _border_back(g: Any, x: Any, pad: Any, mode: str) -> Any:
-    """Along each axis: pad the numbers of the pixels, and see which of them each place shows."""
+def _fold_border(g: Any, x: Any, pad: Any, mode: str) -> Any:
+    """Add the gradient of a border to the entries it copies: along each axis, pad their indices the same way."""
     for place in range(0, len(pad), 2):
         axis = x.ndim - 1 - place // 2
         with torch.no_grad():
             numbers = torch.arange(x.shape[axis], dtype=torch.float64, device=g.device)
-            shown = functional.pad(numbers[None, None], list(pad[place : place + 2]), mode)[0, 0].long()
+            sources = functional.pad(numbers[None, None], list(pad[place : place + 2]), mode)[0, 0].long()
         size = [*g.shape[:axis], x.shape[axis], *g.shape[axis + 1 :]]
-        g = g.new_zeros(size).index_add(axis, shown, g)
+        g = g.new_zeros(size).index_add(axis, sources, g)
     return g
 
 
@@ -40,29 +43,30 @@ def unfold(g: Any, x: Shape, dimension: int, size: int, step: int) -> Any:
 
 @rule("im2col")
 def im2col(g: Any, x: Shape, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    r"""$\bar X = \text{fold}(\bar Y)$: the windows are laid back, and add up where they overlap."""
+    r"""$\bar X = \text{fold}(\bar Y)$: the windows return to their positions, and add up where they overlap."""
     return functional.fold(g, x.shape[-2:], kernel_size, dilation, padding, stride)
 
 
 @rule("col2im")
 def col2im(g: Any, x: Shape, output_size: Any, kernel_size: Any, dilation: Any, padding: Any, stride: Any) -> Any:
-    r"""$\bar X = \text{unfold}(\bar Y)$: each window gets back what lay under it."""
+    r"""$\bar X = \text{unfold}(\bar Y)$: each window gets the gradient at its position."""
     return functional.unfold(g, kernel_size, dilation, padding, stride)
 
 
 @rule("pixel_shuffle")
 def pixel_shuffle(g: Any, x: Shape, upscale_factor: int) -> Any:
-    r"""$\bar x = \text{pixel\_unshuffle}(\bar y)$: the pixels go back into their channels."""
+    r"""$\bar x = \text{pixel\_unshuffle}(\bar y)$: the pixels return to their channels."""
     return functional.pixel_unshuffle(g, upscale_factor)
 
 
 @rule("pixel_unshuffle")
 def pixel_unshuffle(g: Any, x: Shape, downscale_factor: int) -> Any:
-    r"""$\bar x = \text{pixel\_shuffle}(\bar y)$: the channels go back into their pixels."""
+    r"""$\bar x = \text{pixel\_shuffle}(\bar y)$: the channels return to their pixels."""
     return functional.pixel_shuffle(g, downscale_factor)
 
 
 @rule("channel_shuffle")
 def channel_shuffle(g: Any, x: Shape, groups: int) -> Any:
-    r"""$\bar x = \text{channel\_shuffle}(\bar y)$ with as many groups as there were channels in one: dealt back."""
+    r"""$\bar x = \text{channel\_shuffle}(\bar y)$ with as many groups as a group had channels: it undoes
+    the shuffle."""
     return functional.channel_shuffle(g, x.shape[1] // groups)

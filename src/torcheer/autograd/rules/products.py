@@ -1,4 +1,4 @@
-"""Products of vectors and matrices."""
+"""Matrix and vector products."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def matmul(g: Any, a: Any, b: Any) -> Any:
 
 @rule("rmatmul", kept={"a": "b", "b": "a"})
 def rmatmul(g: Any, a: Any, b: Any) -> Any:
-    r"""$\bar B = \bar Y A^\top$, $\bar A = B^\top \bar Y$: this is b @ a, as Python asks the right side."""
+    r"""$\bar B = \bar Y A^\top$, $\bar A = B^\top \bar Y$: this is b @ a, called for the operand on the right."""
     return matmul(g, b, a)[::-1]
 
 

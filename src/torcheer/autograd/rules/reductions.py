@@ -1,4 +1,4 @@
-"""Many numbers to one: sums, means, extremes, running sums."""
+"""Reductions: sums, means, products, extremes, norms, cumulative sums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torcheer.autograd.rules.rule_table import Shape, rule
 
 
 def stretch(value: Any, like: Any, dim: Any, keepdim: bool) -> Any:
-    """Give a reduced value its old axes back, each as wide as it was."""
+    """Expand a reduced value to the shape of `like`, from before the reduction over `dim`."""
     if not keepdim and dim is not None and like.ndim:
         dims = [dim] if isinstance(dim, int) else list(dim)
         for axis in sorted(axis % like.ndim for axis in dims):
@@ -29,7 +29,7 @@ def sum(g: Any, x: Shape, dim: Any = None, keepdim: bool = False, dtype: Any = N
 
 @rule("nansum")
 def nansum(g: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    r"""$\bar x_i = \bar y\,[x_i \text{ is a number}]$: what was left out sends nothing."""
+    r"""$\bar x_i = \bar y\,[x_i \text{ is a number}]$: entries that were left out get no gradient."""
     return stretch(g, x, dim, keepdim).masked_fill(x.isnan(), 0)
 
 
@@ -60,9 +60,9 @@ def prod(g: Any, y: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: 
     if not (x == 0).any() or not x.ndim:
         return stretch(g, x, dim, keepdim) * (stretch(y, x, dim, keepdim) / x if x.ndim else 1)
     rows = x.reshape(-1) if dim is None else x.movedim(dim, -1)
-    same = torch.eye(rows.shape[-1], dtype=torch.bool, device=x.device)
-    others = rows.unsqueeze(-2).masked_fill(same, 1.0).prod(-1)
-    return stretch(g, x, dim, keepdim) * (others.reshape(x.shape) if dim is None else others.movedim(-1, dim))
+    diagonal = torch.eye(rows.shape[-1], dtype=torch.bool, device=x.device)
+    products = rows.unsqueeze(-2).masked_fill(diagonal, 1.0).prod(-1)
+    return stretch(g, x, dim, keepdim) * (products.reshape(x.shape) if dim is None else products.movedim(-1, dim))
 
 
 @rule("cumprod")
@@ -71,9 +71,9 @@ def cumprod(g: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     if not x.ndim:
         return g
     rows = x.movedim(dim, -1)
-    same = torch.eye(rows.shape[-1], dtype=torch.bool, device=x.device)
-    without = rows.unsqueeze(-2).masked_fill(same, 1.0).cumprod(-1).triu()
-    return (g.movedim(dim, -1).unsqueeze(-2) * without).sum(-1).movedim(-1, dim)
+    diagonal = torch.eye(rows.shape[-1], dtype=torch.bool, device=x.device)
+    products = rows.unsqueeze(-2).masked_fill(diagonal, 1.0).cumprod(-1).triu()
+    return (g.movedim(dim, -1).unsqueeze(-2) * products).sum(-1).movedim(-1, dim)
 
 
 @rule("logcumsumexp")

@@ -1,4 +1,4 @@
-"""The table of rules, and how one enters it."""
+"""The tables of rules and composites, and the decorators that add to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torcheer.errors import BadArgument
 from torcheer.history.text.latex_text import plain
 
 Function = Callable[..., Any]
-_MOST = 64  # arguments of one call
+_MAX_ARGUMENTS = 64  # of one call
 
 
 if TYPE_CHECKING:
@@ -21,29 +21,31 @@ if TYPE_CHECKING:
 else:
 
     class Shape:
-        """Annotates an argument of which a rule reads the shape, dtype or device only: no value is kept for it."""
+        """Annotation of an argument whose shape, dtype or device a rule reads; its value is not saved."""
 
 
-NOTHING, VALUE, PARTNER = range(3)  # what a rule reads of an argument; PARTNER: its value, where another asks
+NOTHING, VALUE, PARTNER = range(
+    3
+)  # what a rule reads of an argument; PARTNER: its value, if another one needs a gradient
 
 
 class Rule:
-    """How a gradient goes back through one operation."""
+    """The backward rule of one operation: its function, its formula, and what it reads of each argument."""
 
     __slots__ = (
+        "accepts_any_setting",
         "borrowed",
         "defaults",
         "formula",
         "function",
         "name",
         "names",
-        "open",
         "parameters",
         "partners",
         "reads",
         "reads_result",
-        "rest",
         "trusted",
+        "variadic",
         "why",
     )
 
@@ -52,29 +54,30 @@ class Rule:
     ) -> None:
         self.name, self.function, self.borrowed = name, function, borrowed
         self.formula, self.why = parse(function.__doc__ or "")
-        self.trusted = function.__module__.startswith(__package__ or "-")  # what it returns is held by nobody else
-        given = list(inspect.signature(function).parameters.values())[1:]
-        self.reads_result = bool(given) and given[0].name == "y"
-        given = given[1:] if self.reads_result else given
-        places = [one for one in given if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-        self.parameters = tuple(one.name for one in places)
-        self.names = {one.name for one in given}
-        self.defaults = {one.name: one.default for one in places if one.default is not one.empty}
-        self.open = any(one.kind is one.VAR_KEYWORD for one in given)  # it takes any setting
-        rest = [one for one in given if one.kind is one.VAR_POSITIONAL]
-        self.rest = rest[0].name if rest else None  # "dims" of `*dims`
-        reads = [NOTHING if one.annotation in (Shape, "Shape") else VALUE for one in (*places, *rest * _MOST)]
+        self.trusted = function.__module__.startswith(__package__ or "-")  # no one else holds the tensors it returns
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        self.reads_result = bool(parameters) and parameters[0].name == "y"
+        parameters = parameters[1:] if self.reads_result else parameters
+        positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        self.parameters = tuple(each.name for each in positional)
+        self.names = {each.name for each in parameters}
+        self.defaults = {each.name: each.default for each in positional if each.default is not each.empty}
+        self.accepts_any_setting = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        variadic = [each for each in parameters if each.kind is each.VAR_POSITIONAL]
+        self.variadic = variadic[0].name if variadic else None  # "dims" of `*dims`
+        expanded = (*positional, *variadic * _MAX_ARGUMENTS)
+        reads = [NOTHING if each.annotation in (Shape, "Shape") else VALUE for each in expanded]
         index = self.parameters.index
-        self.partners = {index(one): index(other) for one, other in (kept or {}).items()}
+        self.partners = {index(name): index(partner) for name, partner in (kept or {}).items()}
         for place in self.partners:
             reads[place] = PARTNER
-        self.reads = (*reads, *(NOTHING,) * _MOST)  # what the rule reads of each argument
+        self.reads = (*reads, *(NOTHING,) * _MAX_ARGUMENTS)  # what the rule reads of each argument
 
-    def place_of(self, name: str, other: int = -1) -> int:
-        """Where an argument of that name stands."""
+    def place_of(self, name: str, default: int = -1) -> int:
+        """Return the position of the argument of that name, or `default`."""
         if name in self.parameters:
             return self.parameters.index(name)
-        return len(self.parameters) if name == self.rest else other
+        return len(self.parameters) if name == self.variadic else default
 
     def __repr__(self) -> str:
         return f"<rule {self.name}: {self.formula}>"
@@ -85,73 +88,79 @@ COMPOSITES: dict[str, Function] = {}
 
 
 def rule(*names: str, kept: Mapping[str, str] | None = None) -> Callable[[Function], Function]:
-    """Say how gradients go back through an operation: `@rule("tanh")` above `def tanh(g, y, x)`.
+    """Define the backward rule of an operation: `@rule("tanh")` above `def tanh(g, y, x)`.
 
-    The function is given the gradient `g` of the result, the result where its second parameter is named `y`, then the
-    operation's own arguments; it returns one gradient per argument, in order, None where there is none. A lambda in
-    its place is only asked when that gradient is wanted. Shapes that were broadcast are summed by the engine. It
-    should be written in operations that have rules: then gradients of gradients come by themselves.
+    The function receives the gradient `g` of the result, then the result if its second parameter is named `y`, then
+    the operation's arguments; it returns one gradient per argument, in order, None where there is none. A lambda in
+    place of a gradient is only called if that gradient is needed. The engine sums over axes that were broadcast.
+    Write rules in operations that have rules themselves: then gradients of gradients work without further code.
 
-    Values are kept in memory for what a rule reads. `x: Shape` says that it reads no more than the shape; `kept={"a":
-    "b"}` that it reads the value of a only for the gradient of b.
+    Args:
+        names: the operations that the rule is for, by torch's names.
+        kept: what to save less often. `kept={"a": "b"}`: the value of a is only read for the gradient of b, so it is
+            not saved if b needs none. (An argument annotated `x: Shape` is never saved: only its shape is read.)
     """
-    _check(names, "rule")
+    _check_names(names, "rule")
 
-    def enter(function: Function) -> Function:
+    def register(function: Function) -> Function:
         for name in names:
             COMPOSITES.pop(name, None)
             RULES[name] = Rule(name, function, kept=kept)
-        changed()
+        notify_listeners()
         return function
 
-    return enter
+    return register
 
 
 def composite(*names: str) -> Callable[[Function], Function]:
-    """Say what an operation is made of: the function is run in its place, and each of its parts recorded."""
-    _check(names, "composite")
+    """Define an operation by simpler ones: the function runs in its place, and each of its parts is recorded.
 
-    def enter(function: Function) -> Function:
+    Args:
+        names: the operations that the function replaces, by torch's names.
+    """
+    _check_names(names, "composite")
+
+    def register(function: Function) -> Function:
         for name in names:
             RULES.pop(name, None)
             COMPOSITES[name] = function
-        changed()
+        notify_listeners()
         return function
 
-    return enter
+    return register
 
 
 def wide(x: Any) -> Any:
-    """Half precision as single: sums of many small numbers need the room."""
+    """Convert half precision to single: a sum of many small numbers needs the precision."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-listeners: list[Callable[[], None]] = []  # whoever has looked names up and must look again
+listeners: list[Callable[[], None]] = []  # called after a change; they clear cached lookups
 
 
-def changed() -> None:
-    """Tell whoever keeps a copy that a rule has come."""
+def notify_listeners() -> None:
+    """Tell every listener that a rule or composite was added."""
     for listener in listeners:
         listener()
 
 
 def parse(doc: str) -> tuple[str, str]:
-    """The formula and the sentence of a docstring such as `$\\bar x = -\\bar y$: the sign goes back too.`"""
-    found = re.match(r"((?:\$[^$]+\$|[^$:])*)(?::\s*(.*))?", doc, re.DOTALL)
-    if found is None or "$" not in found[1]:
+    """Split a docstring such as `$\\bar x = -\\bar y$: the sign changes.` into its formula and its sentence."""
+    match = re.match(r"((?:\$[^$]+\$|[^$:])*)(?::\s*(.*))?", doc, re.DOTALL)
+    if match is None or "$" not in match[1]:
         return "", " ".join(doc.split())
-    parts = [" ".join(part.split()) for part in re.split(r"\$([^$]+)\$", found[1])]
-    words = [part if place % 2 else _words(part) for place, part in enumerate(parts)]
-    why = re.sub(r"\$([^$]+)\$", lambda match: plain(match[1]), found[2] or "")
+    parts = [" ".join(part.split()) for part in re.split(r"\$([^$]+)\$", match[1])]
+    words = [part if place % 2 else _text_between(part) for place, part in enumerate(parts)]
+    why = re.sub(r"\$([^$]+)\$", lambda formula: plain(formula[1]), match[2] or "")
     return "".join(words).strip(" ,."), " ".join(why.split())
 
 
-def _words(text: str) -> str:
-    """What stands between formulas: a comma, or words, which are part of what is said."""
+def _text_between(text: str) -> str:
+    """Convert the text between two formulas to LaTeX: a comma, or words."""
     bare = text.strip(" ,.;")
     return rf"\text{{ {bare} }}" + (", " if text.endswith(",") else "") if bare else ", " if "," in text else " "
 
 
-def _check(names: tuple[Any, ...], what: str) -> None:
+def _check_names(names: tuple[Any, ...], decorator: str) -> None:
     if not names or not all(isinstance(name, str) for name in names):
-        raise BadArgument(f'@{what} needs the name of the operation: @{what}("tanh")')
+        raise BadArgument(f'@{decorator} needs the name of the operation: @{decorator}("tanh")')

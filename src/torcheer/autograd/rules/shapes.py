@@ -1,4 +1,4 @@
-"""The same numbers in another arrangement: the gradient is arranged back."""
+"""Reshaping, permuting, repeating and joining tensors."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from torcheer.autograd.rules.rule_table import Shape, rule
 
 
 @rule("view", "reshape", "flatten", "squeeze", "unsqueeze", "ravel", "reshape_as", "unflatten", "_unsafe_view")
-def view(g: Any, x: Shape, *rest: Shape, **settings: Any) -> Any:
-    r"""$\bar x = \text{reshape}(\bar y)$: the numbers did not change, only how they are counted."""
+def view(g: Any, x: Shape, *args: Shape, **settings: Any) -> Any:
+    r"""$\bar x = \text{reshape}(\bar y)$: the numbers did not change, only their shape."""
     return g.reshape(x.shape)
 
 
 @rule("transpose")
 def transpose(g: Any, x: Shape, dim0: int, dim1: int) -> Any:
-    r"""$\bar x = \bar y^\top$: exchange the two axes once more."""
+    r"""$\bar x = \bar y^\top$: swap the two axes back."""
     return g.transpose(dim0, dim1)
 
 
 @rule("t", "T")
 def t(g: Any, x: Shape) -> Any:
-    r"""$\bar x = \bar y^\top$: turning over twice changes nothing."""
+    r"""$\bar x = \bar y^\top$: transposing twice changes nothing."""
     return g.permute(list(range(g.ndim))[::-1])
 
 
 @rule("mT", "adjoint", "H", "mH")
 def mT(g: Any, x: Shape) -> Any:
-    r"""$\bar x = \bar y^\top$: the last two axes, exchanged once more."""
+    r"""$\bar x = \bar y^\top$: swap the last two axes back."""
     return g.transpose(-2, -1)
 
 
 @rule("permute")
 def permute(g: Any, x: Shape, *dims: Any) -> Any:
-    r"""$\bar x = \text{permute}^{-1}(\bar y)$: every axis goes back to where it came from."""
+    r"""$\bar x = \text{permute}^{-1}(\bar y)$: every axis returns to its old position."""
     order = [axis % x.ndim for axis in (dims[0] if not isinstance(dims[0], int) else dims)]
     return g.permute([order.index(axis) for axis in range(x.ndim)])
 
@@ -47,52 +47,52 @@ def movedim(g: Any, x: Shape, source: Any, destination: Any) -> Any:
 
 
 @rule("expand", "expand_as", "broadcast_to")
-def expand(g: Any, x: Shape, *rest: Shape, **settings: Any) -> Any:
+def expand(g: Any, x: Shape, *args: Shape, **settings: Any) -> Any:
     r"""$\bar x = \sum \bar y$ over the copies: the engine sums, because the shapes differ."""
     return g
 
 
 @rule("flip")
 def flip(g: Any, x: Shape, *dims: Any) -> Any:
-    r"""$\bar x = \text{flip}(\bar y)$: mirrored back."""
+    r"""$\bar x = \text{flip}(\bar y)$: flipped back."""
     return g.flip(dims[0] if not isinstance(dims[0], int) else dims)
 
 
 @rule("roll")
 def roll(g: Any, x: Shape, shifts: Any, dims: Any = None) -> Any:
-    r"""$\bar x = \text{roll}(\bar y)$: by as much the other way."""
-    return g.roll([-one for one in shifts] if not isinstance(shifts, int) else -shifts, dims)
+    r"""$\bar x = \text{roll}(\bar y)$: by the same amount in the other direction."""
+    return g.roll([-shift for shift in shifts] if not isinstance(shifts, int) else -shifts, dims)
 
 
 @rule("cat")
 def cat(g: Any, tensors: Shape, dim: int = 0) -> Any:
-    r"""$\bar x_i = $ its stretch of $\bar y$: each piece gets back the part that it became."""
-    ends = torch.tensor([one.shape[dim] if one.shape != (0,) else 0 for one in tensors]).cumsum(0).tolist()
+    r"""$\bar x_i = $ its slice of $\bar y$: each tensor gets the gradient of its part of the result."""
+    ends = torch.tensor([tensor.shape[dim] if tensor.shape != (0,) else 0 for tensor in tensors]).cumsum(0).tolist()
     pieces = zip([0, *ends], ends, tensors)
     return ([g.narrow(dim, begin, end - begin) if end > begin else g.new_zeros(x.shape) for begin, end, x in pieces],)
 
 
 @rule("stack")
 def stack(g: Any, tensors: Shape, dim: int = 0) -> Any:
-    r"""$\bar x_i = \bar y_i$: each layer of the stack gets its own back."""
+    r"""$\bar x_i = \bar y_i$: each tensor gets its own slice of the gradient."""
     return ([g.select(dim, place) for place in range(len(tensors))],)
 
 
 @rule("tril")
 def tril(g: Any, x: Shape, diagonal: int = 0) -> Any:
-    r"""$\bar x = \text{tril}(\bar y)$: what was set to zero sends nothing."""
+    r"""$\bar x = \text{tril}(\bar y)$: entries that were set to zero get no gradient."""
     return g.tril(diagonal)
 
 
 @rule("triu")
 def triu(g: Any, x: Shape, diagonal: int = 0) -> Any:
-    r"""$\bar x = \text{triu}(\bar y)$: what was set to zero sends nothing."""
+    r"""$\bar x = \text{triu}(\bar y)$: entries that were set to zero get no gradient."""
     return g.triu(diagonal)
 
 
 @rule("repeat")
 def repeat(g: Any, x: Shape, *sizes: Any) -> Any:
-    r"""$\bar x = \sum \bar y$ over the copies: a value used again and again gathers all its gradients."""
+    r"""$\bar x = \sum \bar y$ over the copies: a repeated value gets the sum of its copies' gradients."""
     times = sizes[0] if not isinstance(sizes[0], int) else sizes
     shape = (1,) * (len(times) - x.ndim) + tuple(x.shape)
     pairs = [size for pair in zip(times, shape) for size in pair]

@@ -260,7 +260,7 @@ def placed(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[A
             places[place] = value
         elif name in rule.names and not leaves(value):
             rest[name] = value
-        elif value is not None and not (rule.open or name in _HARMLESS):
+        elif value is not None and not (rule.accepts_any_setting or name in _HARMLESS):
             raise BadArgument(f"{rule.name}({name}=…): its rule knows no argument of that name")
     for place in range(max(places, default=-1)):
         if place not in places:
