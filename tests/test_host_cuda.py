@@ -9,7 +9,7 @@ from host_viewer import ALL, Viewer, until
 from torch import nn
 
 from torcheer.control.control_records import Wants
-from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.host import Host
 from torcheer.host.live import live
 
@@ -60,7 +60,7 @@ def test_a_training_step_on_a_gpu_is_the_same_and_is_seen(dtype: torch.dtype) ->
     def losses(host: Host | None) -> list[float]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 8)).to("cuda", dtype)
-        optimizer, probing = torch.optim.SGD(model.parameters(), 0.1), Probing(model, host) if host else None
+        optimizer, probing = torch.optim.SGD(model.parameters(), 0.1), LayerProbes(model, host) if host else None
         found = []
         for step in range(10):
             x = torch.rand(16, 32, device="cuda", generator=torch.Generator("cuda").manual_seed(step)).to(dtype)

@@ -10,19 +10,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torcheer.host.follow.model_description import describe, network_of
-from torcheer.host.follow.pass_observer import Observation
+from torcheer.host.follow.pass_observer import PassObserver
 from torcheer.network.layer_choice import MOST_LAYERS
 from torcheer.network.network_records import Network, Projection, full_name
 
 
 def observed(model: nn.Module, *inputs: Any, grad: bool = True) -> Network:
     """The network that hooks see in one pass."""
-    observation = Observation(model)
+    observation = PassObserver(model)
     observation.begin(inputs, {})
     with torch.set_grad_enabled(grad):
         model(*inputs)
     observation.end()
-    network, choice = network_of(model, observation.seen)
+    network, choice = network_of(model, observation.observed)
     observed.notes = choice.notes  # type: ignore[attr-defined]
     return network
 

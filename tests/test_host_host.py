@@ -183,7 +183,7 @@ def test_a_cleared_table_begins_anew(host: Host) -> None:
 
 
 def test_nobody_looks_nothing_is_copied_and_no_memory_is_held(host: Host) -> None:
-    values = host._service.values if host._service else None
+    values = host._service.sender if host._service else None
     assert values is not None
     assert state(host, torch.ones(2, 4)) == -1 and values._ring is None
     with Viewer(host) as viewer:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from torcheer.control.control_records import EACH_TRIAL, Every, Wants
-from torcheer.host.follow.layer_probes import Probing
-from torcheer.host.follow.loop_follower import Following
+from torcheer.host.follow.layer_probes import LayerProbes
+from torcheer.host.follow.loop_follower import LoopFollower
 from torcheer.host.host import Host
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,16 +34,16 @@ def conv() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 10), nn.Linear(10, 3))
 
 
-def follow(probing: Probing, **settings: Any) -> Following:
-    return Following(probing, settings.pop("boundary", lambda step, test: False), counters=dict, **settings)
+def follow(probing: LayerProbes, **settings: Any) -> LoopFollower:
+    return LoopFollower(probing, settings.pop("boundary", lambda step, test: False), counters=dict, **settings)
 
 
 X = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(2))
 
 
-def looked_at(host: Host, model: nn.Module, wants: Wants = ALL, x: Any = X) -> tuple[Viewer, int, Probing]:
+def looked_at(host: Host, model: nn.Module, wants: Wants = ALL, x: Any = X) -> tuple[Viewer, int, LayerProbes]:
     """One pass with its gradients, recorded."""
-    viewer, probing = Viewer(host, wants), Probing(model, host)
+    viewer, probing = Viewer(host, wants), LayerProbes(model, host)
     assert not probing.begin(0) and model(x) is not None  # tells what the network is
     assert probing.begin(1, {"Step": 1})
     out = model(x)
@@ -132,7 +132,7 @@ def test_what_may_not_be_looked_at_is_not(host: Host, causal: bool) -> None:
 def test_several_models_are_one_network(host: Host) -> None:
     encoder, decoder = nn.Linear(4, 3), nn.Linear(3, 2)
     with Viewer(host, ALL) as viewer:
-        probing = Probing({"encoder": encoder, "decoder": decoder}, host)
+        probing = LayerProbes({"encoder": encoder, "decoder": decoder}, host)
         for step in range(2):
             probing.begin(step)
             decoder(torch.relu(encoder(torch.rand(5, 4)))).sum().backward()
@@ -150,7 +150,7 @@ def test_several_models_are_one_network(host: Host) -> None:
 
 def test_nothing_is_left_on_the_model_and_copies_do_without(host: Host) -> None:
     model = conv()
-    viewer, probing = Viewer(host, ALL), Probing(model, host)
+    viewer, probing = Viewer(host, ALL), LayerProbes(model, host)
     for step in range(2):
         probing.begin(step)
         model(X)
@@ -179,12 +179,12 @@ def test_a_module_whose_output_changes_its_length_is_cut_or_filled_and_described
 
 def test_an_empty_batch_tells_nothing_and_takes_no_layer_away(host: Host) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    probing = Probing(model, host)
+    probing = LayerProbes(model, host)
     for x in (torch.rand(0, 2, 2), torch.rand(2, 2, 2), torch.rand(0, 2, 2)):
         probing.begin(0)
         model(x)
         probing.finish()
-    assert probing.known and probing.notes == []
+    assert probing.is_described and probing.notes == []
     viewer, number, probing = looked_at(host, model, Wants(("Act",)), torch.rand(2, 2, 2))
     for x in (torch.rand(0, 4, 1), torch.rand(2, 2, 2)):
         probing.begin(2)
@@ -215,7 +215,7 @@ def train(model: nn.Module, steps: int, after: Callable[[int], Any] = lambda ste
 def test_a_loop_computes_bit_for_bit_the_same_whoever_looks(host: Host, wants: Wants | None) -> None:
     expected = train(conv(), 60)
     model = conv()
-    probing = Probing(model, host)
+    probing = LayerProbes(model, host)
     following = follow(probing)
     viewer = Viewer(host, wants)
     assert train(model, 60) == expected
@@ -228,7 +228,7 @@ def test_a_loop_computes_bit_for_bit_the_same_whoever_looks(host: Host, wants: W
 
 def test_steps_are_counted_though_nobody_looks_and_somebody_who_comes_is_seen(host: Host) -> None:
     model = conv()
-    following = follow(Probing(model, host))
+    following = follow(LayerProbes(model, host))
     train(model, 300)
     assert following.step == 299
     with Viewer(host, ALL) as viewer:
@@ -242,7 +242,7 @@ def test_steps_are_counted_though_nobody_looks_and_somebody_who_comes_is_seen(ho
 
 def test_passes_in_evaluation_mode_are_tests_and_paced_apart(host: Host) -> None:
     model = conv()
-    following = follow(Probing(model, host))
+    following = follow(LayerProbes(model, host))
     train(model, 3)
     with Viewer(host, Wants(("Act",), train=Every("off"), test=EACH_TRIAL)) as viewer:
         train(model, 3)
@@ -259,7 +259,7 @@ def test_passes_in_evaluation_mode_are_tests_and_paced_apart(host: Host) -> None
 
 def test_a_test_of_a_single_pass_is_seen_though_steps_are_only_counted_meanwhile(host: Host) -> None:
     model, steps = conv(), 0
-    following = follow(Probing(model, host))
+    following = follow(LayerProbes(model, host))
     with Viewer(host, Wants(("Act",), test=EACH_TRIAL)) as viewer:
         for tests in (1, 2):
             model.train()
@@ -280,7 +280,7 @@ def test_a_test_of_a_single_pass_is_seen_though_steps_are_only_counted_meanwhile
 
 def test_a_model_that_only_ever_runs_in_evaluation_mode_has_steps_too(host: Host) -> None:
     model = conv().eval()
-    following = follow(Probing(model, host))
+    following = follow(LayerProbes(model, host))
     with Viewer(host, Wants(("Act",), train=EACH_TRIAL)) as viewer, torch.no_grad():
         for _ in range(5):
             model(X)
@@ -290,7 +290,7 @@ def test_a_model_that_only_ever_runs_in_evaluation_mode_has_steps_too(host: Host
 
 def test_a_pass_that_fails_leaves_no_hook_and_the_next_is_looked_at(host: Host) -> None:
     model = conv()
-    following = follow(Probing(model, host))
+    following = follow(LayerProbes(model, host))
     train(model, 2)
     with Viewer(host, ALL) as viewer:
         until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
@@ -315,7 +315,7 @@ def test_ctrl_c_in_a_pass_does_no_harm(host: Host) -> None:
 
     stops = Stops()
     model = nn.Sequential(*conv(), stops)
-    following = follow(Probing(model, host))
+    following = follow(LayerProbes(model, host))
     train(model, 2)
     with Viewer(host, ALL) as viewer:
         until(lambda: (train(model, 1), viewer.of("moment"))[1], "it to be seen that somebody looks")
@@ -343,7 +343,7 @@ class Wrapped(nn.Module):
 
 def test_recomputed_and_repeated_modules_are_recorded_once_each(host: Host) -> None:
     model = Wrapped()
-    following = follow(Probing(model, host))
+    following = follow(LayerProbes(model, host))
     with Viewer(host, ALL) as viewer:
         for _ in range(3):
             model(torch.rand(2, 4)).sum().backward()
@@ -357,7 +357,7 @@ def test_recomputed_and_repeated_modules_are_recorded_once_each(host: Host) -> N
 def test_inside_compiled_code_weights_are_shown_and_the_rest_is_said_once(host: Host) -> None:
     model = torch.compile(conv(), backend="eager")
     assert isinstance(model, nn.Module)
-    probing = Probing(model, host)
+    probing = LayerProbes(model, host)
     following = follow(probing)
     with Viewer(host, ALL) as viewer:
         for _ in range(4):
@@ -379,7 +379,7 @@ def test_a_lightning_like_module_counts_the_steps_of_its_optimizer(host: Host) -
             return self.net(x).sum() + self.net(2 * x).sum()
 
     model = Module()
-    following, optimizer = follow(Probing(model, host)), torch.optim.SGD(model.parameters(), 0.1)
+    following, optimizer = follow(LayerProbes(model, host)), torch.optim.SGD(model.parameters(), 0.1)
     with Viewer(host, ALL) as viewer:
         for _ in range(4):
             optimizer.zero_grad()
@@ -391,7 +391,7 @@ def test_a_lightning_like_module_counts_the_steps_of_its_optimizer(host: Host) -
 
 def test_a_loop_that_numbers_its_steps_is_believed(host: Host) -> None:
     model, numbers = conv(), iter(range(100, 1000, 10))
-    following = follow(Probing(model, host), step_of=lambda: next(numbers))
+    following = follow(LayerProbes(model, host), step_of=lambda: next(numbers))
     with Viewer(host, ALL) as viewer:
         train(model, 3)
         following.close()
@@ -425,7 +425,7 @@ def test_a_state_costs_its_work_and_no_waiting(host: Host) -> None:
 @pytest.mark.timing
 def test_automatic_recording_keeps_to_its_share_of_the_time(host: Host) -> None:
     model = conv()
-    probing = Probing(model, host)
+    probing = LayerProbes(model, host)
     spent: list[float] = []
     finish = probing.finish
     probing.finish = lambda: spent.append(finish()) or spent[-1]  # type: ignore[method-assign, func-returns-value]

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from torcheer.runlog import kept_rows
-from torcheer.runlog.kept_rows import Tables, Told, cell_of
+from torcheer.runlog.kept_rows import HostTables, SentRows, cell_of
 from torcheer.runlog.table_records import Column, TableHead
 
 
-def all_of(kept: Tables, told: dict[str, Told] | None = None) -> dict[str, dict[str, list[Any]]]:
+def all_of(kept: HostTables, told: dict[str, SentRows] | None = None) -> dict[str, dict[str, list[Any]]]:
     """What a viewer makes of the messages; each must begin where the last one ended."""
     told, found = {} if told is None else told, dict[str, dict[str, list[Any]]]()
-    while kept.waiting(told):
-        for message in kept.news(told):
+    while kept.has_updates(told):
+        for message in kept.next_messages(told):
             if message["kind"] == "table":
                 found[message["table"].name] = {column.name: [] for column in message["table"].columns}
                 continue
@@ -54,11 +54,11 @@ def test_a_cell_is_what_json_can_carry(value: Any, cell: Any) -> None:
 
 
 def test_a_table_that_nobody_announced_is_made_of_its_rows() -> None:
-    kept = Tables()
+    kept = HostTables()
     kept.row("train_epoch", {"Epoch": 0, "loss": 0.5})
     kept.row("train_epoch", {"Epoch": 1, "name": "x"})
-    told: dict[str, Told] = {}
-    (head, *_) = kept.news(told)
+    told: dict[str, SentRows] = {}
+    (head, *_) = kept.next_messages(told)
     assert head["table"] == TableHead(
         "train_epoch", "Train epochs", x="Epoch",
         columns=(Column("Epoch", "int"), Column("loss"), Column("name", "text", plotted=False)),
@@ -67,13 +67,13 @@ def test_a_table_that_nobody_announced_is_made_of_its_rows() -> None:
 
 
 def test_a_long_table_comes_in_pieces_and_none_twice() -> None:
-    kept, told = Tables(), dict[str, Told]()
+    kept, told = HostTables(), dict[str, SentRows]()
     for step in range(50_000):
         kept.row("train_step", {"Step": step, "loss": step / 2})
     pieces = 0
     found: list[int] = []
-    while kept.waiting(told):
-        for message in kept.news(told):
+    while kept.has_updates(told):
+        for message in kept.next_messages(told):
             if message["kind"] == "rows":
                 assert message["first"] == len(found)
                 found += message["columns"]["Step"]
@@ -83,11 +83,11 @@ def test_a_long_table_comes_in_pieces_and_none_twice() -> None:
 
 def test_a_very_long_table_is_thinned_evenly_and_its_newest_rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_rows, "MOST_ROWS", 1000)
-    kept, present = Tables(), dict[str, Told]()
+    kept, present = HostTables(), dict[str, SentRows]()
     seen: list[int] = []
     for step in range(20_000):
         kept.row("train_step", {"Step": step})
-        for message in kept.news(present):
+        for message in kept.next_messages(present):
             seen += message["columns"]["Step"] if message["kind"] == "rows" else []
     assert seen == list(range(20_000))  # who was there has all of them
     steps = all_of(kept)["train_step"]["Step"]
@@ -97,7 +97,7 @@ def test_a_very_long_table_is_thinned_evenly_and_its_newest_rows_stay(monkeypatc
 
 def test_tables_of_large_cells_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_rows, "MOST_NUMBERS", 10_000)
-    kept = Tables()
+    kept = HostTables()
     for step in range(500):
         kept.row("test_trial", {"Trial": step, "map": np.zeros((10, 10))})
     found = all_of(kept)["test_trial"]
@@ -105,16 +105,16 @@ def test_tables_of_large_cells_are_bounded_too(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_new_head_sends_the_rows_again() -> None:
-    kept, told = Tables(), dict[str, Told]()
+    kept, told = HostTables(), dict[str, SentRows]()
     kept.row("run", {"seed": 1})
     all_of(kept, told)
     kept.head(TableHead("run", "Runs", columns=(Column("seed", "int"), Column("score"))))
     assert all_of(kept, told)["run"] == {"seed": [1], "score": [None]}
     kept.head(TableHead("run", "Runs", columns=(Column("seed", "int"), Column("score"))))
-    assert not kept.waiting(told)
+    assert not kept.has_updates(told)
 
 
 def test_clearing_what_is_not_there_is_no_error() -> None:
-    kept = Tables()
+    kept = HostTables()
     kept.clear("run")
-    assert not kept.waiting({})
+    assert not kept.has_updates({})

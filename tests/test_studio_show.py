@@ -18,7 +18,7 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.errors import BadArgument
-from torcheer.host.show import captured, show
+from torcheer.host.show import capture_for_show, show
 from torcheer.studio import Network, State, Table
 from torcheer.studio.sources.history_source import HistorySource
 from torcheer.studio.sources.open_source import open_source
@@ -85,7 +85,7 @@ def test_gradients_that_are_there_stay_as_they_are() -> None:
     net = model()
     net(torch.ones(1, 1, 8, 8)).sum().backward()
     before = [one.grad.clone() for one in net.parameters()]
-    captured(net, torch.randn(2, 1, 8, 8))
+    capture_for_show(net, torch.randn(2, 1, 8, 8))
     assert all(torch.equal(one.grad, grad) for one, grad in zip(net.parameters(), before))
 
 
@@ -100,7 +100,7 @@ def test_models_without_gradients_are_captured_all_the_same(which: str) -> None:
     elif which == "many outputs":
         net, x = nn.LSTM(3, 4, batch_first=True), torch.randn(1, 2, 3)
     with torch.set_grad_enabled(which != "no_grad"):
-        assert len(captured(net, x)) > 1
+        assert len(capture_for_show(net, x)) > 1
 
 
 def test_a_history_is_shown(folder: Path) -> None:

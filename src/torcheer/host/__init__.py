@@ -1,1 +1,1 @@
-"""This process's side of `tl.live` and `tl.show`: what a viewer is offered, and what it may ask for."""
+"""The training process's side of `tl.live` and `tl.show`: publishes states to a viewer, receives its requests."""

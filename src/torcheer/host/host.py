@@ -1,4 +1,4 @@
-"""`Host`: what a process that is looked at holds. It starts nothing, waits for nobody, and raises into no step."""
+"""`Host`: publishes a process's network, tables and values to a viewer; never blocks or raises in a training step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _MOST_PROBLEMS = 20
 
 
 class Host:
-    """Listens for a viewer at `path`, in a run's directory or a private one, until `close`.
+    """A server for one viewer, listening on the socket `path` until `close`.
+
+    The socket lies in the run's `directory`, or in a private folder where that is None.
 
     host = Host("runs/first", title="AlexNet")
     host.network = Network(…)
@@ -35,7 +37,7 @@ class Host:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, *, title: str = "") -> None:
         self._alerts = 0
-        self.problems: list[str] = []  # what could not be shown, in words
+        self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
         self._doorway: Doorway | None = Doorway(Path(directory) if directory is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self._problem)
@@ -45,26 +47,26 @@ class Host:
 
     @property
     def title(self) -> str:
-        """What a page is called."""
+        """The page's title."""
         return self._board.title
 
-    # -- what there is to say ----------------------------------------------------------------------------------------
+    # -- published state ---------------------------------------------------------------------------------------------
 
     @property
     def network(self) -> Network | None:
-        """What is shown; setting it tells the viewer, if it is another."""
+        """The network that is shown; assigning a different one sends it to the viewer."""
         return self._board.facts.get("network")
 
     @network.setter
     def network(self, network: Network) -> None:
         if self._set("network", network) and self._service is not None:
-            self._service.values.know(network)
+            self._service.sender.use_network(network)
 
     @property
     def state(self) -> State:
-        """Where the run is."""
-        found: State = self._board.facts["state"]
-        return found
+        """The run's status, counters and allowed actions."""
+        state: State = self._board.facts["state"]
+        return state
 
     @state.setter
     def state(self, state: State) -> None:
@@ -74,7 +76,7 @@ class Host:
 
     @property
     def parameters(self) -> list[Parameter]:
-        """The lines of the form."""
+        """The parameters that the page's form shows."""
         return list(self._board.facts["parameters"])
 
     @parameters.setter
@@ -82,20 +84,20 @@ class Host:
         self._set("parameters", tuple(parameters))
 
     def _set(self, name: str, fact: Any, urgent: bool = True) -> bool:
-        if self._gone or self._board.facts.get(name) == fact:
+        if self.closed or self._board.facts.get(name) == fact:
             return False
         self._board.facts[name] = fact
-        self._poke(urgent)
+        self._notify(urgent)
         return True
 
     def table(self, head: TableHead) -> None:
-        """A table begins, or has other columns."""
-        if not self._gone:
+        """Announce a table, or its new columns."""
+        if not self.closed:
             self._board.tables.head(head)
-            self._poke(urgent=False)
+            self._notify(urgent=False)
 
     def row(self, table: str, cells: Mapping[str, Any]) -> None:
-        """Add a row: numbers, text, arrays. A table or column that nobody announced is made of it."""
+        """Add a row of numbers, text or arrays; an unannounced table or column is created from its cells."""
         service = self._service
         if service is None:
             return
@@ -103,120 +105,116 @@ class Host:
             self._board.tables.row(table, cells)
         except Exception as error:
             self._problem(f"a row of {table} cannot be shown: {type(error).__name__}: {error}")
-        service.poke(urgent=False)
+        service.notify(urgent=False)
 
     def tables(self) -> dict[str, tuple[TableHead, dict[str, list[Any]]]]:
-        """All of them by name, each with the cells of its columns."""
+        """Every table by name: its head and the cells of each column."""
         return self._board.tables.columns()
 
     def clear(self, table: str) -> None:
-        """Forget the rows of a table."""
-        if not self._gone:
+        """Delete the rows of a table."""
+        if not self.closed:
             self._board.tables.clear(table)
-            self._poke(urgent=False)
+            self._notify(urgent=False)
 
     def alert(self, text: str, severity: str = "warning", step: int = 0, rule: str = "", layer: str = "") -> None:
-        """Say that something looks wrong."""
-        if self._gone:
+        """Show a warning (or another severity) on the page."""
+        if self.closed:
             return
         alert = {"text": str(text), "severity": severity, "step": int(step), "rule": rule, "layer": layer}
         self._board.alerts.append((self._alerts, alert))
         self._alerts += 1
-        self._poke(urgent=False)
+        self._notify(urgent=False)
 
     # -- values ------------------------------------------------------------------------------------------------------
 
     @property
     def wants(self) -> Wants:
-        """What is looked at; `Wants()` where nobody looks."""
+        """What the viewer subscribed to; `Wants()` without a subscription."""
         return self._board.wants
 
     @property
     def dropped(self) -> int:
-        """How many states found no room."""
-        return self._service.values.dropped if self._service is not None else 0
+        """How many states were dropped because the ring was full."""
+        return self._service.sender.dropped if self._service is not None else 0
 
     @property
     def moments(self) -> int:
-        """How many states were announced."""
-        return self._service.values.announced if self._service is not None else 0
+        """How many states were announced to the viewer."""
+        return self._service.sender.announced if self._service is not None else 0
 
     @property
     def making_secs(self) -> float:
-        """How long it took to make the memory that values travel through: once, and no part of what a state costs."""
-        return self._service.values.making_secs if self._service is not None else 0.0
+        """Seconds spent allocating the shared-memory ring: a one-time cost, not part of a state's."""
+        return self._service.sender.making_secs if self._service is not None else 0.0
 
     def begin(self, step: int, counters: Mapping[str, Any] | None = None, test: bool = False) -> int:
-        """Begin a state, and return its number; -1, of which nothing is taken, where nobody looks or has room."""
-        if self._gone or self._service is None:
+        """Begin a state and return its number; -1 without a subscription or room, and then values are ignored."""
+        if self.closed or self._service is None:
             return -1
         try:
-            return self._service.values.begin(step, counters or {}, test)
+            return self._service.sender.begin(step, counters or {}, test)
         except Exception as error:
             self._problem(f"step {step} cannot be shown: {type(error).__name__}: {error}")
             return -1
 
     def offer(self, id: int, value: Any, layer: str, variable: str, item: int = -1) -> bool:
-        """Copy a tensor or array of a state, now; False where there is no room, or nobody looks at it.
+        """Copy a tensor or array of a state at once; False where there is no room or no subscription to it.
 
-        The first axis is the batch; where `item` says which one it is, the value is that item alone.
+        The first axis is the batch; with `item`, the value is that one batch item without a batch axis.
         """
-        if id < 0 or self._gone or self._service is None:
+        if id < 0 or self.closed or self._service is None:
             return False
         try:
-            return self._service.values.offer(id, as_array(value), layer, variable, item)
+            return self._service.sender.offer(id, as_array(value), layer, variable, item)
         except Exception as error:  # a value that cannot be copied is no reason to stop a training run
             self._problem(f"{layer} ({variable}) cannot be shown: {type(error).__name__}: {error}")
             return False
 
     def absent(self, id: int, absences: Iterable[Absence]) -> None:
-        """Say of layers why a state has no value of a variable."""
-        if id >= 0 and not self._gone and self._service is not None:
-            self._service.values.absent(id, absences)
+        """Report why layers have no value of a variable in a state."""
+        if id >= 0 and not self.closed and self._service is not None:
+            self._service.sender.absent(id, absences)
 
     def end(self, id: int) -> None:
-        """A state is complete: the viewer may show it, if all of it found room."""
-        if id >= 0 and not self._gone and self._service is not None:
-            self._service.values.end(id)
+        """Complete a state: it is announced to the viewer if all of its values fit into the ring."""
+        if id >= 0 and not self.closed and self._service is not None:
+            self._service.sender.end(id)
 
-    # -- what is asked of it -----------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------
 
     def orders(self) -> list[Order]:
-        """What pages asked for since, oldest first."""
-        inbox, found = self._board.inbox, list[Order]()
-        while inbox and not self._gone:
-            found.append(inbox.popleft())
-        return found
+        """Take the pages' requests since the last call, oldest first."""
+        inbox, orders = self._board.inbox, list[Order]()
+        while inbox and not self.closed:
+            orders.append(inbox.popleft())
+        return orders
 
     def wait(self, secs: float) -> bool:
-        """Wait for an order, or until the viewer goes; whether there is one. For a loop that is paused."""
-        if not self._board.inbox and not self._gone:
-            self._board.came.clear()
-            if not self._board.inbox:  # one may have come in between
-                self._board.came.wait(max(secs, 0.0))
-        elif self._gone:
+        """Wait for an order or the viewer's disconnect; True if there is an order. For a paused loop."""
+        if not self._board.inbox and not self.closed:
+            self._board.wakeup.clear()
+            if not self._board.inbox:  # an order may have arrived in between
+                self._board.wakeup.wait(max(secs, 0.0))
+        elif self.closed:
             time.sleep(min(max(secs, 0.0), 0.1))  # a paused loop must not spin
         return bool(self._board.inbox)
 
     @property
     def viewer(self) -> str:
-        """The address of the viewer that is there, or ""."""
+        """The connected viewer's URL, or ""."""
         return self._service.url if self._service is not None else ""
 
-    # -- its end -----------------------------------------------------------------------------------------------------
+    # -- closing -----------------------------------------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
-        """Whether nobody can look any more; also in a forked process."""
-        return self._service is None
-
-    @property
-    def _gone(self) -> bool:
+        """True once no viewer can connect any more; also in a forked process."""
         return self._service is None
 
     def close(self, why: str = "") -> None:
-        """Say goodbye to the viewer, and why it ends where that is not as planned; again does nothing."""
-        if self._gone or self._service is None or self._doorway is None:
+        """Disconnect the viewer, with the reason `why` of an unplanned end; a second call does nothing."""
+        if self.closed or self._service is None or self._doorway is None:
             return
         service, self._service = self._service, None
         service.stop(why)
@@ -234,42 +232,42 @@ class Host:
         self.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Host:
-        return self  # a model is copied with what it holds
+        return self  # copying a model copies the objects that it holds
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return nowhere, (self.title,)  # a file, or another process, has nobody to look
+        return closed_host, (self.title,)  # unpickled elsewhere, it has no viewer
 
-    def _poke(self, urgent: bool) -> None:
+    def _notify(self, urgent: bool) -> None:
         if self._service is not None:
-            self._service.poke(urgent)
+            self._service.notify(urgent)
 
     def _problem(self, text: str) -> None:
-        """Say once what cannot be shown."""
+        """Warn once about something that cannot be shown."""
         if text in self.problems or len(self.problems) >= _MOST_PROBLEMS:
             return
         self.problems.append(text)
         self.alert(text, rule="studio")
         try:
             warnings.warn(f"torcheer: {text}", RuntimeWarning, stacklevel=4)
-        except RuntimeWarning:  # where warnings are errors, this is still none of the model's
+        except RuntimeWarning:  # warnings are errors here; the training step must still not fail
             print(f"torcheer: {text}", file=sys.stderr)
 
 
 def reason_of(error: BaseException) -> str:
-    """An exception in a line."""
+    """An exception as one line of text."""
     return f"{type(error).__name__}: {error}".rstrip(": ")[:500]
 
 
 def _uncaught() -> str:
-    """The exception that ends this program, if nobody caught it; at a prompt and in notebooks none ends anything."""
+    """The uncaught exception that ends this program; "" at a prompt and in notebooks, where none ends it."""
     error = getattr(sys, "last_value", None)
     if error is None or hasattr(sys, "ps1") or "IPython" in sys.modules:
         return ""
     return reason_of(error)
 
 
-def nowhere(title: str) -> Host:
-    """A host that is closed from the beginning."""
+def closed_host(title: str) -> Host:
+    """Create a host that is closed from the beginning."""
     host = object.__new__(Host)
     host._alerts, host.problems = 0, []
     host._board = Board(title, {"state": State(), "parameters": ()})
@@ -280,14 +278,14 @@ def nowhere(title: str) -> Host:
 _HOSTS: weakref.WeakSet[Host] = weakref.WeakSet()
 
 
-def _forget() -> None:
-    """In a forked process (a DataLoader's worker): let go, or the viewer would never see the end."""
+def _abandon_hosts() -> None:
+    """Close the inherited sockets in a forked process (a DataLoader worker), or the viewer never sees the end."""
     for host in list(_HOSTS):
         if host._service is not None and host._doorway is not None:
-            host._service.let_go()
+            host._service.abandon()
             host._doorway.let_go()
             host._service = None
             atexit.unregister(host._at_exit)
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_abandon_hosts)

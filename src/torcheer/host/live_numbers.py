@@ -1,4 +1,4 @@
-"""Rows of numbers, of which some may still be on a GPU: nobody waits for them."""
+"""Table rows whose numbers may still be on a GPU: queued without a synchronization until they are copied."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from torcheer.host.host import Host
 _MOST_WAITING: Final = 1000
 
 
-class Numbers:
-    """Adds rows to a host's tables, in their order, each when all of its numbers have come."""
+class MetricRows:
+    """Adds rows to a host's tables in order, each once all of its numbers are on the CPU."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._waiting = deque[tuple[str, dict[str, Any], Any]]()  # table, cells, the event after which they are there
+        self._waiting = deque[tuple[str, dict[str, Any], Any]]()  # table, cells, CUDA event of the last copy
 
     def add(self, table: str, cells: dict[str, Any]) -> None:
-        """Add a row; its cells are ours from now on."""
+        """Queue a row; takes ownership of `cells`."""
         event = None
         for name, value in cells.items():
             if isinstance(value, Tensor):
-                cells[name], event = _fetched(value, event)
+                cells[name], event = _fetch(value, event)
         if event is None and not self._waiting:
             self._host.row(table, cells)
             return
@@ -35,7 +35,7 @@ class Numbers:
         self.flush(wait=len(self._waiting) > _MOST_WAITING)
 
     def flush(self, wait: bool = False) -> None:
-        """Add the rows whose numbers have come; with `wait` all of them."""
+        """Add the rows whose numbers have been copied; with `wait`, wait for all of them."""
         while self._waiting:
             table, cells, event = self._waiting[0]
             if event is not None and not wait and not event.query():
@@ -46,18 +46,18 @@ class Numbers:
             self._host.row(table, cells)
 
 
-def _fetched(tensor: Tensor, event: Any) -> tuple[Any, Any]:
-    """A tensor here, or on its way, and the event that says so."""
+def _fetch(tensor: Tensor, event: Any) -> tuple[Any, Any]:
+    """Copy a tensor to the CPU, from a GPU without blocking; the copy and the event that marks its end."""
     if tensor.is_meta:
-        return None, event  # it has no number
+        return None, event  # meta tensors have no values
     if not tensor.is_cuda:
         return (tensor.item() if tensor.numel() == 1 else tensor.detach().clone()), event
     tensor = tensor.detach()
-    cuda: Any = torch.cuda  # it is not all annotated
+    cuda: Any = torch.cuda  # not fully annotated
     if cuda.is_current_stream_capturing():
         return None, event
-    here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    here.copy_(tensor, non_blocking=True)
+    host_tensor = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host_tensor.copy_(tensor, non_blocking=True)
     event = cuda.Event()
     event.record()
-    return here, event
+    return host_tensor, event

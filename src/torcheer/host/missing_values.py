@@ -1,4 +1,4 @@
-"""Why a layer has no value in a state: said by who looked, so that a page need not guess."""
+"""Reasons why a layer has no value in a state, recorded by the probes for the page to show."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ NOT_SENT = "it is too large to be sent, or of a type that cannot be shown"
 
 
 class Absences:
-    """What came of each layer in the state that is being made, and why the rest did not."""
+    """Records which layers delivered a value in the current state, and why the others did not."""
 
     def __init__(self) -> None:
-        self._came: set[tuple[str, str]] = set()
+        self._received: set[tuple[str, str]] = set()
         self._why: dict[tuple[str, str], str] = {}
         self._ran: set[str] = set()
 
     def begin(self) -> None:
-        """Another state."""
-        self._came.clear()
+        """Reset for the next state."""
+        self._received.clear()
         self._why.clear()
         self._ran.clear()
 
     def ran(self, layer: str) -> None:
-        """It returned something."""
+        """Record that a layer ran."""
         self._ran.add(layer)
 
-    def came(self, layer: str, variable: str, is_sent: bool = True) -> None:
-        """There is a value; whether it could be sent."""
+    def record(self, layer: str, variable: str, is_sent: bool = True) -> None:
+        """Record that a layer had a value, and whether it could be sent."""
         if is_sent:
-            self._came.add((layer, variable))
+            self._received.add((layer, variable))
         else:
             self._why[layer, variable] = NOT_SENT
 
     def note(self, layer: str, variable: str, why: str) -> None:
-        """There will be none."""
+        """Record why a layer will have no value of a variable."""
         self._why.setdefault((layer, variable), why)
 
     def of(self, network: Network, variables: Iterable[str], hidden: Iterable[str]) -> Iterator[Absence]:
-        """Every layer that lacks one of these, and why; `hidden` are modules inside compiled code."""
+        """Yield each layer that lacks one of `variables`, with the reason; `hidden` modules run in compiled code."""
         compiled = set(hidden)
         for variable in variables:
             for layer in network.layers:
-                if (layer.name, variable) in self._came:
+                if (layer.name, variable) in self._received:
                     continue
                 why = self._why.get((layer.name, variable))
                 if why is None and variable == "Net" and layer.name in self._ran:

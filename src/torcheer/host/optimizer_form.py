@@ -1,4 +1,4 @@
-"""The form of a loop that is not ours: the settings of its optimizer, and what the model is."""
+"""The page's form for a user's own loop: the optimizer's settings, and facts about the model."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ _EDITABLE: Final = {
     "momentum": "momentum",
     "weight_decay": "weight decay",
 }
-_TELL_SECS: Final = 0.5  # a schedule may change them at every step
+_SEND_SECS: Final = 0.5  # a scheduler may change them at every step
 
 
-class Form:
-    """Reads and writes the settings of an optimizer's groups."""
+class OptimizerForm:
+    """Shows and changes the settings of an optimizer's parameter groups."""
 
     def __init__(self, host: Host, model: nn.Module, optimizer: Optimizer | None) -> None:
-        self._host, self._optimizer, self._told_at = host, optimizer, 0.0
-        self._fixed: dict[str, float] = {}  # what was set here, and no scheduler moves
+        self._host, self._optimizer, self._sent_at = host, optimizer, 0.0
+        self._fixed: dict[str, float] = {}  # settings made on the page that no scheduler changes
         count = sum(p.numel() for p in model.parameters() if not isinstance(p, nn.parameter.UninitializedParameter))
         self._facts = [
             Parameter("model", type(model).__name__, "text", group="Model"),
             Parameter("parameters", count, "integer", group="Model", doc="how many numbers are learned"),
         ]
-        self.tell()
+        self.send()
 
-    def tell(self) -> None:
-        """Show the values as they are."""
+    def send(self) -> None:
+        """Publish the current values, at most every `_SEND_SECS`."""
         now = time.monotonic()
-        if now - self._told_at >= _TELL_SECS and not self._host.closed:
-            self._told_at = now
-            self._say_what_was_undone()
+        if now - self._sent_at >= _SEND_SECS and not self._host.closed:
+            self._sent_at = now
+            self._alert_overwritten()
             self._host.parameters = [*self._settings(), *self._facts]
 
     def _settings(self) -> list[Parameter]:
@@ -53,28 +53,28 @@ class Form:
         ]
 
     def _places(self) -> list[tuple[str, dict[str, Any], str]]:
-        """Each setting's name, and where it stands."""
+        """Each setting's name, its parameter group and its key there."""
         groups = self._optimizer.param_groups if self._optimizer is not None else []
-        many = len(groups) > 1
+        several = len(groups) > 1
         return [
-            (f"group {number}: {key}" if many else key, group, key)
+            (f"group {number}: {key}" if several else key, group, key)
             for number, group in enumerate(groups, 1)
             for key in _EDITABLE
             if key in group and _number(group[key]) is not None
         ]
 
     def change(self, name: str, value: Any) -> None:
-        """Set one, from the next step on; what cannot be is said on the page."""
+        """Change a setting from the next step on; a refusal is shown as an alert on the page."""
         number = _number(value)
-        places = [(group, key) for known, group, key in self._places() if known == name]
+        places = [(group, key) for setting, group, key in self._places() if setting == name]
         if not places:
             self._host.alert(f"{name!r} cannot be changed while this loop runs", "info", rule="studio")
         elif number is None or number < 0:
             self._host.alert(f"{name}: {value!r} is no number from 0 on", "info", rule="studio")
         else:
             self._set(name, *places[0], number)
-        self._told_at = 0.0
-        self.tell()
+        self._sent_at = 0.0
+        self.send()
 
     def _set(self, name: str, group: dict[str, Any], key: str, number: float) -> None:
         assert self._optimizer is not None
@@ -84,13 +84,17 @@ class Form:
         if not schedulers:
             self._fixed[name] = number
 
-    def _say_what_was_undone(self) -> None:
-        """Nothing that is known moves these: where they are others now, the loop itself has set them."""
+    def _alert_overwritten(self) -> None:
+        """Alert about fixed settings that changed: no scheduler moves them, so the loop itself did."""
         for name, group, key in self._places():
-            now = _number(group[key])
-            if name in self._fixed and now is not None and not math.isclose(now, self._fixed[name], rel_tol=1e-6):
-                was = self._fixed.pop(name)
-                text = f"{name} was set to {was:g} on the page, and the loop has set it to {now:g} since"
+            current = _number(group[key])
+            if (
+                name in self._fixed
+                and current is not None
+                and not math.isclose(current, self._fixed[name], rel_tol=1e-6)
+            ):
+                fixed = self._fixed.pop(name)
+                text = f"{name} was set to {fixed:g} on the page, and the loop has set it to {current:g} since"
                 self._host.alert(text, "warning", rule="studio")
 
 

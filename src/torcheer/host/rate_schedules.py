@@ -1,4 +1,4 @@
-"""Settings of an optimizer that are changed by hand while a schedule moves them: the schedule goes on from there."""
+"""Changes an optimizer's settings by hand under a scheduler, which continues from the new value."""
 
 from __future__ import annotations
 
@@ -14,28 +14,33 @@ _SOURCES: Final = {
     "lr": (("initial_lr", "max_lr", "min_lr", "swa_lr"), ("base_lrs", "max_lrs")),
     "momentum": (("base_momentum", "max_momentum"), ("base_momentums", "max_momentums")),
 }
-_LEAST_RATIO: Final = 1e-30  # as good as none, and a rate that is set later still finds the schedule
+_LEAST_RATIO: Final = 1e-30  # practically zero, but a rate set later can still be scaled back
 
 
 def schedulers_of(optimizer: Optimizer) -> list[Any]:
-    """The schedulers that move an optimizer's settings, be they parts of others; it knows none of them itself."""
+    """Find an optimizer's schedulers, nested ones too; torch keeps no references, so search the gc's objects."""
     kinds = (LRScheduler, ReduceLROnPlateau)
-    found = [one for one in gc.get_objects() if issubclass(type(one), kinds)]
-    return [one for one in found if getattr(vars(one).get("optimizer"), "param_groups", None) is optimizer.param_groups]
+    schedulers = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), kinds)]
+    groups = optimizer.param_groups
+    return [
+        scheduler
+        for scheduler in schedulers
+        if getattr(vars(scheduler).get("optimizer"), "param_groups", None) is groups
+    ]
 
 
 def parts_of(scheduler: Any) -> Iterator[Any]:
-    """A scheduler, and those that it is made of."""
+    """Yield a scheduler and its nested parts."""
     yield scheduler
     for part in getattr(scheduler, "_schedulers", ()):
         yield from parts_of(part)
 
 
 def change_setting(group: dict[str, Any], key: str, value: float, schedulers: Iterable[Any]) -> None:
-    """Set `lr`, `momentum`, … of a group; schedules go on as if they had always brought it to this value.
+    """Set `lr`, `momentum`, … of a group; schedulers continue as if they had always led to this value.
 
-    All that they compute it from is scaled by the same ratio. Where a schedule is at zero there is none: then the value
-    is what its base becomes.
+    Everything they compute it from is scaled by the same ratio. A schedule at zero has no ratio: then the value becomes
+    its base.
     """
     of_group, of_scheduler = _SOURCES.get(key, ((), ()))
     before = float(group[key]) or float(group.get("initial_lr", 0.0) if key == "lr" else 0.0)
@@ -52,7 +57,7 @@ def change_setting(group: dict[str, Any], key: str, value: float, schedulers: It
         last = getattr(scheduler, "_last_lr", None)
         if key == "lr" and isinstance(last, list) and 0 <= number < len(last):
             last[number] = value
-    if hasattr(group[key], "fill_"):  # a capturable optimizer's
+    if hasattr(group[key], "fill_"):  # a tensor, of a capturable optimizer
         group[key].fill_(value)
     else:
         group[key] = value
@@ -60,4 +65,4 @@ def change_setting(group: dict[str, Any], key: str, value: float, schedulers: It
 
 def _number_of(scheduler: Any, group: dict[str, Any]) -> int:
     groups = getattr(getattr(scheduler, "optimizer", None), "param_groups", ())
-    return next((number for number, one in enumerate(groups) if one is group), -1)
+    return next((number for number, candidate in enumerate(groups) if candidate is group), -1)

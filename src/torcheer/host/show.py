@@ -30,13 +30,13 @@ def show(
     block: bool | None = None,
     title: str | None = None,
 ) -> Viewer:
-    """Open the studio on a history; on a model, which is run once with `inputs`; on a `Network` or a `Table`; or on a
-    path: a run, a folder of runs, a recording, a saved history. The first line printed is its address.
+    """Open the studio on a history, a model, a table, or a path; the first line printed is its address.
 
-    It stays open as long as the viewer that is returned, or this process. `block=None` waits for Ctrl-C where the page
-    would be gone at once otherwise: in a script on a terminal.
+    A model is run once with `inputs`. A `Network` or `Table` works too; a path may be a run, a folder of runs, a
+    recording or a saved history. The page stays open as long as the returned viewer, or this process. `block=None`
+    waits for Ctrl-C where the page would close at once otherwise: in a script on a terminal.
     """
-    viewer = _opened(what, inputs, port, browser, title)
+    viewer = _open_viewer(what, inputs, port, browser, title)
     if _should_block() if block is None else block:
         try:
             viewer.wait()
@@ -47,12 +47,12 @@ def show(
     return viewer
 
 
-def _opened(what: Any, inputs: Any, port: int, browser: bool | None, title: str | None) -> Viewer:
+def _open_viewer(what: Any, inputs: Any, port: int, browser: bool | None, title: str | None) -> Viewer:
     if isinstance(what, torch.nn.Module):
         if inputs is None:
             name = type(what).__name__
             raise BadArgument(f"show({name}): a model is shown as it runs, so give it inputs: show(model, x)")
-        what = captured(what, inputs)
+        what = capture_for_show(what, inputs)
     elif inputs is not None:
         raise BadArgument(f"show: inputs go with a model, and this is a {type(what).__name__}")
     match what:
@@ -72,43 +72,42 @@ def _opened(what: Any, inputs: Any, port: int, browser: bool | None, title: str 
     )
 
 
-def captured(model: torch.nn.Module, inputs: Any) -> ModelHistory:
-    """Everything that one run of a model computes, and the gradients of its summed output where there are any; those of
-    its parameters stay as they were."""
+def capture_for_show(model: torch.nn.Module, inputs: Any) -> ModelHistory:
+    """Capture one run of a model, with the gradients of its summed output; parameters' `.grad` stay unchanged."""
     from torcheer.capture.forward_pass import log_forward_pass
 
     history = log_forward_pass(model, inputs, save_gradients=True)
     try:
         loss = history["output_1"].tensor_contents.sum()
-        sources = [one for one in (*model.parameters(), *_tensors(inputs)) if one.requires_grad]
+        sources = [tensor for tensor in (*model.parameters(), *_tensors(inputs)) if tensor.requires_grad]
         if sources and loss.requires_grad:
             torch.autograd.grad(loss, sources, allow_unused=True)  # unlike backward, it writes to no .grad
     except (TorcheerError, RuntimeError, TypeError):
-        pass  # an output that is no number, a pass that cannot be gone back: shown without gradients
+        pass  # a non-tensor output or no backward: shown without gradients
     return history
 
 
 def _tensors(inputs: Any) -> list[torch.Tensor]:
     if isinstance(inputs, torch.Tensor):
         return [inputs] if inputs.is_floating_point() else []
-    return [tensor for one in inputs for tensor in _tensors(one)] if isinstance(inputs, tuple | list) else []
+    return [tensor for value in inputs for tensor in _tensors(value)] if isinstance(inputs, tuple | list) else []
 
 
 def _show_history(history: ModelHistory, port: int, browser: bool | None, title: str | None) -> Viewer:
     folder = TemporaryFolder("show")
     try:
-        place = folder.path / (
+        path = folder.path / (
             re.sub(r"[^\w.-]+", "-", title or history.model_name or "history").strip("-.") or "history"
         )
         try:
-            history.save(place, parameters=True)
+            history.save(path, parameters=True)
         except TorcheerError:
-            history.save(place)  # the model is gone, and with it its weights
-        viewer = start(place, port=port, browser=browser, title=title or "", folder=folder)
+            history.save(path)  # the model was garbage-collected, and its weights with it
+        viewer = start(path, port=port, browser=browser, title=title or "", folder=folder)
     except BaseException:
         folder.remove()
         raise
-    weakref.finalize(viewer, folder.remove)  # also at the end of this process, where the viewer was killed
+    weakref.finalize(viewer, folder.remove)  # also at exit, if the viewer was killed
     return viewer
 
 
@@ -128,7 +127,7 @@ def _show_table(table: Table, port: int, browser: bool | None, title: str | None
 
 
 def _should_block() -> bool:
-    """Whether this is a script on somebody's terminal."""
+    """True in a script on a terminal, outside CI."""
     interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive) or in_notebook()
     terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     return terminal and not interactive and not os.environ.get("CI")

@@ -1,4 +1,4 @@
-"""The host's own thread: lets one viewer in, tells it what is new, puts what it asks for into the inbox."""
+"""The host's thread: accepts one viewer, sends it updates at a throttled rate, and queues its orders."""
 
 from __future__ import annotations
 
@@ -13,95 +13,97 @@ from typing import Any, Final
 
 from torcheer.control.control_records import Order, Wants
 from torcheer.errors import BadArgument
-from torcheer.host.state_sender import Values
-from torcheer.runlog.kept_rows import Tables, Told
+from torcheer.host.state_sender import StateSender
+from torcheer.runlog.kept_rows import HostTables, SentRows
 from torcheer.wire.json_codec import plain, read
 from torcheer.wire.socket_lines import VIEWER_LINE_BYTES, Wire
 from torcheer.wire.socket_path import Doorway
 
 VERSION: Final = 1
 FACTS: Final = ("network", "state", "parameters")
-_PAUSE_SECS: Final = 0.04  # between two tellings of what is urgent: a state to be shown, a loop that was paused
-_IDLE_SECS: Final = 0.5  # between two tellings of the rest: what changes a thousand times a second is told twice
-_SOON_SECS: Final = 0.2  # that the rest may come before its time, together with what is urgent
-_LATE_SECS: Final = 0.005  # between two looks at what comes from a device
-_HELLO_SECS: Final = 5.0  # for a connection to say who it is
-_MOST_GUESTS: Final = 8
-_FULL_BYTES: Final = 1 << 20  # that wait on the wire: then nothing more is put onto it
+_PAUSE_SECS: Final = 0.04  # between two sends of urgent updates: a state to show, a loop that paused
+_IDLE_SECS: Final = 0.5  # between two sends of the rest: what changes 1000 times a second is sent twice
+_SOON_SECS: Final = 0.2  # the rest may be sent so much early, together with an urgent update
+_LATE_SECS: Final = 0.005  # between two polls of copies from a device
+_HELLO_SECS: Final = 5.0  # handshake timeout
+_MOST_PENDING: Final = 8  # connections that have not completed the handshake
+_FULL_BYTES: Final = 1 << 20  # of unsent output: above this nothing more is queued
 _MOST_ORDERS: Final = 1000
 
 
 @dataclass(slots=True)
 class Board:
-    """What a host has to say; written by the training thread, read by this one. Single assignments, no lock."""
+    """Published state: written by the training thread, read by the host's. Single assignments, no lock."""
 
     title: str
     facts: dict[str, Any] = field(default_factory=dict)  # network, state, parameters
-    alerts: deque[tuple[int, dict[str, Any]]] = field(default_factory=lambda: deque(maxlen=1000))  # by their number
-    tables: Tables = field(default_factory=Tables)
+    alerts: deque[tuple[int, dict[str, Any]]] = field(
+        default_factory=lambda: deque(maxlen=1000)
+    )  # with their serial numbers
+    tables: HostTables = field(default_factory=HostTables)
     wants: Wants = field(default_factory=Wants)
     inbox: deque[Order] = field(default_factory=lambda: deque(maxlen=_MOST_ORDERS))
-    came: threading.Event = field(default_factory=threading.Event)  # an order, or the viewer went
+    wakeup: threading.Event = field(default_factory=threading.Event)  # an order arrived, or the viewer disconnected
 
 
 @dataclass(slots=True)
-class _Viewer:
+class _ViewerSession:
     wire: Wire
     url: str
-    facts: dict[str, Any] = field(default_factory=dict)  # as they were told
-    tables: dict[str, Told] = field(default_factory=dict)
-    alerts: int = 0  # the number of the next
+    facts: dict[str, Any] = field(default_factory=dict)  # as last sent
+    tables: dict[str, SentRows] = field(default_factory=dict)
+    alerts: int = 0  # number of the next alert to send
     ring: Any = None
 
 
 class Service:
-    """Runs until `stop`; whatever a viewer does, or does not do, ends at most its connection."""
+    """The thread and its sockets, until `stop`; a misbehaving viewer loses its connection, nothing else."""
 
     def __init__(self, doorway: Doorway, board: Board, report: Callable[[str], None]) -> None:
         self._doorway, self._board, self._report = doorway, board, report
-        self.values = Values(self.poke, report)
-        self._viewer: _Viewer | None = None
-        self._guests: dict[int, tuple[Wire, float]] = {}
-        self._ear, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
-        self._changed = self._urgent = self._stopping = False  # there is something to tell; it cannot wait
-        self._next = self._next_all = 0.0  # when there may be told again: what is urgent, and all
-        self._why = ""  # it ended, where it did not end as planned
+        self.sender = StateSender(self.notify, report)
+        self._viewer: _ViewerSession | None = None
+        self._pending: dict[int, tuple[Wire, float]] = {}
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
+        self._changed = self._urgent = self._stopping = False  # an update is due; an urgent one is due
+        self._next = self._next_all = 0.0  # earliest time of the next send: of urgent updates, of all
+        self._why = ""  # reason of an unplanned end
         self._thread = threading.Thread(target=self._run, name="torcheer-host", daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
-        """Where the viewer is; "" where there is none."""
+        """The viewer's URL; "" without a viewer."""
         viewer = self._viewer
         return viewer.url if viewer is not None else ""
 
-    def poke(self, urgent: bool = True) -> None:
-        """There is something new; costs next to nothing where nobody is there, or it is not urgent."""
+    def notify(self, urgent: bool = True) -> None:
+        """Note that there is an update; nearly free without a viewer, or when it is not urgent."""
         self._changed = True
         if urgent and not self._urgent and self._viewer is not None:
             self._urgent = True
-            self._ring_bell()
+            self._wake()
 
-    def _ring_bell(self) -> None:
+    def _wake(self) -> None:
         try:
-            os.write(self._bell, b".")
-        except OSError:  # full: it will be heard; closed: there is nobody
+            os.write(self._wake_write, b".")
+        except OSError:  # full: the thread wakes up anyway; closed: it has ended
             return
 
     def stop(self, why: str = "") -> None:
-        """Say goodbye, end the thread."""
+        """Send the viewer "bye" and end the thread."""
         self._why = why
         self._stopping = True
-        self._ring_bell()
+        self._wake()
         if self._thread is not threading.current_thread():
             self._thread.join(2.0)
 
-    def let_go(self) -> None:
-        """In a forked process: close what was inherited."""
-        wires = [wire for wire, _ in self._guests.values()] + ([self._viewer.wire] if self._viewer else [])
+    def abandon(self) -> None:
+        """Close the inherited descriptors in a forked process."""
+        wires = [wire for wire, _ in self._pending.values()] + ([self._viewer.wire] if self._viewer else [])
         for wire in wires:
             wire.abandon()
-        for fd in (self._ear, self._bell):
+        for fd in (self._wake_read, self._wake_write):
             os.close(fd)
 
     # -- the thread --------------------------------------------------------------------------------------------------
@@ -109,32 +111,32 @@ class Service:
     def _run(self) -> None:
         while not self._stopping:
             try:
-                self._round()
-            except Exception as error:  # ours, as it were: the viewer goes, training and this thread go on
+                self._poll_once()
+            except Exception as error:  # a bug of ours: drop the viewer, go on with training and this thread
                 self._report(f"the studio's viewer was sent away: {type(error).__name__}: {error}")
-                self._leave()
+                self._disconnect_viewer()
                 time.sleep(0.1)
-        self._farewell()
+        self._shut_down()
 
-    def _round(self) -> None:
-        ready = self._wait()
-        if self._ear in ready:
-            self._hear_bell()
+    def _poll_once(self) -> None:
+        ready = self._poll()
+        if self._wake_read in ready:
+            self._drain_wakeups()
         if self._doorway.socket.fileno() in ready:
-            self._let_in()
-        for number in [number for number in self._guests if number in ready]:
-            self._meet(number)
-        self._send_away_the_silent()
+            self._accept()
+        for number in [number for number in self._pending if number in ready]:
+            self._shake_hands(number)
+        self._drop_silent_connections()
         if self._viewer is not None:
-            self._listen(self._viewer)
-            self._tell(self._viewer)
+            self._receive(self._viewer)
+            self._send_updates(self._viewer)
         if self._viewer is not None and self._viewer.wire.closed:
-            self._leave()
+            self._disconnect_viewer()
 
-    def _wait(self) -> set[int]:
-        """Until somebody says something, or it is time to tell something."""
+    def _poll(self) -> set[int]:
+        """Wait for input, or until the next send is due; the descriptors that are ready."""
         poll = select.poll()
-        for fd in (self._ear, self._doorway.socket.fileno(), *self._guests):
+        for fd in (self._wake_read, self._doorway.socket.fileno(), *self._pending):
             poll.register(fd, select.POLLIN)
         viewer = self._viewer
         if viewer is not None and viewer.wire.fileno() >= 0:
@@ -143,42 +145,42 @@ class Service:
 
     def _timeout_ms(self) -> float | None:
         if self._viewer is None:
-            return 1000.0 if self._guests else None
-        if self.values.late:
+            return 1000.0 if self._pending else None
+        if self.sender.late:
             return 1000 * _LATE_SECS
         if self._viewer.wire.pending_bytes > _FULL_BYTES:
-            return None  # the wire will say when there is room
+            return None  # poll reports when the socket is writable
         until = min(self._next, self._next_all) if self._urgent else self._next_all
-        return 1000 * max(until - time.monotonic(), 0.0) + 0.5  # it rounds down, and would come too early
+        return 1000 * max(until - time.monotonic(), 0.0) + 0.5  # poll rounds down and would return too early
 
-    def _hear_bell(self) -> None:
+    def _drain_wakeups(self) -> None:
         try:
-            os.read(self._ear, 4096)
+            os.read(self._wake_read, 4096)
         except BlockingIOError:
             return
 
-    # -- who comes and goes ------------------------------------------------------------------------------------------
+    # -- connections -------------------------------------------------------------------------------------------------
 
-    def _let_in(self) -> None:
+    def _accept(self) -> None:
         try:
             sock, _ = self._doorway.socket.accept()
         except OSError:
             return
         wire = Wire(sock, line_bytes=VIEWER_LINE_BYTES)
-        if len(self._guests) >= _MOST_GUESTS:
+        if len(self._pending) >= _MOST_PENDING:
             wire.close()
             return
-        self._guests[wire.fileno()] = (wire, time.monotonic())
+        self._pending[wire.fileno()] = (wire, time.monotonic())
 
-    def _meet(self, number: int) -> None:
-        wire, since = self._guests.pop(number)
+    def _shake_hands(self, fd_number: int) -> None:
+        wire, since = self._pending.pop(fd_number)
         messages = wire.receive()
         for _, fd in messages:
-            _drop(fd)
+            _close_descriptor(fd)
         if wire.closed:
             return
         if not messages:
-            self._guests[number] = (wire, since)
+            self._pending[fd_number] = (wire, since)
             return
         hello = messages[0][0]
         if hello["kind"] != "hello" or not isinstance(hello.get("url"), str):
@@ -187,68 +189,68 @@ class Service:
             wire.send({"kind": "busy", "url": self._viewer.url})
             wire.close("another viewer is there")
         else:
-            self._welcome(wire, hello, [message for message, _ in messages[1:]])
+            self._accept_viewer(wire, hello, [message for message, _ in messages[1:]])
 
-    def _welcome(self, wire: Wire, hello: dict[str, Any], more: list[dict[str, Any]]) -> None:
+    def _accept_viewer(self, wire: Wire, hello: dict[str, Any], more: list[dict[str, Any]]) -> None:
         wire.send({"kind": "welcome", "version": VERSION, "title": self._board.title, "pid": os.getpid()})
-        self._viewer, self._changed = _Viewer(wire, hello["url"]), True
+        self._viewer, self._changed = _ViewerSession(wire, hello["url"]), True
         self._next = self._next_all = 0.0
         for message in more:
-            self._take(self._viewer, message)
+            self._handle_message(self._viewer, message)
 
-    def _send_away_the_silent(self) -> None:
+    def _drop_silent_connections(self) -> None:
         late = time.monotonic() - _HELLO_SECS
-        for number in [number for number, (_, since) in self._guests.items() if since < late]:
-            self._guests.pop(number)[0].close("it said nothing")
+        for number in [number for number, (_, since) in self._pending.items() if since < late]:
+            self._pending.pop(number)[0].close("it said nothing")
 
-    def _leave(self) -> None:
-        """The viewer is gone: nobody looks."""
+    def _disconnect_viewer(self) -> None:
+        """Close the viewer's connection and cancel its subscription."""
         viewer, self._viewer = self._viewer, None
         if viewer is not None:
             viewer.wire.close()
         self._board.wants = Wants()
-        self.values.want(self._board.wants)
-        self._board.came.set()
+        self.sender.subscribe(self._board.wants)
+        self._board.wakeup.set()
 
-    def _farewell(self) -> None:
+    def _shut_down(self) -> None:
         try:
             if self._viewer is not None:
-                self.values.harvest()
+                self.sender.harvest()
                 self._changed, self._next_all = True, 0.0
-                self._tell(self._viewer)
+                self._send_updates(self._viewer)
                 self._viewer.wire.send({"kind": "bye", "why": self._why})
                 self._viewer.wire.flush()
-            for wire, _ in self._guests.values():
+            for wire, _ in self._pending.values():
                 wire.close()
         finally:
-            self._leave()
-            os.close(self._ear)
-            os.close(self._bell)
+            self._disconnect_viewer()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
 
-    # -- what it says ------------------------------------------------------------------------------------------------
+    # -- incoming messages -------------------------------------------------------------------------------------------
 
-    def _listen(self, viewer: _Viewer) -> None:
+    def _receive(self, viewer: _ViewerSession) -> None:
         for message, fd in viewer.wire.receive():
-            _drop(fd)
-            self._take(viewer, message)
+            _close_descriptor(fd)
+            self._handle_message(viewer, message)
 
-    def _take(self, viewer: _Viewer, message: dict[str, Any]) -> None:
+    def _handle_message(self, viewer: _ViewerSession, message: dict[str, Any]) -> None:
         try:
             match message.pop("kind"):
                 case "wants":
                     wants = read(Wants, message.get("wants"))
-                    self.values.want(wants)
+                    self.sender.subscribe(wants)
                     self._board.wants = wants
                 case "act" | "change" as kind:
                     self._board.inbox.append(read(Order, {**message, "kind": kind}))
-                    self._board.came.set()
+                    self._board.wakeup.set()
         except BadArgument as error:
             viewer.wire.close(str(error))
 
-    # -- what it is told ---------------------------------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------------------------
 
-    def _tell(self, viewer: _Viewer) -> None:
-        self.values.harvest()
+    def _send_updates(self, viewer: _ViewerSession) -> None:
+        self.sender.harvest()
         wire = viewer.wire
         if not wire.flush() or wire.pending_bytes > _FULL_BYTES:
             return
@@ -258,62 +260,68 @@ class Service:
             self._next_all = now + _IDLE_SECS
             if self._changed:
                 self._changed = self._urgent = False
-                self._tell_all(viewer)
+                self._send_all(viewer)
         elif self._urgent and now >= self._next:
             self._urgent, self._next = False, now + _PAUSE_SECS
-            self._tell_facts(viewer)
-            self._tell_moments(viewer)
+            self._send_facts(viewer)
+            self._send_moments(viewer)
 
-    def _tell_all(self, viewer: _Viewer) -> None:
-        self._tell_facts(viewer)
-        self._tell_rows(viewer)
+    def _send_all(self, viewer: _ViewerSession) -> None:
+        self._send_facts(viewer)
+        self._send_rows(viewer)
         alerts = [(number, alert) for number, alert in list(self._board.alerts) if number >= viewer.alerts]
         viewer.wire.send_all({"kind": "alert", **alert} for _, alert in alerts)
         viewer.alerts = alerts[-1][0] + 1 if alerts else viewer.alerts
-        self._tell_moments(viewer)
+        self._send_moments(viewer)
 
-    def _tell_facts(self, viewer: _Viewer) -> None:
+    def _send_facts(self, viewer: _ViewerSession) -> None:
         for name in FACTS:
             fact = self._board.facts.get(name)
             if fact is not None and fact is not viewer.facts.get(name):
                 viewer.facts[name] = fact
                 viewer.wire.send(
-                    {"kind": name, name: [plain(one) for one in fact] if name == "parameters" else plain(fact)}
+                    {
+                        "kind": name,
+                        name: [plain(parameter) for parameter in fact] if name == "parameters" else plain(fact),
+                    }
                 )
 
-    def _tell_rows(self, viewer: _Viewer) -> None:
-        news = self._board.tables.news(viewer.tables)
-        viewer.wire.send_all({**one, "table": plain(one["table"])} if one["kind"] == "table" else one for one in news)
-        if self._board.tables.waiting(viewer.tables):
-            self._changed, self._next_all = True, 0.0  # the rest of a long table
+    def _send_rows(self, viewer: _ViewerSession) -> None:
+        updates = self._board.tables.next_messages(viewer.tables)
+        viewer.wire.send_all(
+            {**message, "table": plain(message["table"])} if message["kind"] == "table" else message
+            for message in updates
+        )
+        if self._board.tables.has_updates(viewer.tables):
+            self._changed, self._next_all = True, 0.0  # a long table is sent in pieces
 
-    def _tell_moments(self, viewer: _Viewer) -> None:
-        moments = self.values.ready()  # first, as those of a ring may not come before it
-        viewer.ring, fd = self.values.descriptor(viewer.ring)
+    def _send_moments(self, viewer: _ViewerSession) -> None:
+        moments = self.sender.ready()  # before the ring's descriptor: states of a new ring must follow it
+        viewer.ring, fd = self.sender.descriptor(viewer.ring)
         if fd >= 0:
             viewer.wire.send({"kind": "ring"}, fd)
             os.close(fd)
         viewer.wire.send_all(
             {
                 "kind": "moment",
-                "id": one.id,
-                "step": one.step,
-                "counters": one.counters,
-                "test": one.test,
-                **({"absences": one.absences} if one.absences else {}),
+                "id": moment.id,
+                "step": moment.step,
+                "counters": moment.counters,
+                "test": moment.test,
+                **({"absences": moment.absences} if moment.absences else {}),
             }
-            for one in moments
+            for moment in moments
         )
 
 
-def _drop(fd: int | None) -> None:
-    """A viewer has no descriptors to give."""
+def _close_descriptor(fd: int | None) -> None:
+    """Close a descriptor that a viewer sent; none is expected."""
     if fd is not None:
         os.close(fd)
 
 
 def _pipe() -> tuple[int, int]:
-    ear, bell = os.pipe()
-    os.set_blocking(ear, False)
-    os.set_blocking(bell, False)
-    return ear, bell
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(write_end, False)
+    return read_end, write_end

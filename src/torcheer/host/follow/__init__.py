@@ -1,1 +1,1 @@
-"""A training loop followed from outside: hooks on sampled passes, values on their way to a viewer."""
+"""Follows a user's training loop: hooks on sampled passes, and values sent to a viewer."""

@@ -1,4 +1,4 @@
-"""What each head of an `nn.MultiheadAttention` looked at; worked out from its inputs where it does not say."""
+"""The attention weights of each head of an `nn.MultiheadAttention`, recomputed from its inputs if not returned."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-_MOST_NUMBERS = 4_000_000  # of one batch item; more is left out
+_MOST_NUMBERS = 4_000_000  # of one batch item; larger attention is not computed
 
 
 def attention_weights(module: nn.Module, arguments: Any, keywords: Any, output: Any) -> Tensor | None:
-    """(batch, heads, tokens, keys); None where it cannot be had."""
+    """Attention weights of shape (batch, heads, tokens, keys); None where they cannot be computed."""
     if not isinstance(module, nn.MultiheadAttention):
         return None
-    given = output[1] if isinstance(output, tuple) and len(output) > 1 else None
-    if isinstance(given, Tensor) and given.dim() == 4:
-        return given.detach()
-    named = dict(zip(("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask"), arguments)) | keywords
+    returned = output[1] if isinstance(output, tuple) and len(output) > 1 else None
+    if isinstance(returned, Tensor) and returned.dim() == 4:
+        return returned.detach()
+    inputs = dict(zip(("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask"), arguments)) | keywords
     with torch.no_grad():
-        return _computed(module, named)
+        return _compute_weights(module, inputs)
 
 
-def _computed(module: nn.MultiheadAttention, named: dict[str, Any]) -> Tensor | None:
-    query, key = named.get("query"), named.get("key")
+def _compute_weights(module: nn.MultiheadAttention, inputs: dict[str, Any]) -> Tensor | None:
+    query, key = inputs.get("query"), inputs.get("key")
     if not isinstance(query, Tensor) or not isinstance(key, Tensor) or query.is_nested or module.bias_k is not None:
         return None
     query, key = query.detach(), key.detach()
@@ -35,13 +35,13 @@ def _computed(module: nn.MultiheadAttention, named: dict[str, Any]) -> Tensor | 
         query, key = query.transpose(0, 1), key.transpose(0, 1)
     if module.num_heads * query.shape[1] * key.shape[1] > _MOST_NUMBERS:
         return None
-    queries, keys = _projected(module, query, 0), _projected(module, key, 1)
+    queries, keys = _project(module, query, 0), _project(module, key, 1)
     scores = queries @ keys.transpose(-1, -2) / math.sqrt(module.head_dim)
-    scores = _masked(scores, named.get("attn_mask"), named.get("key_padding_mask"), module.num_heads)
+    scores = _apply_masks(scores, inputs.get("attn_mask"), inputs.get("key_padding_mask"), module.num_heads)
     return torch.softmax(scores, -1)
 
 
-def _projected(module: nn.MultiheadAttention, value: Tensor, part: int) -> Tensor:
+def _project(module: nn.MultiheadAttention, value: Tensor, part: int) -> Tensor:
     """Queries (part 0) or keys (part 1), split into heads."""
     size = module.embed_dim
     if module.in_proj_weight is not None:
@@ -49,11 +49,11 @@ def _projected(module: nn.MultiheadAttention, value: Tensor, part: int) -> Tenso
     else:
         weight = module.q_proj_weight if part == 0 else module.k_proj_weight
     bias = module.in_proj_bias[part * size : (part + 1) * size] if module.in_proj_bias is not None else None
-    found = functional.linear(value, weight.detach(), bias.detach() if bias is not None else None)
-    return found.reshape(*found.shape[:-1], module.num_heads, module.head_dim).transpose(1, 2)
+    projected = functional.linear(value, weight.detach(), bias.detach() if bias is not None else None)
+    return projected.reshape(*projected.shape[:-1], module.num_heads, module.head_dim).transpose(1, 2)
 
 
-def _masked(scores: Tensor, mask: Any, padding: Any, heads: int) -> Tensor:
+def _apply_masks(scores: Tensor, mask: Any, padding: Any, heads: int) -> Tensor:
     if isinstance(mask, Tensor):
         mask = mask.reshape(-1, heads, *mask.shape[1:]) if mask.dim() == 3 else mask
         scores = scores.masked_fill(mask, -math.inf) if mask.dtype == torch.bool else scores + mask

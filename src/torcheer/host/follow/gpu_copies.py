@@ -1,4 +1,4 @@
-"""Copies from a GPU that nobody waits for: begun beside what computes, put into the ring once they are here."""
+"""Asynchronous GPU-to-host copies on a side stream, written into the ring once they have finished."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from torch import Tensor
 from torcheer.tap.tensor_copies import offer
 from torcheer.wire.ring import Ring
 
-_STREAMS: dict[torch.device, Any] = {}  # one for each device
+_STREAMS: dict[torch.device, Any] = {}  # side stream of each device
 
 
-class Coming:
-    """A copy on its way."""
+class DeviceCopy:
+    """A device-to-host copy in flight."""
 
-    def __init__(self, here: Tensor, event: Any, about: dict[str, Any]) -> None:
-        self._here, self._event, self._about = here, event, about
+    def __init__(self, host_tensor: Tensor, event: Any, header: dict[str, Any]) -> None:
+        self._host_tensor, self._event, self._header = host_tensor, event, header
 
     @classmethod
-    def begin(cls, tensor: Tensor, about: dict[str, Any]) -> Coming | None:
-        """Copy on the device at once, as the tensor may be overwritten; fetch the copy on a stream of its own."""
-        cuda: Any = torch.cuda  # it is not all annotated
+    def begin(cls, tensor: Tensor, header: dict[str, Any]) -> DeviceCopy | None:
+        """Clone on the device at once, as the tensor may be overwritten; fetch the clone on a side stream."""
+        cuda: Any = torch.cuda  # not fully annotated
         if cuda.is_current_stream_capturing():
-            return None  # a graph would repeat our copies for ever
+            return None  # a CUDA graph would replay our copies for ever
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            there = tensor.detach().clone()
-            side = _STREAMS.setdefault(there.device, None) or cuda.Stream(there.device)
-            _STREAMS[there.device] = side
-            here = torch.empty(there.shape, dtype=there.dtype, pin_memory=True)
-            side.wait_stream(cuda.current_stream(there.device))
+            clone = tensor.detach().clone()
+            side = _STREAMS.setdefault(clone.device, None) or cuda.Stream(clone.device)
+            _STREAMS[clone.device] = side
+            host_tensor = torch.empty(clone.shape, dtype=clone.dtype, pin_memory=True)
+            side.wait_stream(cuda.current_stream(clone.device))
             with cuda.stream(side):
-                here.copy_(there, non_blocking=True)
+                host_tensor.copy_(clone, non_blocking=True)
                 event = cuda.Event()
                 event.record(side)
-            there.record_stream(side)
-        return cls(here, event, {**about, "device": str(there.device)})
+            clone.record_stream(side)
+        return cls(host_tensor, event, {**header, "device": str(clone.device)})
 
     @property
     def arrived(self) -> bool:
-        """Whether it is here."""
+        """True once the copy has finished."""
         return bool(self._event.query())
 
     def put(self, ring: Ring) -> bool:
-        """Into the ring; False where there is no room."""
-        return offer(ring, self._here, limit_bytes=ring.share_bytes, **self._about)
+        """Write the copy into the ring; False if it does not fit."""
+        return offer(ring, self._host_tensor, limit_bytes=ring.share_bytes, **self._header)

@@ -1,4 +1,4 @@
-"""Any training loop, followed by the passes of its model: which is looked at, and where the loop may be held."""
+"""Follows a user's training loop by its model's passes: decides which to record and where the loop may pause."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ from torch import nn
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
-from torcheer.host.state_sender import looks
+from torcheer.host.state_sender import is_subscribed
 from torcheer.tap.pass_counter import Nap
 from torcheer.tap.probe_hooks import Called, ProbeHook, in_backward
 from torcheer.tap.probes import entrances, is_called
 
-_NAP_PASSES: Final = 4  # for fewer it is not worth the change
-_LOOK_SECS: Final = 0.2  # between two looks at what is asked for
-_MOST_QUIET: Final = 1000  # passes
+_NAP_PASSES: Final = 4  # for fewer passes the switch does not pay
+_POLL_SECS: Final = 0.2  # between two polls of the subscription and orders
+_MOST_SKIPPED: Final = 1000  # passes
 
 Boundary = Callable[[int, bool], bool]
 
 
-class Following:
-    """Calls `boundary(step, test)` before passes, which may wait and says whether it has to be asked at every step.
+class LoopFollower:
+    """Calls `boundary(step, test)` before passes, and records those that are due.
 
-    A step is a pass in training mode (in any mode, for a model that was never trained); passes in evaluation mode
-    are tests. While nobody looks a pass costs a microsecond and is only counted.
+    `boundary` may wait, and returns True if it must be called at every step. A step is a pass in training mode (in any
+    mode, for a model that was never in training mode); passes in evaluation mode are tests. Without a subscription a
+    pass costs a microsecond and is only counted.
     """
 
     def __init__(
-        self, probing: Probing, boundary: Boundary, *, counters: Callable[[], Mapping[str, Any]],
+        self, probes: LayerProbes, boundary: Boundary, *, counters: Callable[[], Mapping[str, Any]],
         step_of: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        self.probing, self._boundary, self._counters, self._step_of = probing, boundary, counters, step_of
-        self.budget, self._host, self._model = Budget(), probing.host, probing.model
-        self._hook = _Begins(self, self._model.training)
-        self._reached = -1  # the step at which the hook's quiet ends
+        self.probes, self._boundary, self._counters, self._step_of = probes, boundary, counters, step_of
+        self.budget, self._host, self._model = Budget(), probes.host, probes.model
+        self._hook = _BeginHook(self, self._model.training)
+        self._reached = -1  # the step at which the hook's countdown ends
         self._entries, self._idle = list[Any](), list[Any]()
         self._by_optimizer, self._begun = not is_called(self._model), False
-        self._naps = not self._by_optimizer
+        self._may_nap = not self._by_optimizer
         self._paced_at, self._paced_step, self._pace = time.monotonic(), 0, 0.0  # steps a second
         self._thread, self._process, self.closed = 0, os.getpid(), False
         if self._by_optimizer:
@@ -59,13 +60,13 @@ class Following:
 
     @property
     def is_test(self) -> bool:
-        """Whether a pass would be a test now."""
+        """True if a pass would count as a test now."""
         return not self._model.training and not self._hook.in_any_mode
 
     # -- the hook ----------------------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        """Have the hook count the passes."""
+        """Count passes with the hook."""
         self._leave()
         places = [self._model] if is_called(self._model) else list(entrances(self._model))
         self._entries = [
@@ -73,10 +74,10 @@ class Following:
         ]
 
     def _sleep(self) -> None:
-        """Have something cheaper count them, until the hook's quiet is over."""
-        if self._hook.quiet >= _NAP_PASSES and self._naps and Nap.fits(self._model):
+        """Count passes with a cheaper wrapper, until the hook's countdown ends."""
+        if self._hook.quiet >= _NAP_PASSES and self._may_nap and Nap.fits(self._model):
             self._leave()
-            self._hook.nap = _Nap(self._model, cast(Called, self._hook), self._wake)
+            self._hook.nap = _TestAwareNap(self._model, cast(Called, self._hook), self._wake)
 
     def _leave(self) -> None:
         nap, self._hook.nap = self._hook.nap, None
@@ -88,12 +89,12 @@ class Following:
 
     # -- passes ------------------------------------------------------------------------------------------------------
 
-    def called(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
-        """A pass begins, and is not one of those that were foreseen to need nothing."""
+    def begin_pass(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
+        """Handle the begin of a pass that the countdown does not skip."""
         if self.closed or self._process != os.getpid() or torch._C._is_tracing() or not self._is_our_thread():
             return
-        if self.probing.in_pass and not self._interrupted():
-            return  # the model calls itself
+        if self.probes.in_pass and not self._interrupted():
+            return  # a recursive call of the model
         test = not module.training and not self._hook.in_any_mode
         if self._by_optimizer and not test:
             if self._begun:
@@ -101,39 +102,39 @@ class Following:
             self._begun = True
         self._finish()
         step = self.step if test else self._next_step()
-        self._be_quiet(step, 0)
-        always = self._boundary(max(step, 0), test)  # the only thing that may raise: Ctrl-C, while it waits
+        self._skip_passes(step, 0)
+        always = self._boundary(max(step, 0), test)  # may raise KeyboardInterrupt while it waits; nothing else raises
         now = time.monotonic()
-        self._look(max(step, 0), test, now, arguments, keywords)
-        if not test and not always and not self.probing.in_pass:
-            self._be_quiet(step, self._quiet_steps(step, now))
-            self._naps = self._naps and module is self._model  # not a replica of it on another GPU
+        self._record(max(step, 0), test, now, arguments, keywords)
+        if not test and not always and not self.probes.in_pass:
+            self._skip_passes(step, self._steps_to_skip(step, now))
+            self._may_nap = self._may_nap and module is self._model  # not a replica on another GPU
             self._sleep()
 
-    def _look(self, step: int, test: bool, now: float, arguments: Any, keywords: Any) -> None:
-        probing, due = self.probing, self.budget.due(now, self._host.wants, test)
-        given = (None, None) if self._by_optimizer else (arguments, keywords)
-        if not probing.known:
-            probing.observe(*given)
+    def _record(self, step: int, test: bool, now: float, arguments: Any, keywords: Any) -> None:
+        probes, due = self.probes, self.budget.due(now, self._host.wants, test)
+        call_arguments = (None, None) if self._by_optimizer else (arguments, keywords)
+        if not probes.is_described:
+            probes.observe(*call_arguments)
         elif due:
-            probing.begin(step, self._counters(), test, arguments=given[0], keywords=given[1])
+            probes.begin(step, self._counters(), test, arguments=call_arguments[0], keywords=call_arguments[1])
         else:
             return
-        if not probing.in_pass:
-            self._finish()  # nobody was there, or only weights are looked at
+        if not probes.in_pass:
+            self._finish()  # the state was dropped, or only weights are recorded
         elif not self._by_optimizer:
-            probing.until(self._model.register_forward_hook(_Ends(self), always_call=True))
+            probes.add_handle(self._model.register_forward_hook(_EndHook(self), always_call=True))
 
-    def passed(self) -> None:
-        """The pass that is looked at has ended; its gradients may be yet to come."""
-        waits = self.probing.waits_for_gradients
-        self.probing.end_pass()
+    def end_pass(self) -> None:
+        """Handle the end of a recorded pass, whose gradients may still arrive."""
+        waits = self.probes.waits_for_gradients
+        self.probes.end_pass()
         if not waits:
             self._finish()
 
     def _finish(self) -> None:
-        if self.probing.busy:
-            self.budget.spent(self.probing.finish(), time.monotonic())
+        if self.probes.busy:
+            self.budget.spent(self.probes.finish(), time.monotonic())
 
     def _next_step(self) -> int:
         if self._step_of is not None:
@@ -145,12 +146,12 @@ class Following:
         return self.step + 1
 
     def _is_our_thread(self) -> bool:
-        """Passes of other threads are theirs."""
+        """True in the thread of the first pass; passes in other threads are ignored."""
         self._thread = self._thread or threading.get_ident()
         return self._thread == threading.get_ident()
 
     def _interrupted(self) -> bool:
-        """Whether the pass that is looked at ended without a word (Ctrl-C); else this is the model calling itself."""
+        """True if the recorded pass ended without its hook (Ctrl-C); False if the model calls itself."""
         if self._by_optimizer:
             return False
         frame, calls = sys._getframe(), 0
@@ -159,51 +160,51 @@ class Following:
             frame = frame.f_back  # type: ignore[assignment]
         return calls < 2
 
-    # -- quiet -------------------------------------------------------------------------------------------------------
+    # -- skipping passes ---------------------------------------------------------------------------------------------
 
-    def _be_quiet(self, step: int, passes: int) -> None:
-        """From this step on, so many more are only counted."""
+    def _skip_passes(self, step: int, passes: int) -> None:
+        """Only count the next `passes` passes after this step."""
         self._reached, self._hook.quiet = step + passes, passes
 
-    def _quiet_steps(self, step: int, now: float) -> int:
-        """How many steps nothing is to be done at."""
+    def _steps_to_skip(self, step: int, now: float) -> int:
+        """How many steps may be skipped before the next check."""
         wants = self._host.wants
-        if (looks(wants) and wants.train.unit != "auto") or self._by_optimizer or not self.probing.known:
+        if (is_subscribed(wants) and wants.train.unit != "auto") or self._by_optimizer or not self.probes.is_described:
             return 0
         if now - self._paced_at >= 0.01:
             pace = (step - self._paced_step) / (now - self._paced_at)
-            self._pace = min(pace, 2 * self._pace + 20)  # a sudden change is not trusted
+            self._pace = min(pace, 2 * self._pace + 20)  # damped: a sudden change may be noise
             self._paced_at, self._paced_step = now, step
-        secs = _LOOK_SECS
-        if looks(wants):
+        secs = _POLL_SECS
+        if is_subscribed(wants):
             secs = min(max(self.budget.next_at - now, 0.0) * 0.8, secs)
-        return int(min(secs * self._pace, _MOST_QUIET))
+        return int(min(secs * self._pace, _MOST_SKIPPED))
 
     def _stepped(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
-        """Where the model's own call is not seen, an optimizer's step ends a step."""
+        """End a step at an optimizer's step, for a model whose own call runs no hooks."""
         if not is_dynamo_compiling() and self._begun:
             self._begun = False
             self._finish()
 
     def close(self) -> None:
-        """Take every hook off."""
+        """Remove every hook."""
         self.closed = True
         self._leave()
         for handle in self._idle:
             handle.remove()
-        self.probing.close()
+        self.probes.close()
 
 
 _CALL = nn.Module._call_impl.__code__
 
 
-class _Begins(ProbeHook):
-    """On the model all the time, and doing next to nothing: it counts down the passes that need no more."""
+class _BeginHook(ProbeHook):
+    """Permanent pre-hook on the model: counts down the passes to skip, at nearly no cost."""
 
-    __slots__ = ("_following", "in_any_mode", "nap", "quiet")
+    __slots__ = ("_follower", "in_any_mode", "nap", "quiet")
 
-    def __init__(self, following: Following, only_training: bool) -> None:
-        self._following, self.in_any_mode, self.quiet = following, not only_training, 0
+    def __init__(self, follower: LoopFollower, only_training: bool) -> None:
+        self._follower, self.in_any_mode, self.quiet = follower, not only_training, 0
         self.nap: Nap | None = None
 
     def __call__(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
@@ -214,15 +215,15 @@ class _Begins(ProbeHook):
         if self.quiet > 0 and (module.training or self.in_any_mode):
             self.quiet -= 1
         else:
-            self._following.called(module, arguments, keywords)
+            self._follower.begin_pass(module, arguments, keywords)
 
     def passed(self) -> None:
-        """A pass has ended that began in our place."""
-        _Ends(self._following)(self._following._model, (), None)
+        """Handle the end of a pass that `_TestAwareNap` began."""
+        _EndHook(self._follower)(self._follower._model, (), None)
 
 
-class _Nap(Nap):
-    """Counts steps in the hook's place; a test, of which each pass may be looked at, wakes it."""
+class _TestAwareNap(Nap):
+    """Counts steps in place of the hook; a test, of which each pass may be recorded, wakes the hook."""
 
     __slots__ = ()
 
@@ -235,19 +236,19 @@ class _Nap(Nap):
         try:
             return self.__wrapped__(*arguments, **keywords)
         finally:
-            hook.passed()  # torch has gone by already where hooks are called
+            hook.passed()  # torch is already past the point where it calls hooks
 
 
-class _Ends(ProbeHook):
-    """On the model, while a pass is looked at."""
+class _EndHook(ProbeHook):
+    """Forward hook on the model, while a pass is recorded."""
 
-    __slots__ = ("_following",)
+    __slots__ = ("_follower",)
 
-    def __init__(self, following: Following) -> None:
-        self._following = following
+    def __init__(self, follower: LoopFollower) -> None:
+        self._follower = follower
 
     def __call__(self, module: nn.Module, arguments: Any, output: Any) -> None:
         try:
-            self._following.passed()
+            self._follower.end_pass()
         except Exception as error:
-            self._following.probing.failed("(the end of a pass)", error)
+            self._follower.probes.drop_layer("(the end of a pass)", error)

@@ -1,7 +1,7 @@
-"""A network, as a picture needs it, from a model: its layers, and what flows from which to which.
+"""Describes a model as a `Network`: its layers, and the data flow between them.
 
-A pass through the model is looked at once, by hooks (`Observation`) or by a capture. What the modules returned becomes
-layers (`choosing`), what led from one to the other becomes projections.
+One pass through the model is observed, by hooks (`PassObserver`) or by a capture. The modules' outputs become layers
+(`network.layer_choice`), the data flow between them becomes projections.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ from torch import nn
 
 from torcheer.capture.forward_pass import log_forward_pass
 from torcheer.history import ModelHistory
-from torcheer.network.layer_choice import Call, Choice, Chosen, Facts, Pass, chosen
+from torcheer.network.layer_choice import (
+    ChosenLayer,
+    LayerSelection,
+    ModuleFacts,
+    ObservedCall,
+    ObservedPass,
+    choose_layers,
+)
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.tap.module_selection import modules_of, plain_name, unwrapped
 
-WEIGHTS = ".weights"  # of attention: a layer beside that of its module
+WEIGHTS = ".weights"  # suffix of the layer that shows a module's attention weights
 VARIABLES = (
     Variable("Act", doc="what the layer returned, after its activation"),
     Variable("Net", doc="the same before its activation, where that is a module of its own"),
@@ -32,42 +39,45 @@ _RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 
 
 def describe(model: nn.Module, inputs: Any = None) -> Network:
-    """The layers of a model and the weights between them.
+    """Describe the layers of a model and the weights between them.
 
-    With inputs it is run once, in evaluation mode and without leaving a trace in it, and the real flow is shown.
-    Without, the layers are those that have weights, one after the other; a first pass tells more.
+    With `inputs` the model is run once, in evaluation mode and without side effects, and the real data flow is shown.
+    Without, the layers are the modules with weights, one after the other; a first pass tells more.
     """
     if inputs is None:
-        return network_of(model, _guessed(model))[0]
+        return network_of(model, _guess_pass(model))[0]
     return network_of(model, run_once(model, inputs))[0]
 
 
-def run_once(model: nn.Module, inputs: Any, keywords: Any = None) -> Pass:
-    """A pass of our own, in evaluation mode, that leaves no trace in the model."""
-    with _as_it_was(model):
+def run_once(model: nn.Module, inputs: Any, keywords: Any = None) -> ObservedPass:
+    """Capture an extra pass, in evaluation mode, that leaves no trace in the model."""
+    with _preserved(model):
         history = log_forward_pass(unwrapped(model), inputs, input_kwargs=keywords, layers_to_save="none")
     return pass_of(history, model)
 
 
-def network_of(model: nn.Module, seen: Pass) -> tuple[Network, Choice]:
-    """The network that a pass has shown, and where the values of its layers come from."""
-    choice, modules = chosen(seen), modules_of(model)
-    layers = [Layer(name, shape, "Input", _view(shape)) for name, shape in seen.inputs.items()]
-    for one in choice.layers:
-        kind = one.call.facts.type
-        layers.append(Layer(one.name, one.shape, kind, _view(one.shape, kind), also=_parts(one, modules)))
-        if (heads := one.call.facts.heads) and len(one.shape) == 2:
-            shape = (heads, one.shape[0], one.call.facts.keys or one.shape[0])
-            layers.append(Layer(one.name + WEIGHTS, shape, "Attention", "heads", relation="right", other=one.name))
+def network_of(model: nn.Module, observed: ObservedPass) -> tuple[Network, LayerSelection]:
+    """The network of an observed pass, and the module calls that its layers' values come from."""
+    selection, modules = choose_layers(observed), modules_of(model)
+    layers = [Layer(name, shape, "Input", _view(shape)) for name, shape in observed.inputs.items()]
+    for layer in selection.layers:
+        facts, name = layer.call.facts, layer.name
+        kind = facts.type
+        layers.append(Layer(name, layer.shape, kind, _view(layer.shape, kind), also=_parts(layer, modules)))
+        if facts.heads and len(layer.shape) == 2:
+            shape = (facts.heads, layer.shape[0], facts.keys or layer.shape[0])
+            layers.append(Layer(name + WEIGHTS, shape, "Attention", "heads", relation="right", other=name))
     units = {layer.name: math.prod(layer.shape) for layer in layers}
-    projections = [projection for one in choice.layers for projection in _projections(one, choice, layers, units)]
-    return Network(type(unwrapped(model)).__name__, tuple(layers), tuple(projections), VARIABLES), choice
+    projections = [
+        projection for layer in selection.layers for projection in _projections(layer, selection, layers, units)
+    ]
+    return Network(type(unwrapped(model)).__name__, tuple(layers), tuple(projections), VARIABLES), selection
 
 
-def _parts(one: Chosen, modules: dict[str, nn.Module]) -> tuple[str, ...]:
-    """The modules that belong to a layer beside its own, and the parameters of all of them."""
-    names = [name for name in (one.call.module, *one.also) if name in modules]
-    return (*one.also, *(f"{name}.{key}" for name in names for key in modules[name]._parameters))
+def _parts(layer: ChosenLayer, modules: dict[str, nn.Module]) -> tuple[str, ...]:
+    """The modules folded into a layer, and the parameters of all of its modules."""
+    names = [name for name in (layer.call.module, *layer.also) if name in modules]
+    return (*layer.also, *(f"{name}.{key}" for name in names for key in modules[name]._parameters))
 
 
 def _view(shape: tuple[int, ...], kind: str = "") -> str:
@@ -82,32 +92,34 @@ def _view(shape: tuple[int, ...], kind: str = "") -> str:
             return "auto"
 
 
-def _projections(one: Any, choice: Choice, layers: list[Layer], units: dict[str, int]) -> Iterator[Projection]:
-    facts, weighted = one.call.facts, False
-    senders = [name for name in choice.senders.get(one.name, ()) if name in units]
-    shapes = {layer.name: layer.shape for layer in layers}
-    for place, sender in enumerate(senders):
-        kind = "" if weighted else facts.fits(shapes[sender], one.shape)
-        type_ = "forward" if place == 0 else "skip"
+def _projections(
+    layer: ChosenLayer, selection: LayerSelection, layers: list[Layer], units: dict[str, int]
+) -> Iterator[Projection]:
+    facts, weighted = layer.call.facts, False
+    senders = [name for name in selection.senders.get(layer.name, ()) if name in units]
+    shapes = {drawn.name: drawn.shape for drawn in layers}
+    for position, sender in enumerate(senders):
+        kind = "" if weighted else facts.fits(shapes[sender], layer.shape)
+        type_ = "forward" if position == 0 else "skip"
         if kind:
             weighted = True
             yield Projection(
-                facts.weight, sender, one.name, kind, facts.shape, facts.stride, facts.padding, facts.dilation,
+                facts.weight, sender, layer.name, kind, facts.shape, facts.stride, facts.padding, facts.dilation,
                 facts.groups, type_,
             )  # fmt: skip
         else:
-            yield Projection(f"{sender} → {one.name}", sender, one.name, "", type=type_)
-    if facts.recurrent or one.repeats:
-        yield Projection(f"{one.name} ↺", one.name, one.name, "", type="recurrent")
+            yield Projection(f"{sender} → {layer.name}", sender, layer.name, "", type=type_)
+    if facts.recurrent or layer.repeats:
+        yield Projection(f"{layer.name} ↺", layer.name, layer.name, "", type="recurrent")
 
 
-# -- what is known of modules ----------------------------------------------------------------------------------------
+# -- facts about modules ---------------------------------------------------------------------------------------------
 
 
-def facts_of(name: str, module: nn.Module) -> Facts:
-    """What a picture needs to know of a module."""
+def facts_of(name: str, module: nn.Module) -> ModuleFacts:
+    """The facts about a module that its picture needs."""
     module = unwrapped(module)
-    facts = Facts(type(module).__name__, leaf=not any(True for _ in module.children()))
+    facts = ModuleFacts(type(module).__name__, leaf=not any(True for _ in module.children()))
     weight = getattr(module, "weight", None)
     if isinstance(weight, torch.Tensor) and not isinstance(weight, nn.parameter.UninitializedParameter):
         facts.weight, facts.shape = f"{name}.weight" if name else "weight", tuple(weight.shape)
@@ -135,42 +147,42 @@ def _padding(module: Any, sides: int) -> tuple[int, ...]:
     return tuple(module.padding)
 
 
-def _guessed(model: nn.Module) -> Pass:
-    """Before anything ran: the modules with weights, in the model's order; shapes as far as weights tell."""
-    seen = Pass()
+def _guess_pass(model: nn.Module) -> ObservedPass:
+    """A pass guessed before anything ran: the modules with weights in order, shapes from the weights."""
+    observed = ObservedPass()
     for name, module in modules_of(model).items():
         facts = facts_of(name, module)
         if facts.kind and facts.leaf:
-            seen.calls.append(Call(name, 1, facts, (1, facts.shape[0]), order=len(seen.calls)))
-            if not seen.given:
-                seen.give((1, facts.shape[1] * facts.groups), ("input", 1))
-    return seen
+            observed.calls.append(ObservedCall(name, 1, facts, (1, facts.shape[0]), order=len(observed.calls)))
+            if not observed.input_shapes:
+                observed.add_input((1, facts.shape[1] * facts.groups), ("input", 1))
+    return observed
 
 
 # -- a pass, from a capture ------------------------------------------------------------------------------------------
 
 
-def pass_of(history: ModelHistory, model: nn.Module | None = None) -> Pass:
-    """What a capture saw, call by call."""
+def pass_of(history: ModelHistory, model: nn.Module | None = None) -> ObservedPass:
+    """Convert a capture to an observed pass, call by call."""
     modules = modules_of(model) if model is not None else {}
     parents: dict[int, list[int]] = {}
-    seen = Pass(parents=lambda node: parents.get(node, []), complete=True)
+    observed = ObservedPass(parents=lambda node: parents.get(node, []), complete=True)
     for op in history:
         record = op.record
         parents[record.index] = [edge.parent for edge in record.parents]
         if record.kind == "input" and record.outputs:
-            seen.give(tuple(record.outputs[0].shape), record.index)
+            observed.add_input(tuple(record.outputs[0].shape), record.index)
         for call in reversed(record.output_of):  # the innermost first, as they returned
             name = plain_name(call.address)
-            facts = facts_of(name, modules[name]) if name in modules else Facts(call.type)
+            facts = facts_of(name, modules[name]) if name in modules else ModuleFacts(call.type)
             if record.outputs and call.address:
-                seen.add(name, call.call, facts, tuple(record.outputs[0].shape), record.index)
-    return seen
+                observed.add_call(name, call.call, facts, tuple(record.outputs[0].shape), record.index)
+    return observed
 
 
 @contextmanager
-def _as_it_was(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; modes, buffers and random numbers are put back."""
+def _preserved(model: nn.Module) -> Iterator[None]:
+    """Switch to evaluation mode; restore modes, buffers and random state afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     devices = sorted({p.device.index or 0 for p in model.parameters() if p.is_cuda})

@@ -1,4 +1,4 @@
-"""How often a state is recorded."""
+"""How often a state is recorded: which trials are due, within a time budget."""
 
 from __future__ import annotations
 
@@ -10,42 +10,44 @@ from torcheer.control.control_records import Every, Wants
 SHARE: Final = 100  # "auto": after a record that took c seconds, the next is due 100·c later: 1% of the time
 LEAST_SECS: Final = 0.05  # "auto": between two records, 20 a second
 
-_MOST_WAITING: Final = 3  # a busy machine makes work this much longer; what is more was a hiccup
+_MOST_WAITING: Final = 3  # wall time over CPU time on a busy machine; beyond that it was a stall
 
 Stamp = tuple[float, float]
 
 
 def stamp() -> Stamp:
-    """When it is now, by the clock and by this thread's work."""
+    """The current wall-clock time and this thread's CPU time, in seconds."""
     return time.perf_counter(), time.thread_time()
 
 
 def cost(since: Stamp) -> float:
-    """How long something took, in seconds; where the thread mostly waited, by its work: or one hiccup of 0.3 s would
-    stop an "auto" for half a minute."""
+    """Seconds since a stamp, capped by the thread's CPU time.
+
+    Without the cap, one stall of 0.3 s would stop "auto" recording for half a minute.
+    """
     now, worked = stamp()
     return min(now - since[0], _MOST_WAITING * (worked - since[1]))
 
 
 class Budget:
-    """Says which trials are recorded, for training and testing apart.
+    """Decides which trials are recorded, separately for training and testing.
 
     budget = Budget()
     if budget.due(time.monotonic(), host.wants): …record…; budget.spent(secs, time.monotonic())
     """
 
     def __init__(self) -> None:
-        self._trials = {False: 0, True: 0}  # since the last one that was recorded; by whether they test
+        self._trials = {False: 0, True: 0}  # since the last recorded one; keyed by whether it is a test
         self._epochs = {False: 0, True: 0}
         self._rules: dict[bool, Every] = {}
         self.next_at = 0.0  # when "auto" allows the next
 
     def due(self, now: float, wants: Wants, test: bool = False, epoch: bool = False) -> bool:
-        """Whether this trial is to be recorded; ask once for each. `epoch` says that it is the last of an epoch."""
+        """True if this trial is to be recorded; call once per trial. `epoch`: it is the last of its epoch."""
         if not wants.variables and not wants.weights and not wants.units:
             return False
         every = wants.test if test else wants.train
-        if self._rules.get(test) != every:  # somebody has just chosen: begin with what comes next
+        if self._rules.get(test) != every:  # the setting has just changed: record the next trial
             self._rules[test] = every
             self._trials[test] = self._epochs[test] = max(every.count, 1) - 1
         match every.unit:
@@ -67,5 +69,5 @@ class Budget:
         return True
 
     def spent(self, secs: float, now: float) -> None:
-        """A record took so long and ended now."""
+        """Account for a record that took `secs` and ended at `now`."""
         self.next_at = now + max(SHARE * max(secs, 0.0), LEAST_SECS)

@@ -1,4 +1,4 @@
-"""The weights between layers: the parameters they are, and, of large ones, what leads into or out of one unit."""
+"""The weights between layers: whole parameters, or, of large ones, the slice into or out of one unit."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from torcheer.tap.module_selection import plain_name, unwrapped
 
 
 def weights_of(model: nn.Module, network: Network) -> list[tuple[Projection, Tensor]]:
-    """The projections whose weights can be shown, with these, smallest first; of spread ones what is here."""
-    found = {
+    """The projections with a visible weight, smallest first; of a sharded weight, the local shard."""
+    parameters = {
         plain_name(name): getattr(parameter, "_local_tensor", parameter).detach()
         for name, parameter in unwrapped(model).named_parameters()
         if not isinstance(parameter, nn.parameter.UninitializedParameter)
     }
-    pairs = [(one, found[one.name]) for one in network.projections if one.kind and one.name in found]
+    pairs = [
+        (projection, parameters[projection.name])
+        for projection in network.projections
+        if projection.kind and projection.name in parameters
+    ]
     return sorted(pairs, key=lambda pair: pair[1].nbytes)
 
 
 def unit_weights(
     network: Network, projection: Projection, weight: Tensor, units: Collection[tuple[str, int]]
 ) -> Iterator[tuple[str, Tensor]]:
-    """The variables ("Wt[in:5]", "Wt[out:5]") and weights of the units that are looked at."""
+    """Yield the variables ("Wt[in:5]", "Wt[out:5]") and weight slices of the subscribed `units`."""
     sizes = {layer.name: math.prod(layer.shape) for layer in network.layers}
     for layer, unit in units:
         if not 0 <= unit < sizes.get(layer, 0):
@@ -43,7 +47,7 @@ def _into(projection: Projection, weight: Tensor, unit: int, units: int) -> Tens
 
 
 def _out_of(projection: Projection, weight: Tensor, unit: int, units: int) -> Tensor:
-    """A column; of a convolution the kernels that read the unit's map, those of its group."""
+    """A column; of a convolution, the kernels of the unit's group that read its channel."""
     if projection.kind == "linear":
         return weight[:, unit % weight.shape[1]]
     channels = weight.shape[1] * projection.groups

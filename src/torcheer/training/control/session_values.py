@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.host import Host
 from torcheer.training.checkpoints.run_directory import replace_file
@@ -25,7 +25,7 @@ class Looking:
         self._host, self._session, self._budget = host, session, Budget()
         names = {node.model for stage in session.stages for one in stage.training for node in session.nodes_of(one)}
         models = {name: model for name, model in session.models.items() if name in names}
-        self._probing = Probing(next(iter(models.values())) if len(models) == 1 else models, host)
+        self._probing = LayerProbes(next(iter(models.values())) if len(models) == 1 else models, host)
         self._is_recording = False
 
     @property
@@ -38,7 +38,7 @@ class Looking:
     @property
     def is_known(self) -> bool:
         """Whether the network has been described."""
-        return self._probing.known
+        return self._probing.is_described
 
     @contextmanager
     def introducing(self) -> Iterator[None]:
@@ -47,7 +47,7 @@ class Looking:
         try:
             yield
         finally:
-            self._probing.observed()
+            self._probing.end_observation()
 
     def keep_network(self) -> None:
         """Write what the network is to `<run>/network.json`, for whoever looks at the run when it is over."""
