@@ -1,4 +1,4 @@
-"""A network from the graph of a recorded pass: layers are what modules returned, projections what leads to them."""
+"""Derives a network from a recorded pass: modules' outputs are layers, data flow between them projections."""
 
 from __future__ import annotations
 
@@ -12,60 +12,61 @@ from torcheer.network.placement import levels_of
 from torcheer.network.recorded_heads import SUFFIX, heads_of, layer_of
 from torcheer.records import ModuleCall, Op
 
-_MANY_LAYERS: Final = 200  # of more, only what modules returned
+_MANY_LAYERS: Final = 200  # above this, only outputs of modules are layers
 _MOST_LAYERS: Final = 400
 _CONVOLUTIONS: Final = ("conv1d", "conv2d", "conv3d")
-_ITEM_AXES: Final = {"linear": 1, "conv1d": 2, "conv2d": 3, "conv3d": 4}  # of what they make of one item
+_ITEM_AXES: Final = {"linear": 1, "conv1d": 2, "conv2d": 3, "conv3d": 4}  # axes of one item of their output
 _SAME_VALUES: Final = ("dropout", "alpha_dropout", "dropout2d", "contiguous", "clone", "detach", "to", "identity")
 _HEADS: Final = ("scaled_dot_product_attention", "softmax", "bmm", "matmul")
 
 
 @dataclass(slots=True)
-class Described:
-    """A pass as a picture knows it."""
+class PassDescription:
+    """The layers and projections of a recorded pass, with the operations behind them."""
 
     layers: list[Layer] = field(default_factory=list)
     projections: list[Projection] = field(default_factory=list)
-    made: dict[str, Op] = field(default_factory=dict)  # a layer -> the operation that made it
-    heads: dict[str, Op] = field(default_factory=dict)  # a layer that shows where heads looked -> the operation
+    producers: dict[str, Op] = field(default_factory=dict)  # layer -> the operation that computed it
+    heads: dict[str, Op] = field(default_factory=dict)  # layer of attention weights -> the operation
     batch: int = 0
 
 
-def described(ops: list[Op]) -> Described:
-    """Layers and projections of a recorded pass."""
+def describe_pass(ops: list[Op]) -> PassDescription:
+    """Describe the layers and projections of a recorded pass."""
     batch, by_index = _batch(ops), {op.index: op for op in ops}
-    made = _layers(ops)
-    names = {op.index: name for name, op in made.items()}
-    found: dict[str, Projection] = {}
-    for name, op in made.items():
+    producers = _layers(ops)
+    names = {op.index: name for name, op in producers.items()}
+    projections: dict[str, Projection] = {}
+    for name, op in producers.items():
         inner = _weighted(op, by_index, names)
         for sender, direct in _senders(inner, by_index, names).items():
-            one = _projection(inner, sender, name) if direct else _arrow(sender, name)
-            one = replace(one, name=_unique(one.name, found))  # weights that are used several times
-            found[one.name] = one
-    layers = [_layer(name, op, batch) for name, op in made.items()]
-    result = Described(layers, _typed(list(made), list(found.values())), made, batch=max(batch, 0))
+            projection = _projection(inner, sender, name) if direct else _arrow(sender, name)
+            unique_name = _unique(projection.name, projections)  # a weight may be used several times
+            projections[unique_name] = replace(projection, name=unique_name)
+    layers = [_layer(name, op, batch) for name, op in producers.items()]
+    typed = _with_types(list(producers), list(projections.values()))
+    result = PassDescription(layers, typed, producers, batch=max(batch, 0))
     _add_heads(result, ops, by_index)
     return result
 
 
-def _add_heads(result: Described, ops: list[Op], by_index: dict[int, Op]) -> None:
-    """A layer beside each attention that shows where its heads looked."""
+def _add_heads(result: PassDescription, ops: list[Op], by_index: dict[int, Op]) -> None:
+    """Add a layer of attention weights beside each attention."""
     for op in ops:
         shape = heads_of(op, result.batch, by_index)
         if shape is None or not op.modules or len(result.layers) >= _MOST_LAYERS:
             continue
         module = op.modules[-1].address
-        own = next((name for name, one in result.made.items() if one is op), "")
-        if own and op.name == "softmax":
-            continue  # it is shown as it is
-        name = _unique(f"{module}{SUFFIX}", {*result.made, *result.heads})
-        result.layers.append(layer_of(name, shape, module if module in result.made else own))
+        output = next((name for name, producer in result.producers.items() if producer is op), "")
+        if output and op.name == "softmax":
+            continue  # its output already is the weights
+        name = _unique(f"{module}{SUFFIX}", {*result.producers, *result.heads})
+        result.layers.append(layer_of(name, shape, module if module in result.producers else output))
         result.heads[name] = op
 
 
 def _batch(ops: list[Op]) -> int:
-    """How many items a batch has: what the first input begins with; without one, what most values do; -1: no batch."""
+    """The batch size: the first input's first length, else the most common one; -1: no batch axis."""
     if _is_one_item(ops):
         return -1
     for op in ops:
@@ -76,30 +77,30 @@ def _batch(ops: list[Op]) -> int:
 
 
 def _is_one_item(ops: list[Op]) -> bool:
-    """Whether the model was given one item as it is."""
+    """True if the model's input is a single item without a batch axis."""
     first = next((op for op in ops if op.name in _ITEM_AXES and op.outputs), None)
-    given = [op.outputs[0] for op in ops if op.kind == "input" and op.outputs]
-    return first is not None and {len(one.shape) for one in (first.outputs[0], *given)} == {_ITEM_AXES[first.name]}
+    inputs = [op.outputs[0] for op in ops if op.kind == "input" and op.outputs]
+    return first is not None and {len(value.shape) for value in (first.outputs[0], *inputs)} == {_ITEM_AXES[first.name]}
 
 
 def _layers(ops: list[Op]) -> dict[str, Op]:
-    """The operations that are shown, by name: inputs, what modules returned, and what ran outside of small ones."""
+    """The operations shown as layers, by name: inputs, outputs of leaf modules, and what ran outside of these."""
     leaves, working = _leaves(ops), {op.modules[-1].address for op in ops if op.modules and _works(op)}
-    found: dict[str, Op] = {}
+    layers: dict[str, Op] = {}
     unused = _unused(ops)
     for op in ops:
         name = "" if op.index in unused else _name(op, leaves, working)
         if name and op.outputs and op.outputs[0].bytes and "complex" not in op.outputs[0].dtype:
-            found[_unique(name, found)] = op
-    if len(found) > _MANY_LAYERS:
-        found = {name: op for name, op in found.items() if op.kind == "input" or _returned(op, leaves)}
-    if len(found) > _MOST_LAYERS:
-        found = {name: op for name, op in found.items() if op.kind == "input" or op.stored}
-    return dict(list(found.items())[:_MOST_LAYERS])
+            layers[_unique(name, layers)] = op
+    if len(layers) > _MANY_LAYERS:
+        layers = {name: op for name, op in layers.items() if op.kind == "input" or _returning_module(op, leaves)}
+    if len(layers) > _MOST_LAYERS:
+        layers = {name: op for name, op in layers.items() if op.kind == "input" or op.stored}
+    return dict(list(layers.items())[:_MOST_LAYERS])
 
 
 def _unused(ops: list[Op]) -> set[int]:
-    """What a module returned besides something else, and nobody read: the mean of attention's weights, mostly."""
+    """Secondary outputs of modules that nothing read: mostly attention's averaged weights."""
     read = {edge.parent for op in ops for edge in op.parents}
     returned: dict[ModuleCall, list[int]] = {}
     for op in ops:
@@ -110,14 +111,14 @@ def _unused(ops: list[Op]) -> set[int]:
 
 
 def _leaves(ops: list[Op]) -> set[str]:
-    """Modules inside of which no other was called."""
+    """Modules inside which no other module was called."""
     inner = {op.modules[-1].address for op in ops if op.modules}
     outer = {call.address for op in ops for call in op.modules[:-1]}
     return inner - outer
 
 
 def _works(op: Op) -> bool:
-    """Whether it computes something."""
+    """True if an operation computes new values."""
     return op.kind == "op" and not op.view and op.name not in _SAME_VALUES
 
 
@@ -126,25 +127,25 @@ def _name(op: Op, leaves: set[str], working: set[str]) -> str:
         return "Input"
     if op.kind != "op":
         return ""
-    returned = _returned(op, leaves)
-    if returned:  # also another shape of what was computed inside, but not where there is nothing else
-        return returned if returned in working else ""
+    module = _returning_module(op, leaves)
+    if module:  # may be a view of what it computed; not a module that computes nothing
+        return module if module in working else ""
     inside = op.modules and op.modules[-1].address in leaves
     if inside or not _works(op) or not op.parents:
         return ""
     return ".".join((*(call.address for call in op.modules[-1:]), op.name))
 
 
-def _returned(op: Op, leaves: set[str]) -> str:
-    """The small module that returned it."""
+def _returning_module(op: Op, leaves: set[str]) -> str:
+    """The leaf module that returned an operation's result."""
     return next((call.address for call in reversed(op.output_of) if call.address in leaves), "")
 
 
-def _unique(name: str, found: Container[str]) -> str:
-    if name not in found:
+def _unique(name: str, taken: Container[str]) -> str:
+    if name not in taken:
         return name
     number = 2
-    while f"{name}:{number}" in found:
+    while f"{name}:{number}" in taken:
         number += 1
     return f"{name}:{number}"
 
@@ -152,14 +153,14 @@ def _unique(name: str, found: Container[str]) -> str:
 def _layer(name: str, op: Op, batch: int) -> Layer:
     shape = op.outputs[0].shape
     shape = shape[1:] if len(shape) and shape[0] == batch else shape
-    own = next((call.type for call in op.output_of if name.partition(":")[0] == call.address), op.name)
-    kind = "Input" if op.kind == "input" else own
+    module_type = next((call.type for call in op.output_of if name.partition(":")[0] == call.address), op.name)
+    kind = "Input" if op.kind == "input" else module_type
     heads = len(shape) == 3 and op.name in _HEADS
     return Layer(name, shape, kind, "heads" if heads else "maps" if len(shape) > 3 else "auto")
 
 
 def _weighted(op: Op, by_index: dict[int, Op], names: dict[int, str]) -> Op:
-    """The operation itself; or, where its module did more than one thing, the one before it that has weights."""
+    """The operation, or the one before it in the same module that has weights."""
     earlier = op
     while not earlier.stored and len(earlier.parents) == 1:
         earlier = by_index[earlier.parents[0].parent]
@@ -169,29 +170,29 @@ def _weighted(op: Op, by_index: dict[int, Op], names: dict[int, str]) -> Op:
 
 
 def _senders(op: Op, by_index: dict[int, Op], names: dict[int, str]) -> dict[str, bool]:
-    """The layers that lead into an operation, and whether their values arrive there as they are."""
-    found: dict[str, bool] = {}
-    waiting, seen = [(edge.parent, True) for edge in op.parents], set[tuple[int, bool]]()
+    """The layers that feed an operation, and whether their values arrive there unchanged."""
+    senders: dict[str, bool] = {}
+    waiting, visited = [(edge.parent, True) for edge in op.parents], set[tuple[int, bool]]()
     while waiting:
         index, direct = waiting.pop()
-        if (index, direct) in seen:
+        if (index, direct) in visited:
             continue
-        seen.add((index, direct))
+        visited.add((index, direct))
         if index in names:
-            found[names[index]] = found.get(names[index], False) or direct
+            senders[names[index]] = senders.get(names[index], False) or direct
         else:
             direct = direct and not _works(by_index[index])
             waiting += [(edge.parent, direct) for edge in by_index[index].parents]
-    return found
+    return senders
 
 
 def _arrow(sender: str, receiver: str) -> Projection:
-    """One whose weights are not known, or which has none."""
+    """A projection without weights, or with unknown ones."""
     return Projection(f"{sender} → {receiver}", sender, receiver, "")
 
 
 def _projection(op: Op, sender: str, receiver: str) -> Projection:
-    weight = next((one for one in op.stored if one.kind == "parameter" and one.where == (1,)), None)
+    weight = next((stored for stored in op.stored if stored.kind == "parameter" and stored.where == (1,)), None)
     if weight is None or op.name not in ("linear", *_CONVOLUTIONS):
         return _arrow(sender, receiver)
     if op.name == "linear":
@@ -206,32 +207,32 @@ def _projection(op: Op, sender: str, receiver: str) -> Projection:
     )  # fmt: skip
 
 
-def _setting(op: Op, place: int) -> tuple[int, ...] | None:
-    """A number or several of a convolution; None for "same"."""
+def _setting(op: Op, position: int) -> tuple[int, ...] | None:
+    """One or several numbers of a convolution's setting; None for "same"."""
     settings = dict(op.settings)
     names = {3: "stride", 4: "padding", 5: "dilation"}
-    for first in (place, names[place]):
-        one = settings.get((first,))
-        if isinstance(one, int):
-            return (one,)
-        if one == "same":
+    for key in (position, names[position]):
+        value = settings.get((key,))
+        if isinstance(value, int):
+            return (value,)
+        if value == "same":
             return None
-        several = [settings[first, axis] for axis in range(3) if isinstance(settings.get((first, axis)), int)]
+        several = [settings[key, axis] for axis in range(3) if isinstance(settings.get((key, axis)), int)]
         if several:
             return tuple(several)
     return ()
 
 
-def _typed(names: list[str], projections: list[Projection]) -> list[Projection]:
-    """Which of them skip levels, and which go back."""
+def _with_types(names: list[str], projections: list[Projection]) -> list[Projection]:
+    """Set each projection's type: forward, skip, or recurrent."""
     levels = dict(zip(names, levels_of(names, projections)))
     order = {name: number for number, name in enumerate(names)}
-    found = []
-    for one in projections:
+    typed = []
+    for projection in projections:
         kind = "forward"
-        if order[one.sender] >= order[one.receiver]:
+        if order[projection.sender] >= order[projection.receiver]:
             kind = "recurrent"
-        elif levels[one.receiver] - levels[one.sender] > 1:
+        elif levels[projection.receiver] - levels[projection.sender] > 1:
             kind = "skip"
-        found.append(replace(one, type=kind))
-    return found
+        typed.append(replace(projection, type=kind))
+    return typed

@@ -1,4 +1,4 @@
-"""Where the layers of a network stand: a stack from the bottom up, beside each other where they branch."""
+"""Places the layers of a network in the scene: stacked from the bottom up, branches side by side."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ Place = tuple[float, float, float]
 Size = tuple[float, float]
 
 
-class Row(NamedTuple):
-    """The layers of one level."""
+class LayerRow(NamedTuple):
+    """The layers of one level and their extent."""
 
-    places: dict[int, tuple[float, float]]  # a layer -> its x and z around the axis of the stack
-    left: float  # how far it reaches from that axis, with what lies beside its layers
+    places: dict[int, tuple[float, float]]  # layer number -> its x and z relative to the stack's axis
+    left: float  # extent from that axis, including layers placed beside these
     right: float
 
 
-SPACING: Final = 4.0  # from a layer to the one above it
-_LARGEST: Final = 10.0  # the side of the largest layer, if it is square
+SPACING: Final = 4.0  # from a layer to the next above it
+_LARGEST: Final = 10.0  # side of the largest layer, if square
 _LONGEST: Final = 16.0
-_LARGEST_CELL: Final = 2.0  # a single unit is not as large as a layer
+_LARGEST_CELL: Final = 2.0  # upper bound for a single unit
 _SHORTEST: Final = 0.6
 _APART: Final = 3.0  # between layers side by side
 _MOST_UNITS: Final = 1 << 28
-_ONE_STACK: Final = 14  # levels that stand in a single stack
-_WIDER: Final = 1.5  # a screen is so much wider than high
+_ONE_STACK: Final = 14  # levels that fit in a single stack
+_WIDER: Final = 1.5  # a screen's aspect ratio
 _IN_A_ROW: Final = 6  # branches side by side; more go behind
 _DIRECTIONS: Final = {
     "right": (1, 0, 0), "left": (-1, 0, 0), "above": (0, 1, 0), "below": (0, -1, 0), "behind": (0, 0, -1),
     "front": (0, 0, 1),
 }  # fmt: skip
-_MADE: Final = (
+_DERIVED: Final = (
     Variable("r.Wt", "weight", "weights into the selected unit"),
     Variable("s.Wt", "weight", "weights out of the selected unit"),
     Variable("r.DWt", "weight", "how weights into the selected unit changed since the state before"),
@@ -45,7 +45,7 @@ _MADE: Final = (
 
 
 def net_of(network: Network) -> Net:
-    """A network with all that drawing it takes."""
+    """Place a network: compute the grid, size and place of each layer."""
     layers = _distinct(network.layers)
     for layer in layers:
         if min(layer.shape, default=0) < 0 or units_of(layer) > _MOST_UNITS:
@@ -59,9 +59,11 @@ def net_of(network: Network) -> Net:
         PlacedLayer(layer, units_of(layer) if grid[2] else 0, grid, size, place)
         for layer, grid, size, place in zip(layers, grids, sizes, places)
     )
-    known = {layer.name for layer in layers}
-    kept = tuple(one for one in network.projections if one.sender in known and one.receiver in known)
-    return Net(network.name, placed, kept, _variables(network, kept))
+    names = {layer.name for layer in layers}
+    projections = tuple(
+        projection for projection in network.projections if projection.sender in names and projection.receiver in names
+    )
+    return Net(network.name, placed, projections, _variables(network, projections))
 
 
 def _distinct(layers: Iterable[Layer]) -> list[Layer]:
@@ -70,25 +72,25 @@ def _distinct(layers: Iterable[Layer]) -> list[Layer]:
 
 
 def _variables(network: Network, projections: Sequence[Projection]) -> tuple[Variable, ...]:
-    """What can be looked at: weights only as those of the selected unit."""
-    found = {one.name: one for one in network.variables if one.of != "weight"}
-    if any(one.kind for one in projections):
-        found |= {one.name: one for one in _MADE if one.name not in found}
-    return tuple(found.values())
+    """The selectable variables: weights only as those of the selected unit."""
+    variables = {variable.name: variable for variable in network.variables if variable.of != "weight"}
+    if any(projection.kind for projection in projections):
+        variables |= {variable.name: variable for variable in _DERIVED if variable.name not in variables}
+    return tuple(variables.values())
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
 def sizes_of(grids: Sequence[Grid]) -> list[Size]:
-    """Width and depth of each plane: areas grow with the fourth root of their cells, so that all can be read."""
+    """Width and depth of each plane; areas grow with the fourth root of the cells, so that all stay legible."""
     shapes = [_cells(grid) for grid in grids]
     most = max((wide * deep for wide, deep in shapes), default=1.0)
     return [_size(wide, deep, most) for wide, deep in shapes]
 
 
 def _cells(grid: Grid) -> Size:
-    """How many cells a plane is wide and deep, a cell of space between tiles; at least one."""
+    """Width and depth of a plane in cells, with one empty cell between tiles; at least 1."""
     tile_rows, tile_columns, rows, columns = grid
     gap = 1 if tile_rows * tile_columns > 1 else 0
     return (max(tile_columns * (columns + gap) - gap, 1), max(tile_rows * (rows + gap) - gap, 1))
@@ -106,89 +108,95 @@ def _size(wide: float, deep: float, most: float) -> Size:
 
 
 def places_of(layers: Sequence[Layer], sizes: Sequence[Size], projections: Sequence[Projection]) -> list[Place]:
-    """The middle of each layer: where it says, beside the layer it names, or in the stack."""
+    """The centre of each layer: its given place, beside the layer it names, or in the stack."""
     numbers = {layer.name: number for number, layer in enumerate(layers)}
-    found: dict[int, Place] = {}
+    places: dict[int, Place] = {}
     for number, layer in enumerate(layers):
-        if layer.place is not None and len(layer.place) == 3 and all(isfinite(one) for one in layer.place):
+        if (
+            layer.place is not None
+            and len(layer.place) == 3
+            and all(isfinite(coordinate) for coordinate in layer.place)
+        ):
             x, y, z = layer.place
-            found[number] = (float(x), float(y), float(z))
-    related = _related(layers, numbers, found)
-    stacked = [number for number in range(len(layers)) if number not in found and number not in related]
+            places[number] = (float(x), float(y), float(z))
+    related = _related(layers, numbers, places)
+    stacked = [number for number in range(len(layers)) if number not in places and number not in related]
     rows = _rows(stacked, layers, sizes, projections, _reach(related, layers, numbers, sizes))
-    _stack(rows, sizes, found)
+    _stack(rows, sizes, places)
     for number in related:
-        other = numbers[layers[number].other]
-        found[number] = _beside(number, other, layers[number].relation, sizes, found)
-    return [found[number] for number in range(len(layers))]
+        neighbour = numbers[layers[number].other]
+        places[number] = _beside(number, neighbour, layers[number].relation, sizes, places)
+    return [places[number] for number in range(len(layers))]
 
 
-def _related(layers: Sequence[Layer], numbers: dict[str, int], found: dict[int, Place]) -> list[int]:
-    """Layers that lie beside others, each after the one it lies beside; those that name each other are stacked."""
+def _related(layers: Sequence[Layer], numbers: dict[str, int], placed: dict[int, Place]) -> list[int]:
+    """Layers placed beside others, in dependency order; cycles are left out, and so stacked."""
     waiting = {
         number: numbers[layer.other]
         for number, layer in enumerate(layers)
-        if number not in found and layer.relation in _DIRECTIONS and layer.other in numbers
+        if number not in placed and layer.relation in _DIRECTIONS and layer.other in numbers
     }
-    rest, chains = set(waiting), []
-    while free := [number for number in waiting if number in rest and waiting[number] not in rest]:
+    unresolved, chains = set(waiting), []
+    while free := [number for number in waiting if number in unresolved and waiting[number] not in unresolved]:
         chains += free
-        rest -= set(free)
+        unresolved -= set(free)
     return chains
 
 
-def _beside(number: int, other: int, relation: str, sizes: Sequence[Size], found: dict[int, Place]) -> Place:
-    """Next to another layer in a direction; farther on where somebody stands already."""
+def _beside(number: int, neighbour: int, relation: str, sizes: Sequence[Size], places: dict[int, Place]) -> Place:
+    """The place next to another layer in a direction; farther on where that is occupied."""
     direction = _DIRECTIONS[relation]
-    across = (sizes[other][0] + sizes[number][0]) / 2 + _APART
-    along = (sizes[other][1] + sizes[number][1]) / 2 + _APART
+    across = (sizes[neighbour][0] + sizes[number][0]) / 2 + _APART
+    along = (sizes[neighbour][1] + sizes[number][1]) / 2 + _APART
     steps = (across, SPACING, along)
-    x, y, z = (at + way * step for at, way, step in zip(found[other], direction, steps))
-    return _free((x, y, z), direction, sizes[number], sizes, found)
+    x, y, z = (at + way * step for at, way, step in zip(places[neighbour], direction, steps))
+    return _free((x, y, z), direction, sizes[number], sizes, places)
 
 
 def _free(
-    place: Place, direction: tuple[int, int, int], size: Size, sizes: Sequence[Size], found: dict[int, Place]
+    place: Place, direction: tuple[int, int, int], size: Size, sizes: Sequence[Size], places: dict[int, Place]
 ) -> Place:
-    """The first place in a direction where nobody stands."""
-    while (hit := next((one for one in found if _touch(place, size, found[one], sizes[one])), None)) is not None:
+    """The first free place in a direction."""
+    while (
+        hit := next((number for number in places if _touch(place, size, places[number], sizes[number])), None)
+    ) is not None:
         axis = next(index for index, way in enumerate(direction) if way)
         reach = ((size[0] + sizes[hit][0]) / 2 + _APART, SPACING, (size[1] + sizes[hit][1]) / 2 + _APART)[axis]
         moved = list(place)
-        moved[axis] = found[hit][axis] + direction[axis] * reach
+        moved[axis] = places[hit][axis] + direction[axis] * reach
         place = (moved[0], moved[1], moved[2])
     return place
 
 
-def _touch(first: Place, size: Size, second: Place, other: Size) -> bool:
-    """Whether two layers would lie in each other, or so close above each other that neither can be read."""
+def _touch(first: Place, first_size: Size, second: Place, second_size: Size) -> bool:
+    """True if two layers would overlap, or lie too close above each other to be legible."""
     return (
-        abs(first[0] - second[0]) < (size[0] + other[0]) / 2 + 1e-6
+        abs(first[0] - second[0]) < (first_size[0] + second_size[0]) / 2 + 1e-6
         and abs(first[1] - second[1]) < SPACING / 2
-        and abs(first[2] - second[2]) < (size[1] + other[1]) / 2 + 1e-6
+        and abs(first[2] - second[2]) < (first_size[1] + second_size[1]) / 2 + 1e-6
     )
 
 
 def _reach(
     related: Sequence[int], layers: Sequence[Layer], numbers: dict[str, int], sizes: Sequence[Size]
 ) -> dict[tuple[int, str], float]:
-    """How much room a layer needs to its left and right for those that lie beside it."""
-    found: dict[tuple[int, str], float] = {}
+    """The extra room that a layer needs to its left and right for the layers beside it."""
+    extra: dict[tuple[int, str], float] = {}
     roots: dict[int, tuple[int, str]] = {}
     for number in related:
-        side, other = layers[number].relation, numbers[layers[number].other]
-        root, way = roots.get(other, (other, side))
+        side, neighbour = layers[number].relation, numbers[layers[number].other]
+        root, way = roots.get(neighbour, (neighbour, side))
         roots[number] = (root, way)
         if side in ("left", "right") and side == way:
-            found[root, side] = found.get((root, side), 0.0) + sizes[number][0] + _APART
-    return found
+            extra[root, side] = extra.get((root, side), 0.0) + sizes[number][0] + _APART
+    return extra
 
 
 def _rows(
     stacked: Sequence[int], layers: Sequence[Layer], sizes: Sequence[Size], projections: Sequence[Projection],
     reach: dict[tuple[int, str], float],
-) -> list[Row]:  # fmt: skip
-    """What stands at each level, from the bottom up."""
+) -> list[LayerRow]:  # fmt: skip
+    """The rows of layers, one per level, from the bottom up."""
     levels = levels_of([layers[number].name for number in stacked], projections)
     rows: list[list[int]] = [[] for _ in range(max(levels, default=-1) + 1)]
     for number, level in zip(stacked, levels):
@@ -196,22 +204,22 @@ def _rows(
     return [_spread(row, sizes, reach) for row in rows]
 
 
-def _stack(rows: Sequence[Row], sizes: Sequence[Size], found: dict[int, Place]) -> None:
-    """Level by level from the bottom up; a long stack goes on in another one to its right."""
-    fixed = dict(found)  # those in the stack do not touch each other
+def _stack(rows: Sequence[LayerRow], sizes: Sequence[Size], places: dict[int, Place]) -> None:
+    """Place the rows from the bottom up; a long stack continues in another one to its right."""
+    fixed = dict(places)  # layers of the stack do not touch each other
     axis = 0.0
     columns = _columns(len(rows), max((row.left + row.right for row in rows), default=0.0))
-    for place, column in enumerate(columns):
-        axis += max(rows[level].left for level in column) if place else 0.0
+    for position, column in enumerate(columns):
+        axis += max(rows[level].left for level in column) if position else 0.0
         for height, level in enumerate(column):
             for number, (x, z) in rows[level].places.items():
                 start = (axis + x, height * SPACING, z)
-                found[number] = _free(start, (1, 0, 0), sizes[number], sizes, fixed)
+                places[number] = _free(start, (1, 0, 0), sizes[number], sizes, fixed)
         axis += max(rows[level].right for level in column) + _APART
 
 
 def _columns(levels: int, width: float) -> list[range]:
-    """Which levels stand in which stack: one, or as many as make the whole fit a screen."""
+    """The levels of each stack: one stack, or as many as fit the screen's aspect ratio."""
     stacks = 1
     if levels > _ONE_STACK:
         while ceil(levels / stacks) * SPACING * _WIDER > stacks * (width + _APART):
@@ -220,51 +228,53 @@ def _columns(levels: int, width: float) -> list[range]:
     return [range(start, min(start + high, levels)) for start in range(0, levels, high)]
 
 
-def _spread(row: Sequence[int], sizes: Sequence[Size], reach: dict[tuple[int, str], float]) -> Row:
-    """The layers of one level side by side; more than a few go into rows behind each other."""
-    found: dict[int, tuple[float, float]] = {}
+def _spread(row: Sequence[int], sizes: Sequence[Size], reach: dict[tuple[int, str], float]) -> LayerRow:
+    """Place the layers of one level side by side; beyond `_IN_A_ROW`, in further rows behind."""
+    positions: dict[int, tuple[float, float]] = {}
     z, left, right = 0.0, 0.0, 0.0
     for start in range(0, len(row), _IN_A_ROW):
         part = row[start : start + _IN_A_ROW]
         depth = max(sizes[number][1] for number in part)
-        room = [(reach.get((one, "left"), 0.0), sizes[one][0], reach.get((one, "right"), 0.0)) for one in part]
+        room = [
+            (reach.get((number, "left"), 0.0), sizes[number][0], reach.get((number, "right"), 0.0)) for number in part
+        ]
         width = sum(map(sum, room)) + _APART * (len(part) - 1)
-        x = -width / 2 if len(part) > 1 else -room[0][0] - room[0][1] / 2  # a layer alone stands on the axis
+        x = -width / 2 if len(part) > 1 else -room[0][0] - room[0][1] / 2  # a single layer is centred on the axis
         left, right = max(left, -x), max(right, x + width)
         z -= depth / 2 if start else 0.0
-        for number, (before, own, after) in zip(part, room):
-            found[number] = (x + before + own / 2, z)
-            x += before + own + after + _APART
+        for number, (before, layer_width, after) in zip(part, room):
+            positions[number] = (x + before + layer_width / 2, z)
+            x += before + layer_width + after + _APART
         z -= depth / 2 + _APART
-    return Row(found, left, right)
+    return LayerRow(positions, left, right)
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------
 
 
 def levels_of(names: Sequence[str], projections: Sequence[Projection]) -> list[int]:
-    """How far each layer is from the bottom: one more than the highest of its senders that come before it."""
+    """Each layer's level: one more than the highest level of its senders earlier in the list."""
     senders = _senders(names, projections)
     levels: list[int] = []
     for number in range(len(names)):
-        levels.append(max((levels[one] + 1 for one in senders[number]), default=0))
+        levels.append(max((levels[sender] + 1 for sender in senders[number]), default=0))
     receivers: list[list[int]] = [[] for _ in names]
-    for number, found in enumerate(senders):
-        for one in found:
-            receivers[one].append(number)
-    for number in range(len(names) - 1, 0, -1):  # one that nothing feeds stands just below what it feeds
+    for number, sender_numbers in enumerate(senders):
+        for sender in sender_numbers:
+            receivers[sender].append(number)
+    for number in range(len(names) - 1, 0, -1):  # a layer without senders stands just below its lowest receiver
         if not senders[number] and receivers[number]:
-            levels[number] = min(levels[other] for other in receivers[number]) - 1
+            levels[number] = min(levels[receiver] for receiver in receivers[number]) - 1
     return levels
 
 
 def _senders(names: Sequence[str], projections: Sequence[Projection]) -> list[set[int]]:
-    """Who feeds whom, upwards only; a layer that nobody mentions lies between its neighbours in the list."""
+    """The senders of each layer, upwards only; an unconnected layer follows its neighbour in the list."""
     numbers = {name: number for number, name in enumerate(names)}
     senders: list[set[int]] = [set() for _ in names]
     mentioned = set()
-    for one in projections:
-        sender, receiver = numbers.get(one.sender, -1), numbers.get(one.receiver, -1)
+    for projection in projections:
+        sender, receiver = numbers.get(projection.sender, -1), numbers.get(projection.receiver, -1)
         mentioned |= {sender, receiver}
         if 0 <= sender < receiver:
             senders[receiver].add(sender)

@@ -1,4 +1,4 @@
-"""Where the heads of an attention looked: as a pass recorded it, or worked out from its queries and keys."""
+"""Attention weights of a recorded pass: as saved, or recomputed from the saved queries and keys."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _ATTENTION: Final = "scaled_dot_product_attention"
 
 
 def heads_of(op: Op, batch: int, by_index: Mapping[int, Op]) -> tuple[int, ...] | None:
-    """Heads, tokens and keys of an operation that weighs tokens; None for all others."""
+    """The shape (heads, tokens, keys) of an attention operation; None for all others."""
     if not op.outputs or "float" not in op.outputs[0].dtype:
         return None
-    shape, found = op.outputs[0].shape, None
+    shape, heads = op.outputs[0].shape, None
     if op.name == _ATTENTION and len(shape) == 4 and shape[0] == batch:
         keys = next((edge for edge in op.parents if edge.where in ((1,), ("key",))), None)
         if keys is not None:
-            found = (*shape[1:3], by_index[keys.parent].tensors[keys.output].shape[-2])
+            heads = (*shape[1:3], by_index[keys.parent].tensors[keys.output].shape[-2])
     elif op.name == "softmax" and len(shape) == 4 and shape[0] == batch:
-        found = shape[1:]
+        heads = shape[1:]
     elif op.name == "softmax" and len(shape) == 3 and _is_attention(op) and batch > 0 and shape[0] % batch == 0:
-        found = (shape[0] // batch, *shape[1:])
-    return found if found and 0 < prod(found) <= _MOST_NUMBERS else None
+        heads = (shape[0] // batch, *shape[1:])
+    return heads if heads and 0 < prod(heads) <= _MOST_NUMBERS else None
 
 
 def _is_attention(op: Op) -> bool:
@@ -42,15 +42,15 @@ def _is_attention(op: Op) -> bool:
 
 
 def layer_of(name: str, heads: tuple[int, ...], beside: str) -> Layer:
-    """The layer that shows them, a tile for each head."""
+    """The layer that shows attention weights, a tile for each head."""
     return Layer(name, heads, "Attention", "heads", relation="right" if beside else "", other=beside)
 
 
 def weights_of(op: Op, read: Read, batch: int) -> Array | None:
-    """(batch, heads, tokens, keys) of an operation."""
+    """Attention weights of an operation, of shape (batch, heads, tokens, keys)."""
     if op.name != _ATTENTION:
-        found = read(op.index, 0)
-        return None if found is None else found.reshape(batch, -1, *found.shape[-2:])
+        weights = read(op.index, 0)
+        return None if weights is None else weights.reshape(batch, -1, *weights.shape[-2:])
     arguments = {edge.where[0]: read(edge.parent, edge.output) for edge in op.parents if len(edge.where) == 1}
     query, key = _argument(arguments, 0, "query"), _argument(arguments, 1, "key")
     if query is None or key is None or query.shape[-1] != key.shape[-1] or query.shape[:-2] != key.shape[:-2]:
@@ -66,12 +66,12 @@ def weights_of(op: Op, read: Read, batch: int) -> Array | None:
     return _softmax(scores)
 
 
-def _argument(arguments: dict[int | str, Array | None], place: int, name: str) -> Array | None:
-    return arguments.get(place, arguments.get(name))
+def _argument(arguments: dict[int | str, Array | None], position: int, name: str) -> Array | None:
+    return arguments.get(position, arguments.get(name))
 
 
 def _softmax(scores: Array) -> Array:
     with np.errstate(all="ignore"):
-        found: Array = np.exp(scores - scores.max(-1, keepdims=True))
-        found /= found.sum(-1, keepdims=True)
-    return found.astype(np.float32)
+        weights: Array = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+    return weights.astype(np.float32)

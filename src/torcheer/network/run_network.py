@@ -1,4 +1,4 @@
-"""What a run directory knows of its network: a description where there is one, and the weights of its checkpoints."""
+"""The network of a run directory: its description, if there is one, and the weights of its checkpoints."""
 
 from __future__ import annotations
 
@@ -19,83 +19,93 @@ from torcheer.wire.json_codec import read
 
 Array = NDArray[Any]
 
-_MOST_BYTES: Final = 64 << 20  # of a description, or of the head of a file of weights
+_MOST_BYTES: Final = 64 << 20  # of a description, or of the header of a safetensors file
 _TYPES: Final = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def network_in(run: Path) -> Network | None:
-    """What `network.json` says; None where there is none that can be understood."""
+    """Read `network.json`; None if it is missing or invalid."""
     path = run / "network.json"
     try:
         if path.stat().st_size > _MOST_BYTES:
             return None
-        found = read(Network, json.loads(path.read_bytes()))
-        net_of(found)  # raises where it cannot be drawn
-        return found
+        network = read(Network, json.loads(path.read_bytes()))
+        net_of(network)  # raises if it cannot be drawn
+        return network
     except (OSError, ValueError, RecursionError, BadArgument):
         return None
 
 
-def merged(known: Network | None, title: str, captured: dict[str, Layer], variables: list[str]) -> Network:
-    """The network with all that was captured: what the description does not know comes behind it."""
-    shown = tuple(Variable(name) for name in variables)
-    if known is None:
-        return Network(title, tuple(captured.values()), (), shown)
-    there = {layer.name for layer in known.layers}
-    more = tuple(layer for name, layer in captured.items() if name not in there)
-    documented = {one.name: one for one in known.variables if one.of != "weight"}
+def merge_captured(
+    description: Network | None, title: str, captured: dict[str, Layer], variables: list[str]
+) -> Network:
+    """The described network, with captured layers that the description lacks appended."""
+    recorded = tuple(Variable(name) for name in variables)
+    if description is None:
+        return Network(title, tuple(captured.values()), (), recorded)
+    names = {layer.name for layer in description.layers}
+    more = tuple(layer for name, layer in captured.items() if name not in names)
+    documented = {variable.name: variable for variable in description.variables if variable.of != "weight"}
     return replace(
-        known, layers=(*known.layers, *more), variables=tuple(documented.get(one.name, one) for one in shown)
+        description,
+        layers=(*description.layers, *more),
+        variables=tuple(documented.get(shown.name, shown) for shown in recorded),
     )
 
 
 class Checkpoints:
-    """The weights of a run at the steps at which they were saved."""
+    """The weights of a run at its checkpointed steps."""
 
     def __init__(self, run: Path) -> None:
         self._folder = run / "checkpoints"
         self._files: dict[int, dict[str, Array]] = {}
-        self.steps: list[int] = []  # at which there is one
+        self.steps: list[int] = []  # that have a checkpoint
 
-    def look(self) -> None:
-        """Find out which there are now."""
+    def refresh(self) -> None:
+        """List the checkpoints that exist now."""
         try:
-            folders = [one for one in self._folder.iterdir() if one.name.isdecimal()]
+            folders = [folder for folder in self._folder.iterdir() if folder.name.isdecimal()]
         except OSError:
             folders = []
-        self.steps = sorted(int(one.name) for one in folders if (one / "MANIFEST.json").is_file())
-        self._files = {step: found for step, found in self._files.items() if step in self.steps}
+        self.steps = sorted(int(folder.name) for folder in folders if (folder / "MANIFEST.json").is_file())
+        self._files = {step: tensors for step, tensors in self._files.items() if step in self.steps}
 
     def weights(self, step: int, name: str) -> Array | None:
-        """A parameter as it was at a step, or at the last checkpoint before it."""
-        before = [one for one in self.steps if one <= step]
+        """A parameter at a step, or at the last checkpoint before it."""
+        before = [saved for saved in self.steps if saved <= step]
         if not before:
             return None
         if before[-1] not in self._files:
             path = self._folder / str(before[-1]) / "model.safetensors"
-            self._files[before[-1]] = _opened(path)
-        found = self._files[before[-1]]
-        alike = [key for key in found if key == name or key.endswith(f".{name}")]  # behind the name of its model
-        return found[name if name in found else alike[0]] if name in found or len(alike) == 1 else None
+            self._files[before[-1]] = _read_tensors(path)
+        tensors = self._files[before[-1]]
+        matches = [key for key in tensors if key == name or key.endswith(f".{name}")]  # prefixed with its model's name
+        return tensors[name if name in tensors else matches[0]] if name in tensors or len(matches) == 1 else None
 
 
-def _opened(path: Path) -> dict[str, Array]:
-    """The tensors of a file, over its memory; nothing where it is not what it says."""
+def _read_tensors(path: Path) -> dict[str, Array]:
+    """The memory-mapped tensors of a safetensors file; empty if it is invalid."""
     try:
         raw = np.memmap(path, np.uint8, "r")
         length = int.from_bytes(raw[:8].tobytes(), "little")
         if length > min(_MOST_BYTES, len(raw) - 8):
             return {}
-        head = json.loads(raw[8 : 8 + length].tobytes())
-        found = {name: _tensor(raw[8 + length :], about) for name, about in head.items() if name != "__metadata__"}
+        headers = json.loads(raw[8 : 8 + length].tobytes())
+        arrays = {
+            name: _tensor(raw[8 + length :], header) for name, header in headers.items() if name != "__metadata__"
+        }
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return {}
-    return {name: array for name, array in found.items() if array is not None}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _tensor(data: Array, about: Any) -> Array | None:
-    kind, shape, (begin, end) = _TYPES.get(about["dtype"]), tuple(about["shape"]), about["data_offsets"]
-    if kind is None or not all(type(one) is int and one >= 0 for one in (*shape, begin, end)) or end > len(data):
+def _tensor(data: Array, header: Any) -> Array | None:
+    dtype, shape, (begin, end) = _TYPES.get(header["dtype"]), tuple(header["shape"]), header["data_offsets"]
+    if (
+        dtype is None
+        or not all(type(number) is int and number >= 0 for number in (*shape, begin, end))
+        or end > len(data)
+    ):
         return None
-    size = 2 if kind in ("float16", "bfloat16") else 4 if kind == "float32" else 8
-    return from_bytes(kind, shape, data[begin:end]) if end - begin == prod(shape) * size else None
+    size = 2 if dtype in ("float16", "bfloat16") else 4 if dtype == "float32" else 8
+    return from_bytes(dtype, shape, data[begin:end]) if end - begin == prod(shape) * size else None
