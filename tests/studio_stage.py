@@ -290,7 +290,7 @@ class Stage:
         self._step = self._left = 0
         for name in ("train_epoch", "train_step", "test_trial", "test_epoch"):
             rowed = self.tables[name]
-            rowed.columns, rowed.count, rowed.anew = {one: [] for one in rowed.columns}, 0, rowed.anew + 1
+            rowed.columns, rowed.count, rowed.restarts = {one: [] for one in rowed.columns}, 0, rowed.restarts + 1
             self._changes.tables.add(name)
         self._become("paused", "ready")
 

@@ -24,7 +24,7 @@ from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import settle
 from torcheer.records import Sample
-from torcheer.runlog.watch_log import ABOUT, COUNTS, LAYER, STATISTICS, Log
+from torcheer.runlog.watch_log import ABOUT, COUNTS, LAYER, STATISTICS, WatchLog
 from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import BINS, Alert, Delivery
 
@@ -36,7 +36,7 @@ def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Del
 def logged(folder: Path, values: list[Delivery], keep: tuple[str, ...] = ()) -> list[str]:
     """Write values as one child would; return what it told."""
     told: list[str] = []
-    log = Log(folder, keep, tell=told.append)
+    log = WatchLog(folder, keep, tell=told.append)
     for one in values:
         log.add(one, summary_of(one.sample.array))
     log.close()
@@ -59,7 +59,7 @@ def test_a_step_is_one_frame_with_a_row_for_each_key(tmp_path: Path) -> None:
 
 
 def test_a_step_may_come_in_several_frames(tmp_path: Path) -> None:
-    log = Log(tmp_path, tell=pytest.fail)
+    log = WatchLog(tmp_path, tell=pytest.fail)
     for number in range(4):
         log.add(sent(7, f"layer{number}", "output", [1.0, 2.0]), summary_of([1.0, 2.0]))
         log.commit()
@@ -70,7 +70,7 @@ def test_a_step_may_come_in_several_frames(tmp_path: Path) -> None:
 
 
 def test_what_waits_is_committed_though_nothing_follows_it(tmp_path: Path) -> None:
-    log = Log(tmp_path, tell=pytest.fail)
+    log = WatchLog(tmp_path, tell=pytest.fail)
     log.add(sent(0, "a", "output", [1.0]), summary_of([1.0]))
     assert until(lambda: log.tick() or Archive(tmp_path / "samples").frames)
     assert Archive(tmp_path / "samples").steps == [0]
@@ -113,7 +113,7 @@ def test_a_key_that_comes_twice_in_a_step_is_kept_twice(tmp_path: Path) -> None:
 
 
 def test_an_alert_is_a_line_at_once(tmp_path: Path) -> None:
-    log = Log(tmp_path, tell=pytest.fail)
+    log = WatchLog(tmp_path, tell=pytest.fail)
     alert = Alert("nan_inf", "a", "output", 3, 3, "it is NaN", "pray", "error", {"nans": 1})
     log.alert(alert)
     line = json.loads((tmp_path / "alerts.jsonl").read_text())
@@ -124,7 +124,7 @@ def test_an_alert_is_a_line_at_once(tmp_path: Path) -> None:
 def test_a_line_that_a_kill_cut_spoils_no_other(tmp_path: Path) -> None:
     alert = Alert("nan_inf", "a", "output", 3, 3, "it is NaN", "pray")
     (tmp_path / "alerts.jsonl").write_text('{"rule": "nan_in')
-    log = Log(tmp_path, tell=pytest.fail)
+    log = WatchLog(tmp_path, tell=pytest.fail)
     log.add(sent(3, "a", "output", [1.0]), summary_of([1.0]))
     log.alert(alert)
     log.close()
@@ -183,7 +183,7 @@ def test_a_step_that_two_children_saw_has_what_each_saw(tmp_path: Path) -> None:
 
 def test_alerts_of_a_run_before_are_hidden_too(tmp_path: Path) -> None:
     for number in range(2):
-        log = Log(tmp_path, tell=pytest.fail)
+        log = WatchLog(tmp_path, tell=pytest.fail)
         for one in run_of(range(5), 1.0):
             log.add(one, summary_of(one.sample.array))
         log.alert(Alert("dead_relu", "a", "output", 4, 2, f"run {number}", "rest"))

@@ -147,7 +147,7 @@ def test_moments_that_go_are_named_and_one_that_is_looked_at_stays(host: Host) -
 def test_many_states_between_two_looks_all_arrive(host: Host, source: LiveSource) -> None:
     looked_at(host, source)
     sent = [step for step in range(60) if tell(host, step)]
-    until(lambda: host._service is None or not host._service.values._ready)  # announced, and nobody has read
+    until(lambda: host._service is None or not host._service.sender._ready)  # announced, and nobody has read
     until(lambda: source.moments and source.moments[-1].step == sent[-1], source)
     assert [one.step for one in source.moments] == sent
     for one in source.moments:
@@ -263,10 +263,10 @@ def test_rows_that_come_late_and_a_table_that_is_cleared(host: Host) -> None:
     source = LiveSource(host.path)
     until(lambda: "train_step" in source.tables and source.tables["train_step"].count == 30_000, source)
     assert source.tables["train_step"].columns["Step"] == list(range(30_000))
-    before = source.tables["train_step"].anew
+    before = source.tables["train_step"].restarts
     host.clear("train_step")
     until(lambda: source.tables["train_step"].count == 0, source)
-    assert source.tables["train_step"].anew > before
+    assert source.tables["train_step"].restarts > before
     host.row("train_step", {"Step": 1, "other": 2.5})
     until(lambda: source.tables["train_step"].count == 1 and "other" in source.tables["train_step"].columns, source)
     assert source.tables["train_step"].columns == {"Step": [1], "loss": [None], "other": [2.5]}

@@ -82,7 +82,7 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
         file.write("4,0.25,0.5\n5,0.2")  # half a line
     changes = source.poll()
     assert changes.tables == {"train_epoch"} and changes.state
-    assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4] and source.tables["train_epoch"].anew == 0
+    assert source.tables["train_epoch"].columns["Epoch"] == [1, 2, 3, 4] and source.tables["train_epoch"].restarts == 0
     captured(tmp_path / "run" / "captures", 2)
     changes = source.poll()
     assert changes.net and [one.step for one in changes.moments_came] == [0, 10]
@@ -94,7 +94,7 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
     assert source.units(source.moments[0].id, "conv", "Act", 3) is not None
     (tmp_path / "run" / "metrics" / "0.csv").write_text("epoch,loss\n1,0.5\n")  # it was begun anew
     source.poll()
-    assert source.tables["train_epoch"].count == 1 and source.tables["train_epoch"].anew == 1
+    assert source.tables["train_epoch"].count == 1 and source.tables["train_epoch"].restarts == 1
 
 
 def test_captures_of_a_run_that_was_begun_anew_replace_the_old_ones(

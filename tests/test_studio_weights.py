@@ -13,7 +13,7 @@ from studio_hosts import until
 from torch import nn
 
 from torcheer.control.control_records import Wants
-from torcheer.host.follow.layer_probes import Probing
+from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Projection
 from torcheer.network.placement import net_of
@@ -226,7 +226,7 @@ def test_what_a_real_model_sends_while_it_trains_fits_together() -> None:
     bias = {name: getattr(model[int(name)], "bias").detach().clone() for name in ("0", "2", "6")}  # noqa: B009
     x = torch.randn(4, 1, 8, 8)
     with Host(None) as host:
-        probing, source = Probing(model, host), LiveSource(host.path or "")
+        probing, source = LayerProbes(model, host), LiveSource(host.path or "")
         probing.begin(0, {})
         model(x)
         probing.finish()

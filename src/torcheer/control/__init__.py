@@ -1,1 +1,1 @@
-"""What a loop under control shows and accepts: counters, parameters, actions."""
+"""Control of a running loop from a page: counters, parameters, actions."""

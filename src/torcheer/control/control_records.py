@@ -1,6 +1,6 @@
-"""What a loop under control tells a viewer and what a viewer asks of it, as plain frozen data.
+"""The records of a controlled loop, as plain frozen data: its state, its parameters, and a viewer's requests.
 
-`docs/decisions/0009-the-studio.md` says who sends what and when.
+`docs/decisions/0009-the-studio.md` describes the protocol.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ ACTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A line of the form."""
+    """A parameter, shown as a line of the form."""
 
     name: str  # "optimizers.adam.lr": unique
     value: Any  # text, a number, true or false, or a list of these
     kind: str = "number"  # or "integer", "text", "flag", "choice"
-    editable: bool = False  # while it runs
+    editable: bool = False  # while the loop runs
     doc: str = ""
     group: str = ""  # a heading
     choices: tuple[str, ...] = ()
@@ -31,20 +31,20 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Where a run is, and what may be asked of it."""
+    """A run's status and counters, and the actions it accepts."""
 
     status: str = "idle"  # "running", "paused", "testing", "done", "lost" (killed), "idle" (nothing to control)
     counters: dict[str, Any] = field(default_factory=dict)  # {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
     can: tuple[str, ...] = ()  # the `ACTIONS` that this host understands
     items: int = 0  # how many items there are to test; 0 where unknown
-    batch: int = 0  # how many items a batch has
-    step_n: int = 10  # what "step_n" does by default
-    message: str = ""  # what it is doing, or why it stopped
+    batch: int = 0  # batch size
+    step_n: int = 10  # default count of "step_n"
+    message: str = ""  # its current activity, or why it stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """How often states are recorded: `count` trials or epochs apart; "auto": as often as costs no more than 1%."""
+    """How often states are recorded: every `count` trials or epochs; "auto": within 1% of the run time."""
 
     unit: str = "auto"  # "auto", "trial", "epoch", "off"
     count: int = 1
@@ -55,20 +55,20 @@ AUTO, EACH_TRIAL = Every(), Every("trial")
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What all viewers together look at; the host copies nothing else."""
+    """The union of all viewers' subscriptions; the host copies nothing else."""
 
-    variables: tuple[str, ...] = ()  # of units: ("Act", "Grad"); empty: nobody looks
-    weights: bool = False  # whether weights are looked at, too
-    units: tuple[tuple[str, int], ...] = ()  # (layer, unit) whose weights are; of weights too large to be sent whole
-    item: int = 0  # the batch item that must be among those sent
+    variables: tuple[str, ...] = ()  # of units: ("Act", "Grad"); empty: no subscription
+    weights: bool = False  # whether weights are subscribed, too
+    units: tuple[tuple[str, int], ...] = ()  # (layer, unit): weight slices to send where a whole weight is too large
+    item: int = 0  # the batch item that must be sent
     train: Every = AUTO
     test: Every = EACH_TRIAL
-    items: tuple[int, ...] = ()  # those that others look at; they are sent, too, where there is room
+    items: tuple[int, ...] = ()  # of other viewers; sent too, where there is room
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a page asks of the host."""
+    """A page's request to the host: an action, or a changed parameter."""
 
     kind: str  # "act" or "change"
     action: str = ""  # one of `ACTIONS`

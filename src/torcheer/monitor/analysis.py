@@ -13,7 +13,7 @@ from typing import Any
 from torcheer.monitor.array_statistics import summarise
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import Rules
-from torcheer.runlog.watch_log import Log
+from torcheer.runlog.watch_log import WatchLog
 from torcheer.samples import Alert, Delivery, SendMessage
 
 _USUAL = 5  # pauses from which one knows how long they are
@@ -26,7 +26,7 @@ class Analysis:
     def __init__(self, plan: Plan, say: SendMessage) -> None:
         self._say = say
         self._rules = Rules(plan.rules, self._problem)
-        self._log = Log(plan.to, plan.keep, tell=self._problem, alert=self._alert) if plan.to else None
+        self._log = WatchLog(plan.to, plan.keep, tell=self._problem, alert=self._alert) if plan.to else None
         self._busy = False  # whether anything came since the last tick
         self._silence = _silence(plan.rules)
 

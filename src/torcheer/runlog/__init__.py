@@ -1,1 +1,1 @@
-"""What a run leaves behind: rows, tables, samples, alerts."""
+"""What a run leaves on disk and shows: tables and their rows, watched samples, alerts."""

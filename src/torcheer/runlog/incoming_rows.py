@@ -1,4 +1,4 @@
-"""Tables as they come from a host: heads, rows in pieces, behind the rows that an earlier part of the run has left."""
+"""Assembles tables from a host's messages (heads, rows in pieces), after rows stored by an earlier part of the run."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from torcheer.errors import BadArgument
 from torcheer.runlog.table_records import TableHead, TableRows
 
 
-class Incoming:
-    """Puts what a host says into tables; rows of the past stay where their x is less than the host's first."""
+class IncomingTables:
+    """Applies a host's messages to tables; stored rows stay where their x is less than the host's first."""
 
     def __init__(self, tables: dict[str, TableRows]) -> None:
         self.tables = tables
-        self._before: dict[str, int] = {}  # rows of the past, of each table that this host has announced
-        self._undecided: set[str] = set()  # of which no row has come: how much of the past stays is not known
+        self._before: dict[str, int] = {}  # stored rows, of each table that this host has announced
+        self._undecided: set[str] = set()  # tables without a row yet: how many stored rows stay is open
 
-    def again(self) -> None:
-        """Another host speaks: what there is now is the past."""
+    def start_new_host(self) -> None:
+        """Treat all current rows as stored ones, for the messages of another host."""
         self._before, self._undecided = {}, set()
 
     def head(self, head: TableHead) -> None:
-        """A table begins, or has other columns from now on; its rows come again."""
-        known = self.tables.get(head.name)
+        """Apply a table's new head; its rows will be sent again."""
+        table = self.tables.get(head.name)
         if head.name not in self._before:
-            self._before[head.name] = known.count if known else 0
+            self._before[head.name] = table.count if table else 0
             self._undecided.add(head.name)
         before = self._before[head.name]
-        old = {} if known is None or not before else known.columns
+        old = {} if table is None or not before else table.columns
         names = [column.name for column in head.columns]
         columns = {name: old.get(name, [])[:before] or [None] * before for name in dict.fromkeys([*names, *old])}
-        if known is not None and before:
-            more = (column for column in known.head.columns if column.name not in names)
+        if table is not None and before:
+            more = (column for column in table.head.columns if column.name not in names)
             head = replace(head, columns=(*head.columns, *more))
-        self.tables[head.name] = TableRows(head, columns, before, known.anew + 1 if known else 0)
+        self.tables[head.name] = TableRows(head, columns, before, table.restarts + 1 if table else 0)
 
     def rows(self, name: str, first: int, columns: Mapping[str, Any]) -> None:
-        """Rows of it; none from 0 on: a new run begins, and the past is over."""
+        """Apply rows; an empty message with `first` 0 begins a new run and drops the stored rows."""
         table = self.tables.get(name)
         if table is None or name not in self._before:
             raise BadArgument(f"rows of {name!r}, which was not announced")
@@ -54,15 +54,15 @@ class Incoming:
 
 
 def _cut(table: TableRows, lists: Mapping[str, list[Any]]) -> int:
-    """Leave of the past what lies before the first row that comes; nothing where that cannot be told."""
+    """Keep the stored rows before the first incoming one, none where x cannot be compared; return their count."""
     start = (lists.get(table.head.x) or [None])[0]
-    past = table.columns.get(table.head.x, [None] * table.count)
-    kept = [row for row in range(table.count) if _less(past[row], start)]
-    if len(kept) < table.count:
+    stored = table.columns.get(table.head.x, [None] * table.count)
+    rows_before = [row for row in range(table.count) if _less(stored[row], start)]
+    if len(rows_before) < table.count:
         for name, cells in table.columns.items():
-            table.columns[name] = [cells[row] for row in kept]
-        table.count, table.anew = len(kept), table.anew + 1
-    return len(kept)
+            table.columns[name] = [cells[row] for row in rows_before]
+        table.count, table.restarts = len(rows_before), table.restarts + 1
+    return len(rows_before)
 
 
 def _less(cell: Any, start: Any) -> bool:
@@ -70,16 +70,16 @@ def _less(cell: Any, start: Any) -> bool:
 
 
 def put(table: TableRows, first: int, lists: Mapping[str, list[Any]]) -> None:
-    """Rows from number `first` on; what stood there goes."""
+    """Write rows from number `first` on, replacing the ones there."""
     if first < table.count or first == 0:
         for cells in table.columns.values():
             del cells[first:]
-        table.count, table.anew = min(first, table.count), table.anew + 1
+        table.count, table.restarts = min(first, table.count), table.restarts + 1
     count = max(map(len, lists.values()), default=0)
     for name in lists.keys() - table.columns.keys():
         table.columns[name] = [None] * table.count
     for name, cells in table.columns.items():
-        came = lists.get(name, [])
-        cells += came
-        cells += [None] * (count - len(came))
+        incoming = lists.get(name, [])
+        cells += incoming
+        cells += [None] * (count - len(incoming))
     table.count += count

@@ -1,4 +1,4 @@
-"""`logs`: what the Plots tab shows, as tables: of a run on disk, or of one that is hosted in this process."""
+"""`logs`: the Plots tab's tables, of a run on disk or of one hosted in this process."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from torcheer.runlog.table_records import Column, TableHead
 
 @runtime_checkable
 class HostedTables(Protocol):
-    """A run of this process that keeps its tables: a `Host`."""
+    """A run hosted in this process that has tables: a `Host`."""
 
     def tables(self) -> Mapping[str, tuple[TableHead, Mapping[str, list[Any]]]]:
         """Each table's head and columns."""
 
 
 def logs(run: str | os.PathLike[str] | HostedTables) -> dict[str, Table]:
-    """The tables of a run's directory, whether it trains or has ended: train_epoch, test_epoch, test_trial, run, …
+    """The tables of a run directory, running or finished: train_epoch, test_epoch, test_trial, run, …
 
-    `logs("run")["train_epoch"].to_pandas()`; of a host, such as `control.host`, those that its pages see.
+    `logs("run")["train_epoch"].to_pandas()`. For a host, such as `control.host`: the tables of its pages.
     """
     if isinstance(run, HostedTables):
         return {name: _table(head, columns) for name, (head, columns) in run.tables().items()}
     if not Path(run).is_dir():
         raise BadArgument(f"logs: there is no run at {os.fspath(run)}")
-    return {name: _table(found.head, found.columns) for name, found in tables_of(Path(run)).items()}
+    return {name: _table(table.head, table.columns) for name, table in tables_of(Path(run)).items()}
 
 
 def _table(head: TableHead, columns: Mapping[str, list[Any]]) -> Table:
-    known = {column.name: column for column in head.columns}
-    found = {name: _cells(known.get(name, Column(name)), cells) for name, cells in columns.items()}
-    return Table(found, name=head.name, title=head.title, x=head.x, legend=head.legend)
+    described = {column.name: column for column in head.columns}
+    arrays = {name: _cells(described.get(name, Column(name)), cells) for name, cells in columns.items()}
+    return Table(arrays, name=head.name, title=head.title, x=head.x, legend=head.legend)
 
 
 def _cells(column: Column, cells: list[Any]) -> Any:
-    """A column of numbers, text or tensors; what a row did not say is NaN, or no text."""
+    """A column of numbers, text or tensors; missing cells become NaN, or empty text."""
     if column.type == "text":
         return np.array(["" if cell is None else str(cell) for cell in cells], object)
     if column.type == "tensor":
-        nothing = np.full(column.shape, np.nan)
-        return np.array([nothing if cell is None else np.array(cell, float) for cell in cells]).reshape(
+        missing = np.full(column.shape, np.nan)
+        return np.array([missing if cell is None else np.array(cell, float) for cell in cells]).reshape(
             -1, *column.shape
         )
     if column.type == "int" and all(type(cell) is int for cell in cells):

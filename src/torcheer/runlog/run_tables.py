@@ -1,4 +1,4 @@
-"""The tables that a run directory holds: its epochs, its steps."""
+"""Reads the tables of a run directory: epochs, steps, tests, earlier runs, changed parameters."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any, Final
 from torcheer.runlog.kept_rows import cell_of, rows_in
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 
-_MOST_ROWS: Final = 100_000  # of a table; of more, every n-th
+_MOST_ROWS: Final = 100_000  # of a table; longer ones are subsampled
 
 
 def tables_of(run: Path) -> dict[str, TableRows]:
-    """Of metrics/ epochs, steps and what was changed from the form; tests; the runs that were here before."""
-    found = _epochs(run)
+    """The tables of a run: epochs, steps and changed parameters of metrics/; tests; earlier runs."""
+    tables = _epochs(run)
     steps = _read(run / "metrics" / "steps.csv")
     if steps:
-        found["train_step"] = _table("train_step", "Train steps", "Step", _by_pipeline(steps))
+        tables["train_step"] = _table("train_step", "Train steps", "Step", _by_pipeline(steps))
     for name, title, x in (("test_trial", "Test trials", "Trial"), ("test_epoch", "Test epochs", "Step")):
         if tests := rows_in(run / "tests" / f"{name}.jsonl"):
-            found[name] = _table(name, title, x, tests)
+            tables[name] = _table(name, title, x, tests)
     if runs := _runs(run):
-        found["run"] = _table("run", "Runs", "Run", runs)
+        tables["run"] = _table("run", "Runs", "Run", runs)
     changes = _read(run / "metrics" / "changes.csv")
     if changes:
-        found["changes"] = _table("changes", "Changes of parameters", "Step", _renamed(changes))
-    return found
+        tables["changes"] = _table("changes", "Changes of parameters", "Step", _renamed(changes))
+    return tables
 
 
 def _epochs(run: Path) -> dict[str, TableRows]:
@@ -37,54 +37,54 @@ def _epochs(run: Path) -> dict[str, TableRows]:
 
 
 def _runs(run: Path) -> list[dict[str, Any]]:
-    """What came of each run that was put away, and of the last one, as `training.control` writes it."""
-    found = rows_in(run / "tests" / "run.jsonl")
+    """The results of the archived runs and of the last one, as `training.control` writes them."""
+    rows = rows_in(run / "tests" / "run.jsonl")
     for path in (run / "earlier").glob("*/result.json"):
         try:
             result = json.loads(path.read_bytes())
             row = {key.capitalize(): cell_of(value) for key, value in result.items() if key != "values"}
-            found.append(row | {str(key): cell_of(value) for key, value in dict(result["values"]).items()})
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # by somebody's hand
+            rows.append(row | {str(key): cell_of(value) for key, value in dict(result["values"]).items()})
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):  # edited by hand
             continue
-    return sorted((row for row in found if isinstance(row.get("Run"), int)), key=lambda row: row["Run"])
+    return sorted((row for row in rows if isinstance(row.get("Run"), int)), key=lambda row: row["Run"])
 
 
 def stamp_of(run: Path) -> tuple[Any, ...]:
-    """What differs when one of the files does."""
-    found = []
+    """A fingerprint that changes whenever one of the files does."""
+    stats = []
     files = [
-        path for places in ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json") for path in run.glob(places)
+        path for pattern in ("metrics/*.csv", "tests/*.jsonl", "earlier/*/result.json") for path in run.glob(pattern)
     ]
     for path in sorted(files):
         try:
             status = path.stat()
         except OSError:
             continue
-        found.append((str(path), status.st_mtime_ns, status.st_size))
-    return tuple(found)
+        stats.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(stats)
 
 
 def summary_at(run: Path) -> str:
-    """The same of a run that is not opened."""
+    """The summary line of a run on disk, without opening it."""
     return summary_of(_epochs(run) or tables_of(run))
 
 
 def summary_of(tables: dict[str, TableRows]) -> str:
-    """A run in a line: "12 epochs · val loss 0.31"."""
+    """Summarize a run in a line: "12 epochs · val loss 0.31"."""
     table = tables.get("train_epoch")
     if table is None or not table.count:
         steps = tables.get("train_step")
         return f"{steps.columns['Step'][-1]} steps" if steps and steps.count else "no results yet"
-    told = f"{table.count} epoch{'s' * (table.count != 1)}"
+    epochs = f"{table.count} epoch{'s' * (table.count != 1)}"
     for name in ("val loss", "loss", *table.columns):
         last = table.columns.get(name, [None])[-1]
         if name != "Epoch" and isinstance(last, int | float):
-            return f"{told} · {name} {last:.4g}"
-    return told
+            return f"{epochs} · {name} {last:.4g}"
+    return epochs
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """Rows as they are; a line that is just being written, or damaged, is left out."""
+    """Read the rows of a CSV; an incomplete or damaged line is skipped."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -101,7 +101,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def _cell(text: str) -> Any:
-    """A whole number, a number, or text; None for nothing."""
+    """Parse a cell: an integer, a float, or text; None if empty."""
     try:
         return int(text)
     except ValueError:
@@ -118,14 +118,14 @@ def _renamed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _by_pipeline(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each step, a column for the loss of each pipeline, as a live run has them."""
+    """Pivot to a row per step with a loss column per pipeline, as in a live run."""
     pipelines = list(dict.fromkeys(str(row.get("pipeline")) for row in rows))
-    found: dict[Any, dict[str, Any]] = {}
+    by_step: dict[Any, dict[str, Any]] = {}
     for row in rows:
         step, pipeline = row.get("step"), str(row.get("pipeline"))
-        known = found.setdefault(step, {"Step": step, "Epoch": row.get("epoch")})
-        known["loss" if len(pipelines) == 1 else f"{pipeline} loss"] = row.get("loss")
-    return list(found.values())
+        step_row = by_step.setdefault(step, {"Step": step, "Epoch": row.get("epoch")})
+        step_row["loss" if len(pipelines) == 1 else f"{pipeline} loss"] = row.get("loss")
+    return list(by_step.values())
 
 
 def _table(name: str, title: str, x: str, rows: list[dict[str, Any]]) -> TableRows:

@@ -1,4 +1,4 @@
-"""`Table`: named columns of equal length; numbers, text, or a tensor in every cell. The logs of a simulation are such.
+"""`Table`: named columns of equal length, with numbers, text or a tensor in every cell; for logs and patterns.
 
 Columns are numpy arrays: numbers (rows,), tensors (rows, *shape of a cell), text as objects.
 """
@@ -28,7 +28,9 @@ _COUNTERS = ("Run", "Epoch", "Trial", "Step", "Seed")  # not plotted at first
 
 
 class Table(Conversions, Analysis):
-    """Columns by name, from a dict of arrays, lists or tensors; rows are added by `append`.
+    """A table of columns by name, from a dict of arrays, lists or tensors; `append` adds rows.
+
+    `name` and `title` identify it, `x` is the column along a plot's x axis, `legend` the one that splits it into lines.
 
     >>> table = Table({"Epoch": [0, 1], "Loss": [0.5, 0.25]})
     >>> table.append({"Epoch": 2, "Loss": 0.125})
@@ -46,23 +48,23 @@ class Table(Conversions, Analysis):
         legend: str = "",
     ) -> None:
         self.name, self.title, self.x, self.legend = name, title or name, x, legend
-        self._columns: dict[str, Array] = {}  # with room behind the last row
+        self._columns: dict[str, Array] = {}  # with spare capacity after the last row
         self._rows = 0
         for column, values in (columns or {}).items():
             self.add_column(column, values)
 
-    # -- what is there -----------------------------------------------------------------------------------------------
+    # -- access ------------------------------------------------------------------------------------------------------
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """The columns' names, in order."""
         return tuple(self._columns)
 
     def __len__(self) -> int:
         return self._rows
 
     def __getitem__(self, key: Any) -> Any:
-        """A column by its name; a row, as a dict, by its number; a table of the rows of a slice, a mask or numbers."""
+        """A column by name; a row, as a dict, by number; a table of rows by slice, mask or list of numbers."""
         if isinstance(key, str):
             return self._column(key)[: self._rows]
         if isinstance(key, int | np.integer):
@@ -76,7 +78,7 @@ class Table(Conversions, Analysis):
         return (self._row(number) for number in range(self._rows))
 
     def __eq__(self, other: object) -> bool:
-        """The same columns, types and values; NaN equals NaN."""
+        """True for the same columns, types and values; NaN equals NaN."""
         if not isinstance(other, Table):
             return NotImplemented
         return self.columns == other.columns and len(self) == len(other) and all(map(_same, self._all(), other._all()))
@@ -84,62 +86,62 @@ class Table(Conversions, Analysis):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        said = (f"{name} {_described(self[name])}" for name in self._columns)
-        return f"Table({self.name!r}, {self._rows} rows: {', '.join(said)})"
+        columns = (f"{name} {_type_text(self[name])}" for name in self._columns)
+        return f"Table({self.name!r}, {self._rows} rows: {', '.join(columns)})"
 
     def head(self) -> TableHead:
-        """The table as hosts send it."""
+        """The table's head, as hosts send it."""
         columns = []
         for name in self._columns:
-            type_, shape = _described(self[name]), self[name].shape[1:]
-            shown = type_ in ("int", "float") and name not in (self.x, self.legend, *_COUNTERS)
-            columns.append(Column(name, "tensor" if shape else type_, shape, plotted=shown))
+            type_, shape = _type_text(self[name]), self[name].shape[1:]
+            plotted = type_ in ("int", "float") and name not in (self.x, self.legend, *_COUNTERS)
+            columns.append(Column(name, "tensor" if shape else type_, shape, plotted=plotted))
         return TableHead(self.name, self.title, self.x, self.legend, tuple(columns))
 
-    # -- changing it -------------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def add_column(self, name: str, values: Any) -> None:
-        """A new column at the end, as long as the others."""
-        found = as_column(values, name)
+        """Add a column at the end, as long as the others."""
+        column = as_column(values, name)
         if not name or not isinstance(name, str):
             raise BadArgument(f"a column's name is text, not {name!r}")
         if name in self._columns:
             raise BadArgument(f"{self.name} has a column {name!r} already")
-        if self._columns and len(found) != self._rows:
-            raise BadArgument(f"column {name!r} has {len(found)} rows, and {self.name} {self._rows}")
-        self._rows = len(found)
-        self._columns[name] = found
+        if self._columns and len(column) != self._rows:
+            raise BadArgument(f"column {name!r} has {len(column)} rows, and {self.name} {self._rows}")
+        self._rows = len(column)
+        self._columns[name] = column
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """A new row. The first one makes the columns; what a later one leaves out is NaN, or no text."""
+        """Add a row. The first one creates the columns; missing cells of later ones are NaN, or empty text."""
         if not self._columns:
-            self._columns = {name: as_column([_bare(value)], name)[:0] for name, value in row.items()}
-        if strange := [name for name in row if name not in self._columns]:
-            self._column(strange[0])
-        cells = {name: self._cell(name, row) for name in self._columns}  # all of them, before any is written
+            self._columns = {name: as_column([_to_array(value)], name)[:0] for name, value in row.items()}
+        if unknown := [name for name in row if name not in self._columns]:
+            self._column(unknown[0])
+        cells = {name: self._cell(name, row) for name in self._columns}  # validate all cells before writing any
         for name, cell in cells.items():
             self._columns[name] = _with_room(self._columns[name], self._rows, np.asarray(cell).dtype)
             self._columns[name][self._rows] = cell
         self._rows += 1
 
     def extend(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """More rows: dicts, or another table."""
+        """Add rows: dicts, or another table."""
         for row in rows:
             self.append(row)
 
     def clear(self) -> None:
-        """Take away all rows; columns stay."""
+        """Remove all rows; the columns stay."""
         self._columns = {name: values[:0].copy() for name, values in self._columns.items()}
         self._rows = 0
 
-    # -- making others of it -----------------------------------------------------------------------------------------
+    # -- derived tables ----------------------------------------------------------------------------------------------
 
     def select(self, *names: str) -> Table:
-        """Only these columns."""
+        """A table of only these columns."""
         return self._with({name: self[name] for name in names})
 
     def sort(self, by: str, *, reverse: bool = False) -> Table:
-        """Rows in the order of a column of numbers or text; equal ones stay as they were, NaN comes last."""
+        """A table sorted by a column of numbers or text; stable, NaN last."""
         values = self[by]
         if values.ndim > 1:
             raise BadArgument(f"{by!r} holds tensors, which have no order")
@@ -155,7 +157,7 @@ class Table(Conversions, Analysis):
         return self[order]  # type: ignore[no-any-return]
 
     def where(self, test: Callable[[dict[str, Any]], Any] | None = None, /, **equal: Any) -> Table:
-        """The rows that pass a test of a row, or whose columns have these values: `where(Run=1)`."""
+        """The rows for which `test(row)` is true and whose columns have these values: `where(Run=1)`."""
         mask = np.ones(self._rows, bool)
         for name, value in equal.items():
             mask &= _flat(self[name] == value)
@@ -168,18 +170,18 @@ class Table(Conversions, Analysis):
         keys = [by] if isinstance(by, str) else list(by)
         if how not in _MEASURES:
             raise BadArgument(f"group(how={how!r}): there are {', '.join(_MEASURES)}")
-        places: dict[tuple[Any, ...], list[int]] = {}
+        rows_by_key: dict[tuple[Any, ...], list[int]] = {}
         for number, key in enumerate(zip(*(self[name].tolist() for name in keys))):
-            places.setdefault(key, []).append(number)
+            rows_by_key.setdefault(key, []).append(number)
         names = [
             name
             for name in self._columns
             if name not in keys and (self[name].dtype != object or how in ("first", "last"))
         ]
-        firsts = [found[0] for found in places.values()]
+        firsts = [numbers[0] for numbers in rows_by_key.values()]
         columns: dict[str, Any] = {name: self[name][firsts] for name in keys}
         for name in names:
-            rows = [np.asarray(_MEASURES[how](self[name][found])) for found in places.values()]
+            rows = [np.asarray(_MEASURES[how](self[name][numbers])) for numbers in rows_by_key.values()]
             columns[name] = np.stack(rows) if rows else self[name][:0]
         return self._with(columns)
 
@@ -195,86 +197,88 @@ class Table(Conversions, Analysis):
     def _row(self, number: int) -> dict[str, Any]:
         if not -self._rows <= number < self._rows:
             raise IndexError(f"row {number} of {self.name}, which has {self._rows}")
-        return {name: _shown(self[name][number]) for name in self._columns}
+        return {name: _python_value(self[name][number]) for name in self._columns}
 
     def _all(self) -> list[Array]:
         return [self[name] for name in self._columns]
 
     def _cell(self, name: str, row: Mapping[str, Any]) -> Any:
-        """A value as a cell of a column; BadArgument where it is none."""
+        """A row's value as a cell of a column; BadArgument if it does not fit."""
         column = self._columns[name]
         if name not in row:
             if column.dtype == object:
                 return ""
             return np.full(column.shape[1:], np.nan, column.dtype if column.dtype.kind == "f" else np.float64)
-        found = as_column([_bare(row[name])], name)[0]
-        text, shape = isinstance(found, str), np.shape(found)
-        if text != (column.dtype == object) or shape != column.shape[1:]:
-            given = _described(as_column([found], name))
-            raise BadArgument(f"{name!r} of {self.name} holds {_described(column)}, and the row has {given}")
-        return found
+        cell = as_column([_to_array(row[name])], name)[0]
+        is_text, shape = isinstance(cell, str), np.shape(cell)
+        if is_text != (column.dtype == object) or shape != column.shape[1:]:
+            row_type = _type_text(as_column([cell], name))
+            raise BadArgument(f"{name!r} of {self.name} holds {_type_text(column)}, and the row has {row_type}")
+        return cell
 
     def _with(self, columns: Mapping[str, Any]) -> Table:
         return Table(columns, name=self.name, title=self.title, x=self.x, legend=self.legend)
 
 
 def as_column(values: Any, name: str) -> Array:
-    """Anything as a column: a copy of its own; BadArgument where it is no numbers, text or tensors of one shape."""
+    """Convert values to a new column; BadArgument unless they are numbers, text or tensors of one shape."""
     try:
-        cells = _bare(values) if hasattr(values, "detach") else values
-        cells = cells if isinstance(cells, np.ndarray) else [_bare(one) for one in cells]
-        if len(cells) and all(isinstance(one, str) for one in cells):
-            return np.array([str(one) for one in cells], object)
-        mixed = not isinstance(cells, np.ndarray) and any(isinstance(one, str) for one in cells)
-        found = np.array(cells, object if mixed else None)  # numpy would make text of everything
+        cells = _to_array(values) if hasattr(values, "detach") else values
+        cells = cells if isinstance(cells, np.ndarray) else [_to_array(cell) for cell in cells]
+        if len(cells) and all(isinstance(cell, str) for cell in cells):
+            return np.array([str(cell) for cell in cells], object)
+        mixed = not isinstance(cells, np.ndarray) and any(isinstance(cell, str) for cell in cells)
+        column = np.array(cells, object if mixed else None)  # otherwise numpy converts everything to text
     except (TypeError, ValueError) as error:
         raise BadArgument(f"column {name!r} cannot be made: its cells must have one shape and type ({error})") from None
-    if found.dtype.kind in "OUST" and found.shape == (0,):
+    if column.dtype.kind in "OUST" and column.shape == (0,):
         return np.empty(0, object)
-    if found.dtype.kind == "O" and found.ndim == 1 and len({np.shape(one) for one in found} - {()}) == 1:
-        return as_column(list(found), name) if isinstance(values, np.ndarray) else _refused(found, name)
-    if found.dtype.kind in "biuf" and found.ndim and 0 not in found.shape[1:]:
-        return found
-    return _refused(found, name)
+    if column.dtype.kind == "O" and column.ndim == 1 and len({np.shape(cell) for cell in column} - {()}) == 1:
+        return as_column(list(column), name) if isinstance(values, np.ndarray) else _refuse(column, name)
+    if column.dtype.kind in "biuf" and column.ndim and 0 not in column.shape[1:]:
+        return column
+    return _refuse(column, name)
 
 
-def _refused(found: Array, name: str) -> Array:
-    raise BadArgument(f"column {name!r} holds {found.dtype} of shape {found.shape}; cells are numbers, text or tensors")
+def _refuse(column: Array, name: str) -> Array:
+    raise BadArgument(
+        f"column {name!r} holds {column.dtype} of shape {column.shape}; cells are numbers, text or tensors"
+    )
 
 
-def _bare(value: Any) -> Any:
-    """A tensor as an array; numpy has no bfloat16."""
+def _to_array(value: Any) -> Any:
+    """Convert a tensor to an array, bfloat16 to float32, as numpy has none; return other values unchanged."""
     if hasattr(value, "detach"):
-        plain = value.detach().cpu()
-        value = (plain.float() if "bfloat16" in str(plain.dtype) else plain).numpy()
+        tensor = value.detach().cpu()
+        value = (tensor.float() if "bfloat16" in str(tensor.dtype) else tensor).numpy()
     return value
 
 
 def _with_room(column: Array, rows: int, kind: np.dtype[Any]) -> Array:
-    """A column that one more row fits into, and numbers of this type: 0 may be followed by 0.5."""
+    """Grow a column for one more row, and widen its dtype for this kind: 0 may be followed by 0.5."""
     wider = (
         column.dtype if column.dtype == object or column.dtype.kind == kind.kind else np.result_type(column.dtype, kind)
     )
     if len(column) > rows and wider == column.dtype:
         return column
-    found: Array = np.empty((max(8, rows + rows // 2 + 1), *column.shape[1:]), wider)
-    found[:rows] = column[:rows]
-    return found
+    grown: Array = np.empty((max(8, rows + rows // 2 + 1), *column.shape[1:]), wider)
+    grown[:rows] = column[:rows]
+    return grown
 
 
-def _shown(cell: Any) -> Any:
+def _python_value(cell: Any) -> Any:
     return cell.item() if isinstance(cell, np.generic) else cell
 
 
-def _described(column: Array) -> str:
+def _type_text(column: Array) -> str:
     kind = "text" if column.dtype == object else {"b": "int", "i": "int", "u": "int", "f": "float"}[column.dtype.kind]
     return f"{kind} tensors of {' × '.join(map(str, column.shape[1:]))}" if column.ndim > 1 else kind
 
 
-def _same(one: Array, other: Array) -> bool:
-    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+def _same(first: Array, second: Array) -> bool:
+    return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
 
 
 def _flat(mask: Any) -> Array:
-    found: Array = np.asarray(mask)
-    return np.asarray(found.all(tuple(range(1, found.ndim)))) if found.ndim > 1 else found
+    array: Array = np.asarray(mask)
+    return np.asarray(array.all(tuple(range(1, array.ndim)))) if array.ndim > 1 else array

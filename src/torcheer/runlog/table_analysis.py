@@ -1,4 +1,4 @@
-"""What a column of tensors says: how alike its rows are, along which axes they differ, which belong together."""
+"""Analyses of a column of tensors: similarity of its rows, principal components, clusters."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ Matrix = NDArray[np.float64]
 
 
 class Components(NamedTuple):
-    """What `pca` finds."""
+    """The result of `pca`."""
 
-    scores: Matrix  # (rows, components): each row along the axes
+    scores: Matrix  # (rows, components): each row's coordinates on the axes
     axes: Matrix  # (components, numbers of a cell): unit vectors
     explained: Matrix  # the share of the variance along each axis
 
 
 class Clusters(NamedTuple):
-    """What `cluster` finds."""
+    """The result of `cluster`."""
 
-    order: NDArray[np.intp]  # rows, so that those alike lie side by side
-    merges: list[tuple[int, int, float]]  # who joined whom, at which distance; row n + i is what merge i made
+    order: NDArray[np.intp]  # row numbers, with similar rows side by side
+    merges: list[tuple[int, int, float]]  # two groups and their distance; merge i creates group n + i
 
 
 def _euclidean(rows: Matrix) -> Matrix:
-    return np.stack([np.linalg.norm(rows - row, axis=1) for row in rows])  # all at once, it would fill the memory
+    return np.stack(
+        [np.linalg.norm(rows - row, axis=1) for row in rows]
+    )  # row by row: all at once would not fit into memory
 
 
 def _cosine(rows: Matrix) -> Matrix:
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)  # nothing is like a row of zeros
-    found: Matrix = unit @ unit.T
-    return found
+    unit = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)  # a row of zeros is similar to nothing
+    similarity: Matrix = unit @ unit.T
+    return similarity
 
 
 SIMILARITIES: dict[str, Callable[[Matrix], Matrix]] = {
@@ -53,13 +55,13 @@ class Analysis:
     """Similarity, principal components and clusters of a table's column."""
 
     def similarity(self: Any, column: str, measure: str = "correlation") -> Matrix:
-        """How alike every two rows are: a (rows, rows) matrix of their correlation, cosine, or negative distance."""
+        """A (rows, rows) matrix of the rows' correlation, cosine, or negative euclidean distance."""
         if measure not in SIMILARITIES:
             raise BadArgument(f"similarity(measure={measure!r}): there are {', '.join(SIMILARITIES)}")
         return SIMILARITIES[measure](_rows(self, column))
 
     def pca(self: Any, column: str, components: int = 2) -> Components:
-        """The axes along which rows differ most, and where each row lies on them."""
+        """The first principal components of the rows, and each row's scores."""
         rows = _rows(self, column)
         if not 1 <= components <= min(rows.shape):
             raise BadArgument(
@@ -69,14 +71,14 @@ class Analysis:
         _, sizes, axes = np.linalg.svd(centred, full_matrices=False)
         axes = (
             axes * np.where(axes[np.arange(len(axes)), np.abs(axes).argmax(1)] < 0, -1, 1)[:, None]
-        )  # a sign to rely on
+        )  # a deterministic sign
         total = max(float((sizes**2).sum()), np.finfo(float).tiny)
         return Components(centred @ axes[:components].T, axes[:components], (sizes**2 / total)[:components])
 
     def cluster(self: Any, column: str, measure: str = "euclidean") -> Clusters:
-        """Join the two groups of rows that are nearest on average, again and again."""
-        alike = Analysis.similarity(self, column, measure)
-        return _joined(alike.max(initial=0.0) - alike if measure != "euclidean" else -alike)
+        """Cluster the rows hierarchically with average linkage: repeatedly merge the two nearest groups."""
+        similarity = Analysis.similarity(self, column, measure)
+        return _merge_groups(similarity.max(initial=0.0) - similarity if measure != "euclidean" else -similarity)
 
 
 def _rows(table: Table, column: str) -> Matrix:
@@ -91,19 +93,19 @@ def _rows(table: Table, column: str) -> Matrix:
     return rows
 
 
-def _joined(distances: Matrix) -> Clusters:
+def _merge_groups(distances: Matrix) -> Clusters:
     count = len(distances)
     between = distances.astype(np.float64)
     np.fill_diagonal(between, np.inf)
-    groups = {number: (number, [number]) for number in range(count)}  # place in the matrix -> its number, its rows
+    groups = {number: (number, [number]) for number in range(count)}  # row of the matrix -> group number, its rows
     merges = []
     for step in range(count - 1):
-        one, other = sorted(divmod(int(between.argmin()), count))
-        (first, left), (second, right) = groups[one], groups.pop(other)
-        merges.append((first, second, float(between[one, other])))
-        weights = len(left) / (len(left) + len(right))
-        mean = weights * between[one] + (1 - weights) * between[other]
-        between[one], between[:, one] = mean, mean
-        between[other], between[:, other], between[one, one] = np.inf, np.inf, np.inf
-        groups[one] = (count + step, left + right)
+        target, source = sorted(divmod(int(between.argmin()), count))
+        (first, first_rows), (second, second_rows) = groups[target], groups.pop(source)
+        merges.append((first, second, float(between[target, source])))
+        weights = len(first_rows) / (len(first_rows) + len(second_rows))
+        mean = weights * between[target] + (1 - weights) * between[source]
+        between[target], between[:, target] = mean, mean
+        between[source], between[:, source], between[target, target] = np.inf, np.inf, np.inf
+        groups[target] = (count + step, first_rows + second_rows)
     return Clusters(np.array(next(iter(groups.values()))[1], np.intp), merges)

@@ -1,4 +1,4 @@
-"""Tables as plain frozen data: what is known of one before its rows."""
+"""Records of tables: the heads that are sent before any row, and the rows by column."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ class Column:
 
     name: str
     type: str = "float"  # "int", "float", "text", "tensor"
-    shape: tuple[int, ...] = ()  # of a cell of tensors
-    plotted: bool = True  # at first
+    shape: tuple[int, ...] = ()  # of a tensor cell
+    plotted: bool = True  # by default
     fixed: tuple[float, float] | None = None  # the range of its axis; None: automatic
     error: str = ""  # the column that holds its error bars
 
 
 @dataclass(frozen=True, slots=True)
 class TableHead:
-    """A table as far as it is known before its rows."""
+    """A table without its rows: name, title, axes, columns."""
 
     name: str  # "train_epoch", "test_trial", "test_epoch", "run", "train_step", "patterns"
     title: str  # "Train epochs"
     x: str = ""  # the column along the x axis; "" counts the rows
-    legend: str = ""  # the column whose values make a line each
+    legend: str = ""  # the column of which each value is plotted as a separate line
     columns: tuple[Column, ...] = ()
 
 
 @dataclass(slots=True)
 class TableRows:
-    """A table and its rows, by column; columns are equally long."""
+    """A table and its rows, by column; all columns have the same length."""
 
     head: TableHead
     columns: dict[str, list[Any]] = field(default_factory=dict)
     count: int = 0  # rows
-    anew: int = 0  # grows whenever the rows start anew: then those sent before are void
+    restarts: int = 0  # how often the rows started again from 0: those sent before are void then

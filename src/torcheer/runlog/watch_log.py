@@ -1,13 +1,14 @@
-"""What the child saw, on disk: an archive of statistics that survives a kill, and a line for every alert.
+"""Writes a watch's log: an archive of statistics that survives a kill, and a line for every alert.
 
-`<to>/samples` is an archive. A frame holds values of one step, of as many keys as came together; a step may have
-several frames. Its `about` names them (`rows`); three arrays under layer `(watch)` have a row for each of them:
-`statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `histogram` (uint32, of those rows
-whose count `binned` says which). Arrays that are kept whole are entries of their own, under their layer and variable.
-`<to>/alerts.jsonl` has one JSON object a line, `<to>/account.json` what became of the values when the watch was closed.
+`<to>/samples` is an archive. A frame holds values of one step, for the keys that arrived together; a step may have
+several frames. The frame's `about` names them (`rows`); three arrays under layer `(watch)` have a row for each of them:
+`statistics` (float64, columns `STATISTICS`), `counts` (int64, columns `COUNTS`) and `histogram` (uint32; a row's
+`binned` count is its index there, or -1). Arrays that are kept whole are separate entries, under their layer and
+variable. `<to>/alerts.jsonl` has one JSON object a line, `<to>/account.json` the counts of written and dropped values,
+from when the watch was closed.
 
-A folder that has a log is written on: whoever opens it says so in his first frame (`opened`), and readers believe the
-newest where steps come again.
+A folder with a log is appended to: each writer stores its opening time in its first frame (`opened`), and readers use
+the newest where steps repeat.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ if TYPE_CHECKING:
     from torcheer.samples import Account
 
 LAYER = "(watch)"
-STATISTICS = ("time_secs", "minimum", "maximum", "mean", "std", "norm", *(f"p{one}" for one in PERCENTILES))
+STATISTICS = ("time_secs", "minimum", "maximum", "mean", "std", "norm", *(f"p{percent}" for percent in PERCENTILES))
 COUNTS = ("item", "seen", "count", "zeros", "nans", "infs", "stride", "finite", "binned")
 ABOUT = {"kind": "watch", "version": 1}
-_MOST_ROWS, _MOST_BYTES = 4096, 32 << 20  # of a frame, in memory until it is written
+_MOST_ROWS, _MOST_BYTES = 4096, 32 << 20  # of a frame, buffered until it is written
 _COMMIT_SECS = 0.25
 ACCOUNT = "account.json"
 
 
-class Log:
-    """Appends to the log in a folder; what cannot be written is told once, and nothing is written from then on."""
+class WatchLog:
+    """Appends to the log in a folder; after the first write error, reported once, nothing more is written."""
 
     def __init__(
         self,
@@ -59,47 +60,47 @@ class Log:
         self.folder = Path(folder)
         self._keep, self._tell, self._raise_alarm, self._step = tuple(keep), tell, alert, 0
         self._kept: dict[tuple[str, str], bool] = {}
-        self._rows: list[_Row] = []
+        self._rows: list[_SampleRow] = []
         self._arrays: dict[tuple[str, str, int], Sample] = {}
         self._bytes, self._written = 0, time.monotonic()
         self._opened = time.time()
         self._first = True
-        self.written, self.why = 0, ""  # values that are in the log; why there are no more
+        self.written, self.why = 0, ""  # count of values in the log; why writing stopped
         self._writer: Writer | None = None
         self._alerts: BinaryIO | None = None
         try:
             _check_kind(self.folder / "samples")
             self._writer = Writer(self.folder / "samples", about=ABOUT, interval_secs=30.0)
             self._alerts = open(self.folder / "alerts.jsonl", "ab", buffering=0)
-            self._mend()
+            self._repair_last_line()
         except (OSError, TorcheerError) as error:
             self._give_up(error)
 
     def add(self, sent: Delivery, summary: Statistics) -> None:
-        """Note a value; it is committed with its step, or at the next tick."""
+        """Buffer a value; it is committed with its step, or at the next tick."""
         if self._writer is None:
             return
         sample, self._step = sent.sample, sent.sample.step
-        place = (sample.layer, sample.variable, sample.item)
+        key = (sample.layer, sample.variable, sample.item)
         if self._rows and self._rows[0].step != sample.step:
             self.commit()
         keeps = self._keeps(sent)
-        if keeps and place in self._arrays:
+        if keeps and key in self._arrays:
             self.commit()
         if keeps:
-            self._arrays[place] = sample
+            self._arrays[key] = sample
             self._bytes += sample.array.nbytes
         self._rows.append(_row(sent, summary))
         if len(self._rows) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
             self.commit()
 
     def tick(self) -> None:
-        """Commit what has waited long enough."""
+        """Commit the buffer once it is old enough."""
         if self._rows and time.monotonic() - self._written >= _COMMIT_SECS:
             self.commit()
 
     def commit(self) -> None:
-        """Write what waits as a frame."""
+        """Write the buffered values as a frame."""
         rows, arrays = self._rows, self._arrays
         self._rows, self._arrays, self._bytes, self._written = [], {}, 0, time.monotonic()
         if self._writer is None or not rows:
@@ -110,21 +111,21 @@ class Log:
         if self._first:
             about["opened"] = self._opened
         try:
-            self._writer.step([*_packed(rows), *arrays.values()], **about)
+            self._writer.step([*_pack(rows), *arrays.values()], **about)
             self._first = False
             self.written += len(rows)
         except (OSError, TorcheerError) as error:
             self._give_up(error)
 
     def _in_place(self) -> bool:
-        """Whether what is written can be read: its folder may have been removed, or moved."""
+        """True if the log's folder still exists: it may have been removed or moved."""
         if self._writer is not None and not self._writer.in_place:
             self.written = 0
             self._give_up(FileNotFoundError(errno.ENOENT, "the folder that was written is gone"))
         return self._writer is not None
 
     def alert(self, alert: Alert) -> None:
-        """Write an alert; it is in the file when this returns."""
+        """Write an alert, unbuffered."""
         if self._alerts is None:
             return
         try:
@@ -138,26 +139,26 @@ class Log:
         _write_all(self._alerts, line.encode() + b"\n")
 
     def close(self) -> None:
-        """Commit what waits, and seal the archive."""
+        """Commit the buffer, and seal the archive."""
         self.commit()
         try:
             if self._writer is not None and self._in_place():
                 self._writer.close()
         except (OSError, TorcheerError) as error:
-            self._tell_of(error)
-        self._let_go()
+            self._report_error(error)
+        self._release()
 
     def _keeps(self, sent: Delivery) -> bool:
-        """Whether a value's array is wanted, and can be stored."""
-        found = self._kept.get(sent.key)
-        if found is None:
+        """True if a value's array is to be kept, and can be stored."""
+        matches = self._kept.get(sent.key)
+        if matches is None:
             name = "/".join(sent.key)
-            found = any(fnmatchcase(name, pattern) for pattern in self._keep)
-            found = self._kept[sent.key] = found and sent.key[0] != LAYER
-        return found and sent.sample.array.size > 0 and not refusal(sent.sample.array)
+            matches = any(fnmatchcase(name, pattern) for pattern in self._keep)
+            matches = self._kept[sent.key] = matches and sent.key[0] != LAYER
+        return matches and sent.sample.array.size > 0 and not refusal(sent.sample.array)
 
-    def _mend(self) -> None:
-        """End a line that a killed child left unfinished."""
+    def _repair_last_line(self) -> None:
+        """Terminate a line that a killed child left unfinished."""
         assert self._alerts is not None
         if not self._alerts.tell():
             return
@@ -167,25 +168,25 @@ class Log:
                 _write_all(self._alerts, b"\n")
 
     def _give_up(self, error: Exception) -> None:
-        """Statistics and rules go on without a log."""
+        """Stop writing after an error; statistics and rules go on without a log."""
         if self._writer is not None:
             with suppress(OSError, TorcheerError):
                 self._writer.close(seal=False)
-        self._tell_of(error)
-        self._let_go()
+        self._report_error(error)
+        self._release()
 
-    def _tell_of(self, error: Exception) -> None:
-        self.why = _short(error)
+    def _report_error(self, error: Exception) -> None:
+        self.why = _system_message(error)
         full = disk_full(error, self.folder, "log", self._step)
         if full is not None and self._raise_alarm is not None:
             if self._alerts is not None:
-                with suppress(OSError):  # a line may fit where an array does not
+                with suppress(OSError):  # a line may still fit where an array does not
                     self._write_alert(full)
             self._raise_alarm(full)
             return
         self._tell(f"there is no log in {self.folder} from here on: {self.why}. Statistics and rules go on.")
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._alerts is not None:
             with suppress(OSError):
                 self._alerts.close()
@@ -194,17 +195,17 @@ class Log:
 
 
 def write_account(folder: Path, account: Account) -> None:
-    """Write down what became of the values, all at once; nothing where there is no log."""
+    """Write the account of values atomically; does nothing without a log."""
     if not folder.is_dir():
         return
-    found = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
+    record = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
     part = folder / ".account.part"
-    part.write_text(json.dumps({"time_secs": time.time(), **found}))
+    part.write_text(json.dumps({"time_secs": time.time(), **record}))
     os.replace(part, folder / ACCOUNT)
 
 
-def _short(error: Exception) -> str:
-    """What the system says; what else there is to it (`CannotWrite` adds advice) is left out."""
+def _system_message(error: Exception) -> str:
+    """The operating system's message alone, without what `CannotWrite` adds as advice."""
     if isinstance(error, OSError) and isinstance(error, TorcheerError) and error.errno is not None:
         return os.strerror(error.errno)
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -212,42 +213,42 @@ def _short(error: Exception) -> str:
 
 
 def _check_kind(path: Path) -> None:
-    """Refuse to write into somebody else's archive, or a log of another version."""
+    """Refuse to write into another kind of archive, or a log of another version."""
     if (path / "archive.json").exists() and read_about(path) != ABOUT:
         raise BadArgument(f"{path} is an archive of something else; watch to another folder")
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[file.write(rest) or 0 :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[file.write(remaining) or 0 :]
 
 
-class _Row(NamedTuple):
-    """A value on its way into a frame."""
+class _SampleRow(NamedTuple):
+    """A value buffered for the next frame."""
 
     step: int
-    name: list[Any]  # layer, variable, type, shape; device and message, where they are not the usual ones
+    name: list[Any]  # layer, variable, type, shape; device and message, if not the default
     statistics: list[float]
     counts: list[int]
     histogram: tuple[int, ...]
 
 
-def _row(sent: Delivery, found: Statistics) -> _Row:
-    sample, unknown = sent.sample, [math.nan] * len(PERCENTILES)
+def _row(sent: Delivery, summary: Statistics) -> _SampleRow:
+    sample, missing = sent.sample, [math.nan] * len(PERCENTILES)
     extras = [sent.device, sent.message] if sent.message else [sent.device] if sent.device != "cpu" else []
     kind = sent.type or type_name(sample.array.dtype)
     name = [sample.layer, sample.variable, kind, list(sent.whole or sample.array.shape)]
-    percentiles = found.percentiles if len(found.percentiles) == len(PERCENTILES) else unknown
-    numbers = [sent.time_secs, found.minimum, found.maximum, found.mean, found.std, found.norm, *percentiles]
+    percentiles = summary.percentiles if len(summary.percentiles) == len(PERCENTILES) else missing
+    numbers = [sent.time_secs, summary.minimum, summary.maximum, summary.mean, summary.std, summary.norm, *percentiles]
     finite = -1 if sent.finite is None else int(sent.finite)
-    counts = [sample.item, sent.count, found.count, found.zeros, found.nans, found.infs, found.stride, finite]
-    histogram = found.histogram if len(found.histogram) == BINS and found.count > 1 else ()
-    return _Row(sample.step, name + extras, numbers, counts, histogram)
+    counts = [sample.item, sent.count, summary.count, summary.zeros, summary.nans, summary.infs, summary.stride, finite]
+    histogram = summary.histogram if len(summary.histogram) == BINS and summary.count > 1 else ()
+    return _SampleRow(sample.step, name + extras, numbers, counts, histogram)
 
 
-def _packed(rows: list[_Row]) -> list[Sample]:
-    """The numbers of all rows, in three arrays."""
+def _pack(rows: list[_SampleRow]) -> list[Sample]:
+    """Pack the numbers of all rows into three arrays."""
     binned = iter(range(len(rows)))
     counts = [[*row.counts, next(binned) if row.histogram else -1] for row in rows]
     histograms = np.array([row.histogram for row in rows if row.histogram], np.int64).reshape(-1, BINS)

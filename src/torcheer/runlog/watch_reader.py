@@ -1,4 +1,4 @@
-"""Reading what was watched: `open_watch(path)`, while the run goes on, after it has ended, after a kill."""
+"""Reads a watch's log, `open_watch(path)`: of a running, finished or killed run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, NotAnArchive, UnknownLayer, ValueUnavailable
 from torcheer.history.op_table import to_arrow, to_pandas
 from torcheer.runlog.watch_log import ACCOUNT, COUNTS, STATISTICS
-from torcheer.runlog.watch_rows import Columns, Rows
+from torcheer.runlog.watch_rows import Columns, WatchRows
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
 from torcheer.terminal import align, ordinal
 
@@ -28,10 +28,10 @@ _SHOWN = 12  # keys and alerts that are printed
 
 
 def open_watch(path: str | os.PathLike[str]) -> Watched:
-    """What a watch has written to its folder so far.
+    """Open the log that a watch has written to its folder so far.
 
-    A run that is still writing can be read; open it again to see more. Of a damaged log all that can be trusted is
-    read, and `problems` says what was lost.
+    A run that is still writing can be read; open it again to see more. Of a damaged log everything that passes its
+    checksums is read, and `problems` lists what was lost.
     """
     return Watched(path)
 
@@ -43,49 +43,51 @@ class Watched:
         self.path = _folder(Path(path))
         self.problems: list[str] = []
         self._archive = archive_in(self.path, self.problems)
-        self.sealed = self._archive.sealed  # whether the child has ended well
-        self._rows = Rows(self._archive, self.problems)
+        self.sealed = self._archive.sealed  # whether the child process ended cleanly
+        self._rows = WatchRows(self._archive, self.problems)
 
     @property
     def steps(self) -> Array:
-        """The steps of which anything is there."""
+        """The steps that have at least one value."""
         return np.unique(self._rows.steps)
 
     def keys(self) -> list[Key]:
-        """Layer and variable of everything there is, in the order in which they came."""
+        """Every logged (layer, variable), in the order of first appearance."""
         return list(self._rows.places)
 
     @cached_property
     def alerts(self) -> list[Alert]:
-        """What looked wrong, in order."""
-        found = _alerts(self.path / "alerts.jsonl")
-        return [one for opened, one in found if self._rows.holds(opened, one.step, (one.layer, one.variable))]
+        """The alerts that the rules raised, in order."""
+        alerts = _alerts(self.path / "alerts.jsonl")
+        return [
+            alert for opened, alert in alerts if self._rows.holds(opened, alert.step, (alert.layer, alert.variable))
+        ]
 
     @cached_property
     def account(self) -> Account | None:
-        """What became of the values, dropped ones by key; None while the watch is open, or where it was killed."""
-        found = _account(self.path / ACCOUNT)
-        return found[1] if found is not None and found[0] >= self._rows.opened else None
+        """How many values were written and dropped, by key; None while the watch is open, or if it was killed."""
+        stored = _account(self.path / ACCOUNT)
+        return stored[1] if stored is not None and stored[0] >= self._rows.opened else None
 
     def __getitem__(self, key: Key | str) -> Series:
         if not isinstance(key, str) and not (isinstance(key, tuple) and len(key) == 2):
             raise UnknownLayer(f"no key {key!r}: ask for a layer, or for a layer and a variable, {_for_example(self)}")
         layer, variable = (key, "") if isinstance(key, str) else key
-        found = [one for one in self._rows.places if one[0] == layer and variable in ("", one[1])]
-        if len(found) == 1:
-            return Series(self, found[0])
-        if found:
-            kinds = ", ".join(repr(one[1]) for one in found)
-            raise UnknownLayer(f"{layer!r} has {kinds}; ask for one of them: watched[{layer!r}, {found[0][1]!r}]")
+        matches = [place for place in self._rows.places if place[0] == layer and variable in ("", place[1])]
+        if len(matches) == 1:
+            return Series(self, matches[0])
+        if matches:
+            kinds = ", ".join(repr(variable) for _, variable in matches)
+            raise UnknownLayer(f"{layer!r} has {kinds}; ask for one of them: watched[{layer!r}, {matches[0][1]!r}]")
         raise UnknownLayer(self._unknown(layer, variable))
 
     def _unknown(self, layer: str, variable: str) -> str:
-        kinds = [one[1] for one in self._rows.places if one[0] == layer]
+        kinds = [kind for name, kind in self._rows.places if name == layer]
         if kinds:
             return f"no {variable!r} of {layer!r} in {self.path}; there is {', '.join(kinds)}"
-        layers = list(dict.fromkeys(one[0] for one in self._rows.places))
+        layers = list(dict.fromkeys(name for name, _ in self._rows.places))
         near = get_close_matches(str(layer), layers, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" It has {_few(layers)}."
+        hint = f" Did you mean {near[0]!r}?" if near else f" It has {_join_names(layers)}."
         return f"no layer {layer!r} in {self.path}.{hint}"
 
     def __contains__(self, key: object) -> bool:
@@ -98,7 +100,7 @@ class Watched:
         return len(self._rows.places)
 
     def table(self) -> Columns:
-        """One row for each value that was seen, as plain columns."""
+        """One row for each logged value, as plain columns."""
         return self._rows.table(np.arange(len(self._rows.steps)))
 
     def to_pandas(self) -> Any:
@@ -133,7 +135,7 @@ class Watched:
 
 
 class Series:
-    """One key over time: `.steps`, `.mean`, `.std`, `.norm`, … are arrays of one number per look."""
+    """One key over time: `.steps`, `.mean`, `.std`, `.norm`, … are arrays with one number per sample."""
 
     def __init__(self, watched: Watched, key: Key) -> None:
         self.layer, self.variable = key
@@ -142,9 +144,9 @@ class Series:
 
     @property
     def steps(self) -> Array:
-        """The step of each look."""
-        found: Array = self._rows.steps[self._places]
-        return found
+        """The step of each sample."""
+        steps: Array = self._rows.steps[self._places]
+        return steps
 
     def __getattr__(self, name: str) -> Array:
         """A column of the log: minimum, maximum, mean, std, norm, p50, count, zeros, nans, infs, time_secs, …"""
@@ -159,42 +161,44 @@ class Series:
 
     @property
     def percentiles(self) -> Array:
-        """One row per look, one column for each of `statistics.PERCENTILES`."""
+        """One row per sample, one column for each of `samples.PERCENTILES`."""
         first = STATISTICS.index(f"p{PERCENTILES[0]}")
-        found: Array = self._rows.statistics[self._places, first:]
-        return found
+        percentiles: Array = self._rows.statistics[self._places, first:]
+        return percentiles
 
     @property
     def edges(self) -> Array:
-        """Where the bins of the histograms begin and end; the same for all keys and steps."""
+        """The edges of the histograms' bins; the same for all keys and steps."""
         return np.array(EDGES)
 
     @cached_property
     def histogram(self) -> Array:
-        """One row per look, one column per bin; zeros where none was made."""
+        """One row per sample, one column per bin; zeros where there is no histogram."""
         return np.stack([self._rows.histogram(place) for place in self._places])
 
     @property
     def values(self) -> Mapping[int, Array]:
-        """The arrays that were kept, by step; of one too large for the ring every n-th number, as `stride` says."""
-        entries = {int(self._rows.steps[place]): entry for place in self._places if (entry := self._rows.kept(place))}
+        """The kept arrays by step; one too large for the ring is subsampled by its `stride`."""
+        entries = {
+            int(self._rows.steps[place]): entry for place in self._places if (entry := self._rows.kept_entry(place))
+        }
         if not entries:
             raise ValueUnavailable(
                 f"no array of {self.layer!r} ({self.variable}) was kept, only its statistics; "
                 f"watch with keep=({f'{self.layer}/{self.variable}'!r},)"
             )
-        return _Values(self._rows.archive, entries)
+        return _KeptArrays(self._rows.archive, entries)
 
     @property
     def alerts(self) -> list[Alert]:
-        """What looked wrong with it."""
+        """The alerts that concern this key."""
         name = f"{self.layer} ({self.variable})"
-        found = (self.layer, self.variable)
-        return [one for one in self._watched.alerts
-                if (one.layer, one.variable) == found or name in one.values.get("also", ())]  # fmt: skip
+        key = (self.layer, self.variable)
+        return [alert for alert in self._watched.alerts
+                if (alert.layer, alert.variable) == key or name in alert.values.get("also", ())]  # fmt: skip
 
     def table(self) -> Columns:
-        """One row per look, as plain columns."""
+        """One row per sample, as plain columns."""
         return self._rows.table(self._places)
 
     def to_pandas(self) -> Any:
@@ -214,22 +218,22 @@ class Series:
 
     def __repr__(self) -> str:
         steps = self.steps
-        _, _, looks, mean, std, norm = self._line()
+        _, _, samples, mean, std, norm = self._line()
         span = f"steps {steps[0]:,} to {steps[-1]:,}"
         last = f"last mean {mean}, std {std}, norm {norm}"
         part = f", of every {ordinal(int(self.stride.max()))} number" if self.stride.max() > 1 else ""
-        return f"<Series {self.layer} ({self.variable}): {looks} looks, {span}; {last}{part}>"
+        return f"<Series {self.layer} ({self.variable}): {samples} looks, {span}; {last}{part}>"
 
 
-class _Values(Mapping[int, Array]):
-    """Kept arrays by step, read when they are asked for."""
+class _KeptArrays(Mapping[int, Array]):
+    """Kept arrays by step, read lazily."""
 
     def __init__(self, archive: Archive, entries: dict[int, Entry]) -> None:
         self._archive, self._entries = archive, entries
 
     def __getitem__(self, step: int) -> Array:
         if step not in self._entries:
-            raise UnknownLayer(f"nothing was kept of step {step}; there is {_few(map(str, self._entries))}")
+            raise UnknownLayer(f"nothing was kept of step {step}; there is {_join_names(map(str, self._entries))}")
         return self._archive.array(self._entries[step])
 
     def __iter__(self) -> Iterator[int]:
@@ -240,35 +244,35 @@ class _Values(Mapping[int, Array]):
 
 
 def archive_in(path: Path, problems: list[str]) -> Archive:
-    """The archive of a log; of a damaged one all that can be trusted, with what was lost among the problems."""
+    """Open a log's archive; of a damaged one the intact part, with the losses added to `problems`."""
     try:
         return Archive(path / "samples")
     except ArchiveDamaged:
         from torcheer.archive.verification import examine
 
-        found = examine(path / "samples")
-        problems += found.lost
-        return found
+        archive = examine(path / "samples")
+        problems += archive.lost
+        return archive
 
 
 def logs_in(path: Path) -> list[Path]:
-    """The folders of the logs that a watch, or a training run, has written: one for each model or process."""
+    """The log folders of a watch or a training run: one for each model or process."""
     for inside in (path, path / "watch"):
-        several = sorted(one for one in inside.glob("*") if (one / "samples").is_dir())
-        if found := [inside] if (inside / "samples").is_dir() else several:
-            return found
+        several = sorted(folder for folder in inside.glob("*") if (folder / "samples").is_dir())
+        if folders := [inside] if (inside / "samples").is_dir() else several:
+            return folders
     return []
 
 
 def _folder(path: Path) -> Path:
-    """The folder that has the log: of a training run, the one inside."""
-    found = logs_in(path)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise NotAnArchive(f"{path} holds {len(found)} logs; open one of them: {_few(map(str, found))}")
+    """The folder of the log: in a training run, the one inside."""
+    folders = logs_in(path)
+    if len(folders) == 1:
+        return folders[0]
+    if folders:
+        raise NotAnArchive(f"{path} holds {len(folders)} logs; open one of them: {_join_names(map(str, folders))}")
     if not path.is_dir():
-        near = get_close_matches(path.name, [one.name for one in path.parent.glob("*")], 1)
+        near = get_close_matches(path.name, [sibling.name for sibling in path.parent.glob("*")], 1)
         hint = f" Did you mean {str(path.parent / near[0])!r}?" if near else ""
         raise NotAnArchive(f"there is no folder {path}.{hint}")
     raise NotAnArchive(
@@ -278,30 +282,31 @@ def _folder(path: Path) -> Path:
 
 
 def _alerts(file: Path) -> Iterator[tuple[float, Alert]]:
-    """When its log was opened, and each alert; a line that is not whole is left out."""
-    names = {one.name for one in fields(Alert)}
+    """Yield each alert with the time its log was opened; incomplete lines are skipped."""
+    names = {field.name for field in fields(Alert)}
     if not file.is_file():
         return
     for line in file.read_bytes().splitlines():
         try:
-            found = json.loads(line)
-            yield float(found.get("opened", 0.0)), Alert(**{name: found[name] for name in names & found.keys()})
+            record = json.loads(line)
+            yield float(record.get("opened", 0.0)), Alert(**{name: record[name] for name in names & record.keys()})
         except (ValueError, TypeError, AttributeError):
             continue
 
 
 def _account(file: Path) -> tuple[float, Account] | None:
-    """When a watch was closed, and what it had to account for."""
+    """The time a watch was closed, and its account."""
     try:
-        found = json.loads(file.read_bytes())
-        when, dropped = float(found.pop("time_secs")), {(one[0], one[1]): int(one[2]) for one in found.pop("dropped")}
-        return when, Account(dropped=dropped, **found)
+        record = json.loads(file.read_bytes())
+        when = float(record.pop("time_secs"))
+        dropped = {(entry[0], entry[1]): int(entry[2]) for entry in record.pop("dropped")}
+        return when, Account(dropped=dropped, **record)
     except (OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
 
 
 def short(number: float) -> str:
-    """A number in a few characters; a dash where there is none."""
+    """Format a number in a few characters; NaN as a dash."""
     return "–" if math.isnan(number) else f"{number:.4g}"
 
 
@@ -309,6 +314,6 @@ def _for_example(watched: Watched) -> str:
     return f"such as watched[{', '.join(map(repr, next(iter(watched), ('features.3', 'output'))))}]"
 
 
-def _few(names: Any) -> str:
+def _join_names(names: Any) -> str:
     listed = [repr(name) if not name.lstrip("-").isdigit() else name for name in names]
     return ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "") or "nothing"

@@ -1,4 +1,4 @@
-"""The rows of a log: every value that was seen, as columns."""
+"""The rows of a watch's log: every logged value, as columns."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torcheer.samples import BINS, Key
 
 Array = NDArray[Any]
 Columns = dict[str, list[Any]]
-_LATE = {("wait_secs", "metric"), ("step_secs", "metric")}  # sent when the next step has begun, for the one before
+_LATE = {("wait_secs", "metric"), ("step_secs", "metric")}  # sent after the next step has begun, for the previous step
 
 
-class Rows:
-    """Every value in a log; what a later opening of the same log has written again is left out."""
+class WatchRows:
+    """Every value in a log, without those that a later writer of the same log has replaced."""
 
     def __init__(self, archive: Archive, problems: list[str]) -> None:
         self.archive, self._problems = archive, problems
-        self.names: list[list[Any]] = []  # layer, variable, type, shape; perhaps device and message
-        self._where: list[tuple[int, int]] = []  # frame, and row in it
+        self.names: list[list[Any]] = []  # layer, variable, type, shape; optionally device and message
+        self._where: list[tuple[int, int]] = []  # frame number, row in the frame
         self._openings: list[_Opening] = []
         self._read_all()
         self.places: dict[Key, list[int]] = {}
@@ -37,16 +37,16 @@ class Rows:
         for number, frame in enumerate(self.archive.frames):
             if (read := self._read(frame)) is None:
                 continue
-            names, numbers, whole = read
-            statistics.append(numbers)
-            counts.append(whole)
+            names, frame_statistics, frame_counts = read
+            statistics.append(frame_statistics)
+            counts.append(frame_counts)
             self.names += names
             self._where += [(number, row) for row in range(len(names))]
             steps += [frame["step"]] * len(names)
             opening += [self._note_opening(frame, names)] * len(names)
         self.steps = np.array(steps, np.int64)
         self.statistics, self.counts = np.concatenate(statistics), np.concatenate(counts)
-        self._hide(np.array(opening, np.int64))
+        self._drop_replaced(np.array(opening, np.int64))
 
     def _read(self, frame: dict[str, Any]) -> tuple[list[list[Any]], Array, Array] | None:
         entries = {entry.variable: entry for entry in frame["entries"] if entry.layer == LAYER}
@@ -63,14 +63,14 @@ class Rows:
         return names, numbers, counts
 
     def _note_opening(self, frame: dict[str, Any], names: list[list[Any]]) -> int:
-        """Which opening of the log a frame belongs to."""
+        """The number of the log's opening that a frame belongs to."""
         if "opened" in frame["about"] or not self._openings:
             self._openings.append(_Opening(float(frame["about"].get("opened", 0.0))))
-        self._openings[-1].see(frame["step"], {(name[0], name[1]) for name in names})
+        self._openings[-1].add_frame(frame["step"], {(name[0], name[1]) for name in names})
         return len(self._openings) - 1
 
-    def _hide(self, opening: Array) -> None:
-        """Leave out what was written again by a run that began anew, or that went on from an earlier step."""
+    def _drop_replaced(self, opening: Array) -> None:
+        """Drop rows replaced by a run that restarted, or that resumed from an earlier step."""
         if len(self._openings) < 2:
             return
         keep = [
@@ -86,68 +86,68 @@ class Rows:
 
     @property
     def opened(self) -> float:
-        """When the log was opened last, since 1970; 0 where nothing was written."""
+        """When the log was last opened, in seconds since 1970; 0 if nothing was written."""
         return self._openings[-1].when if self._openings else 0.0
 
     def holds(self, opened: float, step: int, key: Key) -> bool:
-        """Whether no later opening of the log has come to that step and key."""
+        """True if no later opening of the log has reached that step and key."""
         return not any(later.covers(step, key) for later in self._openings if later.when > opened)
 
     def _entry(self, place: int, layer: str, variable: str, item: int) -> Entry | None:
         wanted = (layer, variable, item)
         entries: list[Entry] = self.archive.frames[self._where[place][0]]["entries"]
-        return next((one for one in entries if (one.layer, one.variable, one.item) == wanted), None)
+        return next((entry for entry in entries if (entry.layer, entry.variable, entry.item) == wanted), None)
 
     def histogram(self, place: int) -> Array:
-        """The histogram of a row; zeros where none was made."""
+        """The histogram of a row; zeros if it has none."""
         binned, entry = int(self.counts[place, COUNTS.index("binned")]), self._entry(place, LAYER, "histogram", -1)
-        found: Array = np.zeros(BINS, np.int64)
+        histogram: Array = np.zeros(BINS, np.int64)
         if binned >= 0 and entry is not None:
-            found += self.archive.array(entry)[binned]
-        return found
+            histogram += self.archive.array(entry)[binned]
+        return histogram
 
-    def kept(self, place: int) -> Entry | None:
-        """Where a row's array is, if it was kept."""
+    def kept_entry(self, place: int) -> Entry | None:
+        """The archive entry of a row's array, if it was kept."""
         layer, variable = self.names[place][:2]
         return self._entry(place, layer, variable, int(self.counts[place, COUNTS.index("item")]))
 
     def column(self, name: str, places: Array) -> Array:
-        """One number of each row; `finite` says whether all of a value's numbers are, as far as it was looked."""
+        """One number of each row; `finite`: whether all of a value's numbers are, as far as they were checked."""
         if name in STATISTICS:
-            found: Array = self.statistics[places, STATISTICS.index(name)]
-            return found
-        found = self.counts[places, COUNTS.index(name)]
+            statistics: Array = self.statistics[places, STATISTICS.index(name)]
+            return statistics
+        counts: Array = self.counts[places, COUNTS.index(name)]
         if name == "finite":
-            seen = self.column("nans", places) + self.column("infs", places) == 0
-            return np.where(found < 0, seen, found > 0)
-        return found
+            none_bad = self.column("nans", places) + self.column("infs", places) == 0
+            return np.where(counts < 0, none_bad, counts > 0)
+        return counts
 
     def table(self, places: Array) -> Columns:
-        """Rows as plain columns."""
+        """The rows as plain columns."""
         names = [self.names[place] for place in places]
-        found: Columns = {"step": self.steps[places].tolist()}
-        found["layer"], found["variable"] = [name[0] for name in names], [name[1] for name in names]
-        found |= {name: self.column(name, places).tolist() for name in (*STATISTICS, *COUNTS[:-1])}
-        found["type"], found["shape"] = [name[2] for name in names], [list(name[3]) for name in names]
-        found["device"] = [name[4] if len(name) > 4 else "cpu" for name in names]
-        found["message"] = [name[5] if len(name) > 5 else "" for name in names]
-        return found
+        columns: Columns = {"step": self.steps[places].tolist()}
+        columns["layer"], columns["variable"] = [name[0] for name in names], [name[1] for name in names]
+        columns |= {name: self.column(name, places).tolist() for name in (*STATISTICS, *COUNTS[:-1])}
+        columns["type"], columns["shape"] = [name[2] for name in names], [list(name[3]) for name in names]
+        columns["device"] = [name[4] if len(name) > 4 else "cpu" for name in names]
+        columns["message"] = [name[5] if len(name) > 5 else "" for name in names]
+        return columns
 
 
 class _Opening:
-    """One child's part of a log: from which step on, and what it has of that step."""
+    """One writer's part of a log: its first step, and the keys that it has of that step."""
 
     def __init__(self, when: float) -> None:
         self.when = when
         self._first: int | None = None
         self._keys: set[Key] = set()
 
-    def see(self, step: int, keys: set[Key]) -> None:
+    def add_frame(self, step: int, keys: set[Key]) -> None:
         if self._first is None and keys - _LATE:
             self._first = step
         if self._first == step:
             self._keys |= keys
 
     def covers(self, step: int, key: Key) -> bool:
-        """Whether what an earlier one has of a step is outdated."""
+        """True if an earlier opening's value of this step and key is outdated."""
         return self._first is not None and (step > self._first or (step == self._first and key in self._keys))

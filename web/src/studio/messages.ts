@@ -11,21 +11,21 @@ export const ACTIONS = ["init", "train", "stop", "step_trial", "step_epoch", "st
 export interface Layer {
   name: string; // "features.0", "Hidden1": unique
   shape: number[]; // of one batch item: (units,), (rows, columns), (channels, rows, columns), (tokens, width)
-  kind: string; // what made it: "Conv2d", "Linear", "MultiheadAttention", "Input"
-  view: string; // how the shape reads: "units", "plane", "maps" (tiles), "heads" (tiles), "pools" (eTorch's 4-D)
-  place: [number, number, number] | null; // where its middle is, in units; None: found by `placing`
-  relation: string; // how it lies to `other`: "above", "below", "right", "left", "behind", "front"; "" stacks it
+  kind: string; // the module's type: "Conv2d", "Linear", "MultiheadAttention", "Input"
+  view: string;
+  place: [number, number, number] | null; // its centre, in scene units; None: computed by `placement`
+  relation: string;
   other: string;
-  also: string[]; // what else is a part of it: activations behind it, parameters
+  also: string[]; // its further parts: activations after it, parameters
 }
 
-/** A layer with all that drawing it takes. Unit u lies in tile u // (rows*columns), there at row and column. */
+/** A layer with its grid, size and place. Unit u lies in tile u // (rows*columns), in row-major order. */
 export interface PlacedLayer {
   layer: Layer;
   units: number;
   grid: [number, number, number, number]; // tile rows, tile columns, rows, columns of a tile; the last cells may be empty
   size: [number, number]; // width (x) and depth (z) of its plane, in the scene's units
-  place: [number, number, number]; // of its middle; y is up
+  place: [number, number, number]; // of its centre; y is up
 }
 
 /** Weights between two layers. */
@@ -33,16 +33,16 @@ export interface Projection {
   name: string; // "features.3.weight", "Hidden1ToOutput": unique
   sender: string; // a layer
   receiver: string;
-  kind: string; // "linear" (receiver, sender), "conv" (out, in, rows, columns), "" where weights are not known
+  kind: string; // "linear" (receiver, sender), "conv" (out, in, rows, columns), "" where weights are unknown
   shape: number[]; // of the weights
-  stride: number[]; // of a convolution, as are the others
+  stride: number[]; // of a convolution, like the following fields
   padding: number[];
   dilation: number[];
   groups: number;
-  type: string; // or "recurrent", "skip", "lateral", "back": decides the arrow's looks
+  type: string; // or "recurrent", "skip", "lateral", "back": selects the arrow's style
 }
 
-/** A thing that units, or weights, have a value of. */
+/** A variable that units, or weights, have a value of. */
 export interface Variable {
   name: string; // "Act", "Grad", "Net"; of weights "Wt", "DWt"
   of: string; // or "weight"
@@ -51,12 +51,12 @@ export interface Variable {
   zero_centred: boolean;
 }
 
-/** The network, at first and when it changes. */
+/** The placed network; sent first and whenever it changes. */
 export interface Net {
   name: string;
   layers: PlacedLayer[];
   projections: Projection[];
-  variables: Variable[]; // also those the server makes: "r.Wt", "s.Wt", "r.DWt", "s.DWt" (of a clicked unit)
+  variables: Variable[];
 }
 
 /** A recorded state of the network. */
@@ -67,23 +67,23 @@ export interface Moment {
   test: boolean;
 }
 
-/** Where a run is, and what may be asked of it. */
+/** A run's status and counters, and the actions it accepts. */
 export interface State {
   status: string; // "running", "paused", "testing", "done", "lost" (killed), "idle" (nothing to control)
   counters: Record<string, Json>; // {"Run": 1, "Epoch": 3, "Trial": 12, "Name": "pattern 7"}
   can: string[]; // the `ACTIONS` that this host understands
   items: number; // how many items there are to test; 0 where unknown
-  batch: number; // how many items a batch has
-  step_n: number; // what "step_n" does by default
-  message: string; // what it is doing, or why it stopped
+  batch: number; // batch size
+  step_n: number; // default count of "step_n"
+  message: string; // its current activity, or why it stopped
 }
 
-/** A line of the form. */
+/** A parameter, shown as a line of the form. */
 export interface Parameter {
   name: string; // "optimizers.adam.lr": unique
   value: Json; // text, a number, true or false, or a list of these
   kind: string; // or "integer", "text", "flag", "choice"
-  editable: boolean; // while it runs
+  editable: boolean; // while the loop runs
   doc: string;
   group: string; // a heading
   choices: string[];
@@ -95,18 +95,18 @@ export interface Parameter {
 export interface Column {
   name: string;
   type: string; // "int", "float", "text", "tensor"
-  shape: number[]; // of a cell of tensors
-  plotted: boolean; // at first
+  shape: number[]; // of a tensor cell
+  plotted: boolean; // by default
   fixed: [number, number] | null; // the range of its axis; None: automatic
   error: string; // the column that holds its error bars
 }
 
-/** A table as far as it is known before its rows. */
+/** A table without its rows: name, title, axes, columns. */
 export interface TableHead {
   name: string; // "train_epoch", "test_trial", "test_epoch", "run", "train_step", "patterns"
   title: string; // "Train epochs"
   x: string; // the column along the x axis; "" counts the rows
-  legend: string; // the column whose values make a line each
+  legend: string; // the column of which each value is plotted as a separate line
   columns: Column[];
 }
 
@@ -264,7 +264,7 @@ export interface FrameHead {
   raster: boolean; // then rows are units and columns moments, the last one the one looked at
 }
 
-/** How often states are recorded: `count` trials or epochs apart; "auto": as often as costs no more than 1%. */
+/** How often states are recorded: every `count` trials or epochs; "auto": within 1% of the run time. */
 export interface Every {
   unit?: string; // "auto", "trial", "epoch", "off"
   count?: number;

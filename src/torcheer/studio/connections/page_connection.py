@@ -161,13 +161,13 @@ class Page:
             head, anew, told = self._tables.get(name, (None, -1, 0))
             if head != rowed.head:
                 yield messages.TableCame(rowed.head)
-            if head != rowed.head or anew != rowed.anew or rowed.count < told:
+            if head != rowed.head or anew != rowed.restarts or rowed.count < told:
                 told = 0
-            yield from self._piece(name, rowed, told, (head, anew) == (rowed.head, rowed.anew))
+            yield from self._piece(name, rowed, told, (head, anew) == (rowed.head, rowed.restarts))
 
     def _piece(self, name: str, rowed: TableRows, told: int, goes_on: bool) -> Iterator[Any]:
         until = min(rowed.count, told + _rows_a_message(rowed))
-        self._tables[name] = (rowed.head, rowed.anew, until)
+        self._tables[name] = (rowed.head, rowed.restarts, until)
         if until < rowed.count:
             self.owe("tables")
         if until > told or not goes_on:  # no rows at 0: those there were are void

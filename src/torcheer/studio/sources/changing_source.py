@@ -51,7 +51,7 @@ class Following:
         changes = better.poll()
         for name, table in better.tables.items():
             if name in old.tables:
-                table.anew += old.tables[name].anew + 1
+                table.restarts += old.tables[name].restarts + 1
         kept = {alert_key(one) for one in old.alerts}
         old.close()
         better.wants(self._wants)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torcheer.archive import Entry, load
 from torcheer.control.control_records import Parameter, State
 from torcheer.errors import TorcheerError
-from torcheer.network.history_network import described
+from torcheer.network.history_network import describe_pass
 from torcheer.network.network_records import Network, Projection, Variable
 from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
@@ -35,11 +35,11 @@ class HistorySource(Resting):
         self._archive, ops, info = trace.archive, trace.ops(), trace.info()
         super().__init__(info.model or self.path.name, home_of(self.path))
         self._places: dict[tuple[str, str], Entry] = {(one.layer, one.variable): one for one in self._archive.entries}
-        self._found = found = described(ops)
+        self._found = found = describe_pass(ops)
         self._of: dict[tuple[str, str], Entry] = {}
         self._damaged: set[Entry] = set()
         self._worked_out: dict[str, Value | None] = {}  # of the attention that was looked at last
-        for name, op in found.made.items():
+        for name, op in found.producers.items():
             self._find(name, op)
         for one in found.projections:
             if one.kind and (entry := self._places.get((_stored(one.name), "stored"))) is not None:
@@ -75,7 +75,7 @@ class HistorySource(Resting):
 
     def told_why(self, moment: int, layer: str, variable: str) -> str:
         """What the record of the operation says."""
-        op = self._found.made.get(layer)
+        op = self._found.producers.get(layer)
         if layer in self._found.heads or op is None:
             return (
                 "it is worked out beside the pass" if variable == "Grad" else "what it is worked out from was not saved"

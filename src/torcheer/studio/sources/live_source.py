@@ -15,7 +15,7 @@ from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import Net, Network
 from torcheer.network.placement import net_of
-from torcheer.runlog.incoming_rows import Incoming
+from torcheer.runlog.incoming_rows import IncomingTables
 from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.studio.connections.messages import VERSION, AlertSeen, Moment, Recording
 from torcheer.studio.sources.moment_queries import Answers, Value
@@ -57,7 +57,7 @@ class LiveSource(Answers):
         self.timeline = Timeline(most_bytes, most_states)
         super().__init__(self.timeline, lambda: self.net)
         self.tables: dict[str, TableRows] = dict(before.tables) if before else {}
-        self._incoming = Incoming(self.tables)
+        self._incoming = IncomingTables(self.tables)
         self._wire: Wire | None = None
         self._ring: RingReader | None = None
         self._wants = Wants()
@@ -208,7 +208,7 @@ class LiveSource(Answers):
             )
         self._welcomed, self.busy = True, ""
         self._base = self._last + 1
-        self._incoming.again()
+        self._incoming.start_new_host()
         if isinstance(title := message.get("title"), str) and title:
             self.title = title[:200]
         self._set_state(State())

@@ -16,7 +16,7 @@ from torcheer.control.control_records import Parameter, State
 from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.network.network_records import Layer, Net, Network, full_name
 from torcheer.network.placement import net_of
-from torcheer.network.run_network import Checkpoints, merged, network_in
+from torcheer.network.run_network import Checkpoints, merge_captured, network_in
 from torcheer.runlog.run_tables import stamp_of, summary_of, tables_of
 from torcheer.studio.connections.messages import AlertSeen, Moment
 from torcheer.studio.sources.moment_queries import Value
@@ -98,7 +98,7 @@ class RunSource(Resting):
         for name, table in tables_of(self.path).items():
             before = self.tables.get(name)
             if before is not None and (before.head != table.head or before.count > table.count):
-                table.anew = before.anew + 1
+                table.restarts = before.restarts + 1
             self.tables[name] = table
             self._changes.tables.add(name)
 
@@ -132,7 +132,7 @@ class RunSource(Resting):
 
     def _read_checkpoints(self) -> None:
         """The weights that were saved; where nothing was captured, they are all there is to see."""
-        self._checkpoints.look()
+        self._checkpoints.refresh()
         if self._captures is not None or self._network is None:
             return
         kept = [one for one in self._moments if one.step in self._checkpoints.steps]
@@ -142,7 +142,7 @@ class RunSource(Resting):
         came = [Moment(number + place, step) for place, step in enumerate(new, 1)]
         self._moments = [*kept, *came]
         self._changes.moments_came += came
-        self._show(net_of(merged(self._network, self.title, {}, [])))
+        self._show(net_of(merge_captured(self._network, self.title, {}, [])))
 
     def _forget_captures(self) -> None:
         self._changes.moments_gone += [one.id for one in self._moments]
@@ -159,7 +159,7 @@ class RunSource(Resting):
                 if name not in found and (layer := _layer(name, entry, batch)) is not None:
                     found[name] = layer
                 variables[variable] = None
-        self._show(net_of(merged(self._network, self.title, found, list(variables))) if found else None)
+        self._show(net_of(merge_captured(self._network, self.title, found, list(variables))) if found else None)
 
     def _show(self, net: Net | None) -> None:
         if net != self.net:
