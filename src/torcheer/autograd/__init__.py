@@ -1,4 +1,4 @@
-"""A backward pass you can read.
+"""The readable autograd: record operations, run and print their backward pass, read its rules.
 
 import torcheer.autograd as autograd
 
@@ -54,5 +54,9 @@ __all__ = [
 
 
 def record(borrow: bool = False) -> Tape:
-    """Record everything in the block: `with record(): model(x).sum().backward()`."""
+    """Record every operation in a `with` block: `with record(): model(x).sum().backward()`.
+
+    Args:
+        borrow: use torch's own backward for operations that have no rule here, instead of raising MissingRule.
+    """
     return Tape(borrow)

@@ -1,11 +1,11 @@
-"""`Operator`: an operation written as a class, with a forward and, if it likes, a backward of its own.
+"""`Operator`: an operation written as a class, with a forward and optionally its own backward.
 
 class Double(Operator):
     def forward(self, x):
         return 2 * x
 
     def backward(self, grad):
-        r\"\"\"$\\bar x = 2\\,\\bar y$: twice as much out, twice as much back.\"\"\"
+        r\"\"\"$\\bar x = 2\\,\\bar y$: the slope of doubling is two.\"\"\"
         return 2 * grad
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from torcheer.autograd.tape.nodes import node_of
-from torcheer.autograd.tape.operator_calls import run_whole
+from torcheer.autograd.tape.operator_calls import run_as_one_node
 from torcheer.autograd.tape.tape import current
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.autograd.tape.traced_tensor import tracer
@@ -30,7 +30,7 @@ Function = Callable[..., Any]
 
 
 def Pass(call: Function) -> Function:
-    """Decorates `__call__` of an operator in the middle: what it computes is its forward."""
+    """Decorate `__call__` of an operator: its body is the forward."""
 
     @wraps(call)
     def traced(self: Operator, *args: Any, **kwargs: Any) -> Any:
@@ -40,30 +40,30 @@ def Pass(call: Function) -> Function:
 
 
 def End(call: Function) -> Function:
-    """Decorates `__call__` of a loss. Here a loss is an operator like any other, and may be followed by more."""
+    """Decorate `__call__` of a loss. Here a loss is an operator like any other, and may be followed by more."""
     return Pass(call)
 
 
 def Back(backward: Function) -> Function:
-    """Decorates `backward(self, grad, show=False)`, which returns the gradient of what the operator was given.
+    """Decorate `backward(self, grad, show=False)`, which returns the gradient of the operator's input.
 
-    In it `self._father.getOutput()` is the input and `self._out_x` the output of the call in question, and what it
-    assigns to `.grad` of a weight is added to what is there. The engine asks it: it need not call anyone itself.
+    In it `self._father.getOutput()` is the input and `self._out_x` the output of that call, and what it assigns to
+    `.grad` of a weight is added to the weight's gradient. The engine calls it: it need not call other operators.
     """
     return backward
 
 
 class Operator:
-    """An operation as a class: `forward(x, …)`; with `backward(grad)` it is one step, without, its parts are traced."""
+    """An operation as a class: `forward(x, …)`; one step if it has `backward(grad)`, else its parts are traced."""
 
     Pass, End, Back = staticmethod(Pass), staticmethod(End), staticmethod(Back)
 
-    _name: str = ""  # what prints
+    _name: str = ""  # printed instead of the class name
     training: bool = True
     backward: Any = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the operator computes."""
+        """Compute the operator's result."""
         raise NotImplementedError(f"{type(self).__name__} needs a forward(self, x), or a __call__ under Operator.Pass")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -73,18 +73,18 @@ class Operator:
         if not torch.is_grad_enabled():
             return tracer.wrap(forward(*args, **kwargs))
         if self.backward is None:
-            return tracer.wrap(current().inside(str(self), forward, args, kwargs, thing=self))
-        return tracer.wrap(current().inside(str(self), run_whole, (self, forward, args, kwargs), {}, thing=self))
+            return tracer.wrap(current().inside(str(self), forward, args, kwargs, owner=self))
+        return tracer.wrap(current().inside(str(self), run_as_one_node, (self, forward, args, kwargs), {}, owner=self))
 
-    # How it prints
+    # Printing
 
     def set_name(self, name: str) -> Operator:
-        """Print under another name."""
+        """Set the name to print."""
         self._name = name
         return self
 
-    def line(self, came: torch.Size, went: torch.Size) -> str:
-        """Its line in `backward(show=True)`, given the shapes of the gradient at its result and at its input."""
+    def line(self, output_shape: torch.Size, input_shape: torch.Size) -> str:
+        """Return its line in `backward(show=True)`, from the shapes of the gradients of its result and its input."""
         return str(self)
 
     def __str__(self) -> str:
@@ -92,74 +92,74 @@ class Operator:
 
     __repr__ = __str__
 
-    # Its weights
+    # Weights
 
     def parts(self) -> Iterable[Any]:
-        """The operators it is made of: those among its attributes, and in lists there."""
+        """Return the operators among its attributes, and in lists and dicts there."""
         return _operators(vars(self).values())
 
     def parameters(self) -> Iterator[Any]:
-        """Every weight once, its own before those of its parts."""
-        found: dict[int, Any] = {id(one): one for one in vars(self).values() if _is_weight(one)}
+        """Yield every weight once, its own before those of its parts."""
+        weights: dict[int, Any] = {id(value): value for value in vars(self).values() if _is_weight(value)}
         for part in self.parts():
-            found |= {id(one): one for one in part.parameters() if id(one) not in found}
-        yield from found.values()
+            weights |= {id(weight): weight for weight in part.parameters() if id(weight) not in weights}
+        yield from weights.values()
 
     def seq_list(self) -> list[Tensor]:
-        """A copy of every weight, in order: what `save` writes and `load_seq_list` takes."""
+        """Return a copy of every weight, in order, for `save` and `load_seq_list`."""
         with unrecorded():
             return [weight.detach().clone() for weight in self.parameters()]
 
     def load_seq_list(self, seq_list: Iterable[Any]) -> Operator:
-        """Take the weights of a list such as `seq_list()` returns."""
-        weights, given = list(self.parameters()), [torch.as_tensor(one) for one in seq_list]
-        if len(weights) != len(given):
+        """Copy the weights from a list as `seq_list()` returns it."""
+        weights, values = list(self.parameters()), [torch.as_tensor(value) for value in seq_list]
+        if len(weights) != len(values):
             raise BadArgument(
-                f"load_seq_list: {len(given)} tensors for {len(weights)} weights; is the list of this model?"
+                f"load_seq_list: {len(values)} tensors for {len(weights)} weights; is the list of this model?"
             )
-        for place, (weight, one) in enumerate(zip(weights, given)):
-            if weight.shape != one.shape:
+        for place, (weight, value) in enumerate(zip(weights, values)):
+            if weight.shape != value.shape:
                 raise BadArgument(
-                    f"load_seq_list: tensor {place} has shape {tuple(one.shape)}, its weight {tuple(weight.shape)}; "
+                    f"load_seq_list: tensor {place} has shape {tuple(value.shape)}, its weight {tuple(weight.shape)}; "
                     f"is the list of this model, and in its order?"
                 )
         with unrecorded():
-            for weight, one in zip(weights, given):
-                weight.copy_(one)
+            for weight, value in zip(weights, values):
+                weight.copy_(value)
         return self
 
     def zero_grad(self) -> None:
-        """Forget all gradients."""
+        """Set all gradients to None."""
         for weight in self.parameters():
             weight.grad = None
 
-    def to(self, *where: Any, **how: Any) -> Operator:
-        """Move or convert the weights, as torch's `Tensor.to` does."""
+    def to(self, *args: Any, **kwargs: Any) -> Operator:
+        """Move or convert the weights and their gradients, with the arguments of `Tensor.to`."""
         with unrecorded():
             for weight in self.parameters():
                 grad, weight.grad = weight.grad, None
-                weight.data = weight.data.to(*where, **how)
-                weight.grad = None if grad is None else grad.to(*where, **how)
+                weight.data = weight.data.to(*args, **kwargs)
+                weight.grad = None if grad is None else grad.to(*args, **kwargs)
         return self
 
     def train(self, training: bool = True) -> Operator:
-        """Behave as in training."""
+        """Switch to training mode, or out of it with False."""
         self.training = training
         for part in self.parts():
             part.train(training)
         return self
 
     def eval(self) -> Operator:
-        """Behave as in use."""
+        """Switch to evaluation mode."""
         return self.train(False)
 
     def getOutput(self) -> Any:
-        """Its output; asked inside `backward`."""
+        """Return the output of the call; for use inside `backward`."""
         return getattr(self, "_out_x", None)
 
 
 class Input(Operator):
-    """Where a chain begins: it stands for what an operator was given."""
+    """The start of a chain: holds the input of an operator."""
 
     _name = "Input"
 
@@ -167,7 +167,7 @@ class Input(Operator):
         self._out_x = value
 
     def forward(self, x: Any) -> Any:
-        """The same."""
+        """Return `x` unchanged."""
         return x
 
 
@@ -182,7 +182,7 @@ def _operators(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_weight(value: Any) -> bool:
-    """Whether it asks for a gradient; a weight of ours that is frozen keeps its place, by its name."""
+    """True for a leaf that requires a gradient; a frozen weight counts by its name, so the order stays the same."""
     if not isinstance(value, Tensor) or node_of(value) is not None:
         return False
     return value.requires_grad or bool(getattr(value, "name", ""))

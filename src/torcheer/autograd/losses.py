@@ -1,4 +1,4 @@
-"""One number for how far an answer is from its target."""
+"""Losses in torchtrace's style: one number for the distance of a prediction from its target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torcheer.errors import WrongInputs
 
 
 class Loss(Operator):
-    """Compares what a model says with what it should say, entry by entry."""
+    """A loss that compares a prediction with a target of the same shape, entry by entry."""
 
     def __call__(self, x: Any, target: Any) -> Any:
         if torch.broadcast_shapes(x.shape, target.shape) != x.shape:
@@ -24,17 +24,17 @@ class Loss(Operator):
 
 
 class MSE(Loss):
-    r"""$\overline{(x - t)^2}$: far misses count most."""
+    r"""$\overline{(x - t)^2}$: large errors count most."""
 
     _name = "Mean Square Loss"
 
     def forward(self, x: Any, target: Any) -> Any:
-        """Square the misses."""
+        """Return the mean squared error."""
         return ((x - target) ** 2).mean()
 
 
 class Huber(Loss):
-    r"""$\tfrac12 d^2$ for misses $d$ up to $\delta$, then a straight line: far misses pull, but no harder."""
+    r"""$\tfrac12 d^2$ for errors $d$ up to $\delta$, then a straight line: large errors count linearly."""
 
     _name = "Huber Loss"
 
@@ -42,36 +42,36 @@ class Huber(Loss):
         self.delta = delta
 
     def forward(self, x: Any, target: Any) -> Any:
-        """Square small misses, count large ones."""
-        miss = (x - target).abs()
-        return torch.where(miss <= self.delta, miss**2 / 2, self.delta * (miss - self.delta / 2)).mean()
+        """Return the mean of squared small errors and linear large ones."""
+        error = (x - target).abs()
+        return torch.where(error <= self.delta, error**2 / 2, self.delta * (error - self.delta / 2)).mean()
 
 
 class BCE(Loss):
-    r"""$-t \log x - (1 - t) \log(1 - x)$ for a chance $x$: how surprised it was."""
+    r"""$-t \log x - (1 - t) \log(1 - x)$ for a probability $x$: the negative log-likelihood of the target."""
 
     _name = "Binary Cross Entropy"
 
     def forward(self, x: Any, target: Any) -> Any:
-        """Ask chances."""
+        """Return the mean loss of probabilities."""
         return functional.binary_cross_entropy(x, target.expand(x.shape))
 
 
 class BCEWithLogits(Loss):
-    r"""The same for scores: $x$ is taken through a sigmoid first, safely."""
+    r"""Binary cross entropy of logits: $x$ goes through a sigmoid first, in a stable form."""
 
     _name = "Binary Cross Entropy of scores"
 
     def forward(self, x: Any, target: Any) -> Any:
-        """Ask scores."""
+        """Return the mean loss of logits."""
         return functional.binary_cross_entropy_with_logits(x, target.expand(x.shape))
 
 
 class CrossEntropy(Operator):
-    r"""$-\log \text{softmax}(x)_t$: how surprised the scores of classes were by the class that it was."""
+    r"""$-\log \text{softmax}(x)_t$: the negative log-probability of the target class."""
 
     _name = "Cross Entropy"
 
     def forward(self, x: Any, target: Any) -> Any:
-        """Scores (N, classes, …) against class numbers (N, …), or against shares of the scores' own shape."""
+        """Compare scores (N, classes, …) with class numbers (N, …), or with probabilities of the scores' shape."""
         return functional.cross_entropy(x, target)

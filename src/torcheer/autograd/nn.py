@@ -1,4 +1,4 @@
-"""Layers and models in torchtrace's style; each is a small `Operator`, to be read and imitated."""
+"""Layers and models in torchtrace's style; each is a small `Operator`, to read and to copy."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ __all__ = [
 # Layers
 
 
-def weight_of(shape: tuple[int, ...], bound: float, name: str) -> tracer:
-    """A leaf with numbers between `-bound` and `bound`."""
-    made = tracer(init.uniform_(torch.empty(shape), -bound, bound), requires_grad=True)
-    made.name = name
-    return made
+def make_weight(shape: tuple[int, ...], bound: float, name: str) -> tracer:
+    """Return a leaf with uniform samples between `-bound` and `bound`."""
+    weight = tracer(init.uniform_(torch.empty(shape), -bound, bound), requires_grad=True)
+    weight.name = name
+    return weight
 
 
 class Linear(Operator):
-    r"""$y = x W^\top + b$ over the last axis; any number of axes may stand before it."""
+    r"""$y = x W^\top + b$ over the last axis; any number of axes may come before it."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         self.in_features, self.out_features = in_features, out_features
         bound = max(in_features, 1) ** -0.5
-        self.weight = weight_of((out_features, in_features), bound, "weight")
-        self.bias = weight_of((out_features,), bound, "bias") if bias else None
+        self.weight = make_weight((out_features, in_features), bound, "weight")
+        self.bias = make_weight((out_features,), bound, "bias") if bias else None
         self._name = f"Linear layer ({in_features} X {out_features})"
 
     def forward(self, x: Any) -> Any:
-        """Mix the features."""
+        """Apply the linear map."""
         try:
             return functional.linear(x, self.weight, self.bias)
         except RuntimeError as problem:
@@ -57,7 +57,7 @@ class Linear(Operator):
 
 
 class Conv2d(Operator):
-    """A small window of weights, moved over an image."""
+    """A 2D convolution: a small window of weights, moved over an image."""
 
     def __init__(
         self, in_channels: int, filters: int, kernel_size: Any, stride: Any = 1, padding: Any = 0, bias: bool = True
@@ -66,12 +66,12 @@ class Conv2d(Operator):
         self.kernel_size = (kernel_size, kernel_size) if isinstance(kernel_size, int) else tuple(kernel_size)
         self.stride, self.padding = stride, padding
         bound = max(in_channels * prod(self.kernel_size), 1) ** -0.5
-        self.weight = weight_of((filters, in_channels, *self.kernel_size), bound, "weight")
-        self.bias = weight_of((filters,), bound, "bias") if bias else None
+        self.weight = make_weight((filters, in_channels, *self.kernel_size), bound, "weight")
+        self.bias = make_weight((filters,), bound, "bias") if bias else None
         self._name = f"Conv2d {in_channels} -> {filters}"
 
     def forward(self, x: Any) -> Any:
-        """Look at every place of the image through the window."""
+        """Apply the window at every position of the image."""
         try:
             return functional.conv2d(x, self.weight, self.bias, self.stride, self.padding)
         except RuntimeError as problem:
@@ -90,41 +90,41 @@ class Conv2d(Operator):
             return f"Conv2d({shape[-3]}, …) would take it"
         return f"View(-1, {self.in_channels}, height, width) makes images of it"
 
-    def line(self, came: torch.Size, went: torch.Size) -> str:
-        """With the shapes of the gradient before and after."""
-        return f"{self}   GRAD:{came} -> {went}"
+    def line(self, output_shape: torch.Size, input_shape: torch.Size) -> str:
+        """Return its line with the shapes of the gradients of its result and its input."""
+        return f"{self}   GRAD:{output_shape} -> {input_shape}"
 
 
 class ReLU(Operator):
     r"""$y = \max(x, 0)$."""
 
     def forward(self, x: Any) -> Any:
-        """Cut off what is below zero."""
+        """Set negative entries to zero."""
         return torch.relu(x)
 
 
 class Sum(Operator):
-    """All elements added up, as a tensor of one."""
+    """The sum of all elements, as a tensor of one element."""
 
     def forward(self, x: Any) -> Any:
-        """Add everything up."""
+        """Sum all elements."""
         return (x if x.dim() == 1 else x.reshape(-1)).sum(0, keepdim=True)
 
 
 class View(Operator):
-    """The same numbers in another shape; -1 stands for what is left."""
+    """The same numbers in another shape; -1 stands for the remaining size."""
 
     def __init__(self, *shape: Any) -> None:
         self.shape = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
         self._name = f"View({self.shape})"
 
     def forward(self, x: Any) -> Any:
-        """Count the numbers anew."""
+        """Reshape the tensor."""
         return x.reshape(self.shape)
 
 
 class Gather_last(Operator):
-    """Of each row the entry that `where` points at: (N, M) becomes (N, 1)."""
+    """One entry of each row, at the column in `where`: (N, M) becomes (N, 1)."""
 
     _name = "Gather()"
 
@@ -132,7 +132,7 @@ class Gather_last(Operator):
         self.where = torch.as_tensor(where)
 
     def forward(self, x: Any) -> Any:
-        """Pick one entry of each row."""
+        """Gather one entry of each row."""
         where = self.where.detach().to(x.device)
         where = where.reshape(*x.shape[:-1], 1) if where.numel() * x.shape[-1] == x.numel() else where
         if where.shape != (*x.shape[:-1], 1) or where.is_floating_point():
@@ -147,23 +147,23 @@ class Gather_last(Operator):
 
 
 class Model(Operator):
-    """Layers under one roof: set them, list them in `construct()`, use them in `forward`.
+    """A model: assign layers as attributes, list them in `construct()`, use them in `forward`.
 
-    Without `construct` every layer among the attributes counts. `super().__init__()` may be called first, last, or not.
+    Without `construct` all layers among the attributes count. Calling `super().__init__()` is optional.
     """
 
     def construct(self) -> list[Any]:
-        """The layers, in the order they print."""
+        """Return the layers, in the order in which they print."""
         return list(super().parts())
 
     def parts(self) -> Iterable[Any]:
-        """What `construct` lists."""
+        """Return the layers of `construct` that have parameters."""
         return [part for part in self.construct() if hasattr(part, "parameters")]
 
     def _run(self, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return tracer.wrap(forward(*args, **kwargs))
-        with current().on():  # a torch module inside is traced as well; no scope: the layers are what is shown
+        with current().on():  # torch modules inside are traced as well; no scope, so that the layers are shown
             return tracer.wrap(forward(*args, **kwargs))
 
     def __str__(self) -> str:
@@ -175,7 +175,7 @@ class Model(Operator):
 
 
 class Sequential(Model):
-    """One after the other."""
+    """Layers that run one after the other."""
 
     def __init__(self, *ops: Any) -> None:
         self.ops = list(ops[0]) if len(ops) == 1 and isinstance(ops[0], (list, tuple)) else list(ops)
@@ -184,11 +184,11 @@ class Sequential(Model):
                 raise BadArgument(f"Sequential: number {place} is {op!r}, which cannot be called with a tensor")
 
     def construct(self) -> list[Any]:
-        """Those that were given."""
+        """Return the layers."""
         return self.ops
 
     def forward(self, x: Any) -> Any:
-        """Each is given what the one before returned."""
+        """Pass `x` through each layer in turn."""
         for op in self.ops:
             x = op(x)
         return x

@@ -1,4 +1,4 @@
-"""Optimizers: what to do with a gradient once it is there. Each update is its formula, line for line.
+"""Optimizers in torchtrace's style. Each update follows its formula line by line.
 
 In the formulas $p$ is a parameter, $g$ its gradient, $\\eta$ the learning rate `lr`, $\\lambda$ `weight_decay`.
 """
@@ -21,31 +21,31 @@ State = dict[str, Any]
 
 
 class Optimizer:
-    """Parameters in groups, each with settings of its own, and what is remembered of each parameter."""
+    """Parameter groups, each with its own settings, and the state of each parameter."""
 
     def __init__(self, params: Iterable[Any], **defaults: Any) -> None:
         self.defaults = defaults
         self.state: dict[Tensor, State] = {}
         self.param_groups: list[dict[str, Any]] = []
-        given: list[Any] = [params] if isinstance(params, (Tensor, dict)) else list(params)
-        if not given:
+        entries: list[Any] = [params] if isinstance(params, (Tensor, dict)) else list(params)
+        if not entries:
             raise BadArgument(
                 f"{type(self).__name__} was given no parameters. An empty list, or a generator that was used up: "
                 f"write model.parameters() where the optimizer is made"
             )
-        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+        for group in entries if isinstance(entries[0], dict) else [{"params": entries}]:
             self.add_param_group(group)
 
     def add_param_group(self, group: dict[str, Any]) -> None:
-        """Take more parameters, with settings that differ from the optimizer's own."""
+        """Add parameters with their own settings; settings left out are the optimizer's defaults."""
         if not isinstance(group, dict) or "params" not in group:
             raise BadArgument(f"a group of parameters is {{'params': […], 'lr': …}}, not {type(group).__name__}")
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
         for name in group:
             if name not in self.defaults and name not in ("params", "name"):
                 near = get_close_matches(name, self.defaults, 1)
-                known = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(self.defaults)}"
-                raise BadArgument(f"{type(self).__name__} has no setting {name!r}. {known}")
+                hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(self.defaults)}"
+                raise BadArgument(f"{type(self).__name__} has no setting {name!r}. {hint}")
         known_ids = {id(param) for old in self.param_groups for param in old["params"]}
         for place, param in enumerate(params):
             self._check(param, place)
@@ -65,13 +65,13 @@ class Optimizer:
             )
 
     def zero_grad(self) -> None:
-        """Forget the gradients: the next backward would add to them."""
+        """Set all gradients to None: the next backward would add to them."""
         for group in self.param_groups:
             for param in group["params"]:
                 param.grad = None
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move every parameter that has a gradient; `closure` computes the loss first, where one is given."""
+        """Update every parameter that has a gradient; an optional `closure` computes the loss first."""
         loss = None if closure is None else closure()
         with unrecorded():
             for group in self.param_groups:
@@ -81,37 +81,37 @@ class Optimizer:
         return loss
 
     def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
-        """Move one parameter in place; `state` is what was remembered of it."""
+        """Update one parameter in place; `state` holds its values from earlier steps."""
         raise NotImplementedError(f"{type(self).__name__} needs an update(self, param, grad, state, group)")
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the parameters, which are counted through instead."""
-        order = self._numbers()
-        groups = [{**group, "params": [order[id(one)] for one in group["params"]]} for group in self.param_groups]
-        state = {order[id(param)]: one for param, one in self.state.items()}
+        """Return state and settings; parameters are replaced by their index."""
+        order = self._param_indices()
+        groups = [{**group, "params": [order[id(param)] for param in group["params"]]} for group in self.param_groups]
+        state = {order[id(param)]: values for param, values in self.state.items()}
         return deepcopy({"state": state, "param_groups": groups})
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from what `state_dict()` returned."""
+        """Restore the result of `state_dict()`."""
         sizes = [[len(group["params"]) for group in groups] for groups in (saved["param_groups"], self.param_groups)]
         if sizes[0] != sizes[1]:
             raise BadArgument(f"the saved optimizer has groups of {sizes[0]} parameters, this one of {sizes[1]}")
         params = [param for group in self.param_groups for param in group["params"]]
-        fresh = {}
+        restored = {}
         for number, state in deepcopy(saved["state"]).items():
             param = params[int(number)]
-            fresh[param] = {name: _beside(one, param, name) for name, one in state.items()}
-        self.state = fresh
-        for group, one in zip(self.param_groups, saved["param_groups"]):
-            group.update({name: value for name, value in deepcopy(one).items() if name != "params"})
+            restored[param] = {name: _convert_like(value, param, name) for name, value in state.items()}
+        self.state = restored
+        for group, saved_group in zip(self.param_groups, saved["param_groups"]):
+            group.update({name: value for name, value in deepcopy(saved_group).items() if name != "params"})
 
-    def _numbers(self) -> dict[int, int]:
+    def _param_indices(self) -> dict[int, int]:
         params = [param for group in self.param_groups for param in group["params"]]
         return {id(param): number for number, param in enumerate(params)}
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value}" for name, value in self.defaults.items())
-        return f"{type(self).__name__}({len(self._numbers())} parameters, {settings})"
+        return f"{type(self).__name__}({len(self._param_indices())} parameters, {settings})"
 
 
 class SGD(Optimizer):
@@ -129,8 +129,8 @@ class SGD(Optimizer):
         )
 
     def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
-        """Go against the gradient."""
-        grad = decayed(grad, param, group)
+        """Step against the gradient."""
+        grad = add_weight_decay(grad, param, group)
         momentum = group["momentum"]
         if momentum:
             if "velocity" not in state:
@@ -144,7 +144,7 @@ class SGD(Optimizer):
 class RMSprop(Optimizer):
     r"""$s = \alpha\, s + (1 - \alpha)\, g^2$, $p \mathrel{-}= \eta\, g / (\sqrt s + \epsilon)$.
 
-    Each number moves as fast as its gradients are small. `centered` takes the square of the average gradient from $s$;
+    Each number moves faster the smaller its gradients are. `centered` subtracts the squared average gradient from $s$;
     `momentum` $m$ moves by $b = m\,b + g / (\sqrt s + \epsilon)$.
     """
 
@@ -157,16 +157,16 @@ class RMSprop(Optimizer):
         )
 
     def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
-        """Go against the gradient, measured by its usual size."""
-        grad = decayed(grad, param, group)
-        square = averaged(state, "square", grad * grad, group["alpha"])
+        """Step against the gradient, divided by its typical size."""
+        grad = add_weight_decay(grad, param, group)
+        square = running_average(state, "square", grad * grad, group["alpha"])
         if group["centered"]:
-            mean = averaged(state, "mean", grad, group["alpha"])
+            mean = running_average(state, "mean", grad, group["alpha"])
             square = square - mean * mean
-        move = grad / (square.sqrt() + group["eps"])
+        step = grad / (square.sqrt() + group["eps"])
         if group["momentum"]:
-            move = state["velocity"] = state.get("velocity", 0.0) * group["momentum"] + move
-        param.sub_(move, alpha=group["lr"])
+            step = state["velocity"] = state.get("velocity", 0.0) * group["momentum"] + step
+        param.sub_(step, alpha=group["lr"])
 
 
 class Adam(Optimizer):
@@ -184,15 +184,15 @@ class Adam(Optimizer):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad)
 
     def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
-        """Go against the average gradient, measured by its usual size."""
-        self.move(param, decayed(grad, param, group), state, group)
+        """Step against the average gradient, divided by its typical size."""
+        self.apply_step(param, add_weight_decay(grad, param, group), state, group)
 
-    def move(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
-        """The step itself."""
+    def apply_step(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
+        """Update the averages and the parameter, without weight decay."""
         first, second = group["betas"]
         steps = state["steps"] = state.get("steps", 0) + 1
-        mean = averaged(state, "mean", grad, first)
-        square = averaged(state, "square", grad * grad, second)
+        mean = running_average(state, "mean", grad, first)
+        square = running_average(state, "square", grad * grad, second)
         if group["amsgrad"]:
             square = state["largest"] = torch.maximum(state.get("largest", square), square)
         size = (square / (1 - second**steps)).sqrt() + group["eps"]
@@ -200,7 +200,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    r"""Adam with $p \mathrel{-}= \eta\,\lambda\, p$ on its own: the decay is not measured by the gradient's size."""
+    r"""Adam with $p \mathrel{-}= \eta\,\lambda\, p$ separately: the decay is not divided by the gradient's size."""
 
     def __init__(
         self, params: Iterable[Any], lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -209,18 +209,18 @@ class AdamW(Adam):
         super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
 
     def update(self, param: Tensor, grad: Tensor, state: State, group: dict[str, Any]) -> None:
-        """Shrink a little, then go as Adam does."""
+        """Shrink the parameter, then step as Adam does."""
         param.mul_(1 - group["lr"] * group["weight_decay"])
-        self.move(param, grad, state, group)
+        self.apply_step(param, grad, state, group)
 
 
-def decayed(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
-    r"""$g + \lambda\, p$: the gradient of $\tfrac\lambda2 p^2$ comes on top, and pulls towards zero."""
+def add_weight_decay(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tensor:
+    r"""$g + \lambda\, p$: add the gradient of $\tfrac\lambda2 p^2$, which pulls towards zero."""
     return grad + group["weight_decay"] * param if group["weight_decay"] else grad
 
 
-def averaged(state: State, name: str, new: Tensor, keep: float) -> Tensor:
-    """A running average that begins at zero: `keep` of the old, the rest of the new."""
+def running_average(state: State, name: str, new: Tensor, keep: float) -> Tensor:
+    """Update a running average that starts at zero: `keep` times the old plus `1 - keep` times the new."""
     if name not in state:
         state[name] = torch.zeros_like(new)
     return state[name].mul_(keep).add_(new, alpha=1 - keep)  # type: ignore[no-any-return]
@@ -230,14 +230,14 @@ def _check_settings(group: dict[str, Any]) -> None:
     for name in ("lr", "momentum", "weight_decay", "eps"):
         if group.get(name, 0.0) < 0:
             raise BadArgument(f"{name} is {group[name]}, and it cannot be below zero")
-    if not all(0 <= one < 1 for one in group.get("betas", ())):
+    if not all(0 <= beta < 1 for beta in group.get("betas", ())):
         raise BadArgument(f"betas are {group['betas']}: each says how much of an average stays, from 0 to below 1")
     if group.get("nesterov") and (group["momentum"] <= 0 or group["dampening"] != 0):
         raise BadArgument("nesterov looks ahead along the momentum: it needs momentum above 0 and dampening 0")
 
 
-def _beside(value: Any, param: Tensor, name: str) -> Any:
-    """A saved value on the device and in the type of its parameter."""
+def _convert_like(value: Any, param: Tensor, name: str) -> Any:
+    """Convert a saved value to the device and dtype of its parameter."""
     if not isinstance(value, Tensor):
         return value
     if value.shape != param.shape:

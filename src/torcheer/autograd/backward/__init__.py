@@ -1,1 +1,1 @@
-"""The backward pass over a tape, and what is made of it: gradients, Jacobians, checks."""
+"""The backward pass over a tape: gradients, Jacobians, gradient checks, hooks."""

@@ -1,4 +1,4 @@
-"""The backward pass: every operation that matters, newest first; its rule once; sums where gradients meet."""
+"""The backward pass: apply each operation's rule once, newest first, and sum gradients where paths meet."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.rules.rule_table import NOTHING, VALUE
-from torcheer.autograd.tape.nodes import CHANGED, GONE, Leaf, Node, free, node_of, parents_of
+from torcheer.autograd.tape.nodes import CHANGED_TEXT, FREED_TEXT, Leaf, Node, free, node_of, parents_of
 from torcheer.errors import GraphFreed, RuleMistake, SavedValueChanged
 
 Starts = list[tuple[Any, Tensor]]
@@ -20,15 +20,15 @@ Watch = Callable[[Node, Tensor, list[tuple[Any, Tensor]]], object]
 def run_backward(
     starts: Starts, *, only: list[Any] | None = None, create_graph: bool, keep: bool, watch: Watch | None = None
 ) -> dict[int, Tensor]:
-    """Send gradients back from `starts` and add them to `.grad` of everything on the way.
+    """Propagate gradients back from `starts` and add them to `.grad` of everything on the way.
 
-    With `only`, a list of nodes and leaves, nothing is added anywhere: what reached those is returned by id, and
-    whatever does not lead to them is left out.
+    With `only`, a list of nodes and leaves, no `.grad` is changed: the gradients of those are returned by id, and
+    operations that do not lead to them are skipped.
     """
-    sums: dict[int, Tensor] = {}  # id of a node or leaf -> its gradient so far
+    sums: dict[int, Tensor] = {}  # id of a node or leaf -> the sum of its gradients so far
     leaves: dict[int, Leaf] = {}
     waiting: list[Any] = []
-    wanted = None if only is None else {id(one) for one in only}
+    wanted = None if only is None else {id(target) for target in only}
     useful = None if wanted is None else leading_to(wanted, [start for start, _ in starts])
     arrived: dict[int, Tensor] = {}
 
@@ -54,9 +54,9 @@ def run_backward(
     while waiting:
         place = heappop(waiting)
         gradient = sums.pop(id(place))
-        for hook in tuple(place.hooks):  # one may take itself away
+        for hook in tuple(place.hooks):  # a hook may remove itself
             changed = hook(gradient)
-            gradient, place.fresh = gradient if changed is None else changed, False  # it may hold on to it
+            gradient, place.fresh = gradient if changed is None else changed, False  # the hook may hold it
         target = place if place.__class__ is Node else place.tensor
         if wanted is None:
             _deliver(place, gradient, create_graph)
@@ -67,7 +67,7 @@ def run_backward(
         trusted = place.rule is not None and place.rule.trusted
         passed = apply_rule(place, gradient, create_graph)
         for number, (parent, part) in enumerate(passed):
-            alone = part is not gradient and all(part is not other for _, other in passed[:number])
+            alone = part is not gradient and all(part is not earlier for _, earlier in passed[:number])
             add(parent, part, alone and trusted)
         if watch is not None:
             watch(place, gradient, passed)
@@ -77,55 +77,55 @@ def run_backward(
 
 
 def apply_rule(node: Node, gradient: Tensor, create_graph: bool = False) -> list[tuple[Any, Tensor]]:
-    """Ask a node's rule what the gradient of its result means for what it read."""
+    """Apply a node's rule to the gradient of its result; return the gradients of its arguments."""
     rule = node.rule
     if rule is None:
-        raise GraphFreed(GONE)
+        raise GraphFreed(FREED_TEXT)
     for tensor, version in node.versions:
         if tensor._version != version:
-            raise SavedValueChanged(CHANGED.format(rule.name, tuple(tensor.shape)))
+            raise SavedValueChanged(CHANGED_TEXT.format(rule.name, tuple(tensor.shape)))
     values = [_value(rule, arg, rule.reads[place], create_graph) for place, arg in enumerate(node.args)]
     if rule.reads_result:
         values.insert(0, _value(rule, node, VALUE, create_graph))
-    found = rule.function(gradient, *values, **node.kwargs)
-    found = found if found.__class__ is tuple else (found,)
-    if any(True for _ in parents_of(node.args[len(found) : len(rule.parameters)])):
+    parts = rule.function(gradient, *values, **node.kwargs)
+    parts = parts if parts.__class__ is tuple else (parts,)
+    if any(True for _ in parents_of(node.args[len(parts) : len(rule.parameters)])):
         raise RuleMistake(
-            f"the rule of {rule.name} returned {len(found)} of {len(node.args)} gradients; None says none"
+            f"the rule of {rule.name} returned {len(parts)} of {len(node.args)} gradients; None says none"
         )
-    return list(_matched(node, node.args, found))
+    return list(_match_arguments(node, node.args, parts))
 
 
 def _value(rule: Any, arg: Any, reads: int, create_graph: bool) -> Any:
-    """What a rule is given for an argument: a node stands for its shape, or for its value where that is read."""
+    """Return what a rule receives for an argument: the node if only its shape is read, else the saved value."""
     if arg.__class__ is Node and reads is not NOTHING:
         value = arg.value
-        if value is None:  # let go by a backward from elsewhere, or a factor that no other argument asks about
-            held = arg.tensor()
-            if arg.rule is None and (held is None or held._version != arg.version):
-                raise GraphFreed(GONE)
-            if held is None:
+        if value is None:  # freed by another backward, or a factor whose partner needs no gradient
+            result = arg.tensor()
+            if arg.rule is None and (result is None or result._version != arg.version):
+                raise GraphFreed(FREED_TEXT)
+            if result is None:
                 return arg
-            value = held.detach()
+            value = result.detach()
         elif value._version != arg.value_version:
-            raise SavedValueChanged(CHANGED.format(rule.name, tuple(value.shape)))
+            raise SavedValueChanged(CHANGED_TEXT.format(rule.name, tuple(value.shape)))
         if not create_graph:
             return value
-        alias = value.detach()  # so that the gradient's own graph leads on to where the value came from
+        alias = value.detach()  # connects the graph of the gradient to the node of the value
         alias._torcheer = arg
         return alias
     if arg.__class__ is list or arg.__class__ is tuple:
-        return arg.__class__([_value(rule, one, reads, create_graph) for one in arg])
+        return arg.__class__([_value(rule, item, reads, create_graph) for item in arg])
     return arg
 
 
-def _matched(node: Node, args: Any, found: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
-    """Pair what a rule returned with the arguments; a lambda is only asked where a gradient is wanted."""
-    for arg, part in zip(args, found):
+def _match_arguments(node: Node, args: Any, parts: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
+    """Pair the gradients that a rule returned with its arguments; a lambda is only called if needed."""
+    for arg, part in zip(args, parts):
         if part is None:
             continue
         if arg.__class__ is list or arg.__class__ is tuple:
-            yield from _matched(node, arg, part)
+            yield from _match_arguments(node, arg, part)
         elif arg.__class__ is Node or (isinstance(arg, Tensor) and arg.requires_grad):
             part = part() if callable(part) and not isinstance(part, Tensor) else part
             if not hasattr(part, "shape"):
@@ -134,17 +134,17 @@ def _matched(node: Node, args: Any, found: Iterable[Any]) -> Iterator[tuple[Any,
 
 
 def sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
-    """Broadcasting copied a value; the gradient of a copy is the sum over the copies."""
+    """Sum a gradient to the shape of a value that was broadcast: the sum over its copies."""
     if gradient.dim() < len(shape):
         gradient = gradient.reshape((1,) * (len(shape) - gradient.dim()) + gradient.shape)
     extra = gradient.dim() - len(shape)
-    stretched = [
+    broadcast = [
         place + extra
         for place, size in enumerate(shape)
         if size == 1 and gradient.shape[place + extra : place + extra + 1] != (1,)
     ]
-    if extra > 0 or stretched:
-        gradient = gradient.sum([*range(extra), *stretched], keepdim=True)
+    if extra > 0 or broadcast:
+        gradient = gradient.sum([*range(extra), *broadcast], keepdim=True)
     if gradient.numel() != shape.numel():
         raise RuleMistake(
             f"a gradient of shape {tuple(gradient.shape)} cannot belong to a value of shape {tuple(shape)}"
@@ -152,44 +152,46 @@ def sum_to(gradient: Tensor, shape: torch.Size) -> Tensor:
     return gradient.reshape(shape)
 
 
-def reached(starts: Iterable[Any]) -> list[Node]:
-    """Every node that gradients from `starts` can come to, newest first."""
-    found: dict[int, Node] = {}
+def reachable_nodes(starts: Iterable[Any]) -> list[Node]:
+    """Return every node that gradients from `starts` can reach, newest first."""
+    by_order: dict[int, Node] = {}
     stack = [start for start in starts if start.__class__ is Node]
     while stack:
         node = stack.pop()
-        if node.order not in found:
-            found[node.order] = node
+        if node.order not in by_order:
+            by_order[node.order] = node
             stack += [parent for parent in parents_of(node.args) if parent.__class__ is Node]
-    return [found[order] for order in sorted(found, reverse=True)]
+    return [by_order[order] for order in sorted(by_order, reverse=True)]
 
 
 def leading_to(wanted: set[int], starts: list[Any]) -> set[int]:
-    """The nodes and leaves from which one of `wanted` can be reached, those included."""
+    """Return the ids of the nodes and leaves on a path from `starts` to one of `wanted`, those included."""
     useful = set(wanted)
-    for node in reversed(reached(starts)):
+    for node in reversed(reachable_nodes(starts)):
         if not useful.isdisjoint(map(id, parents_of(node.args))):
             useful.add(id(node))
     return useful
 
 
 def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
-    """Unlike torch, every result that someone still holds gets its gradient, not only the leaves."""
+    """Store a gradient in `.grad`. Unlike in torch, every live result gets its gradient, not only leaves."""
     tensor = place.tensor if place.__class__ is Leaf else place.tensor()
     if tensor is None:
         return
     leaf = place.__class__ is Leaf
-    accumulate(tensor, gradient if place.fresh else gradient.clone(), leaf and not create_graph)  # nobody else holds it
+    accumulate(
+        tensor, gradient if place.fresh else gradient.clone(), leaf and not create_graph
+    )  # a copy unless no one else holds it
     if leaf:
         for hook in (*(tensor._post_accumulate_grad_hooks or {}).values(), *getattr(tensor, "_torcheer_after", ())):
             hook(tensor)
 
 
 def accumulate(tensor: Tensor, gradient: Tensor, in_place: bool) -> None:
-    """A second backward adds to the first: that is what lets a batch be cut into pieces."""
+    """Add a gradient to `.grad`: a second backward adds to the first, as for a batch cut into pieces."""
     before = tensor.grad
     if before is not None and in_place and node_of(before) is None:
-        before.add_(gradient)  # where it is, as someone may hold it
+        before.add_(gradient)  # in place, as the user may hold it
         return
     gradient = gradient if before is None else before + gradient
     tensor.grad = type(tensor).wrap(gradient) if node_of(gradient) and hasattr(tensor, "wrap") else gradient

@@ -1,4 +1,4 @@
-"""`gradcheck`: our gradients beside torch's own and beside central differences."""
+"""`gradcheck`: compare our gradients with torch's and with central differences."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torcheer.errors import BadArgument
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """One input's gradient, three ways, at the element where they differ most."""
+class GradientComparison:
+    """One input's gradient, computed three ways, at the element where they differ most."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,8 +31,8 @@ class Checked:
     passed: bool
 
 
-class Check(list[Checked]):
-    """A row per input; true if all agree."""
+class GradientCheck(list[GradientComparison]):
+    """One comparison per input; true if all agree."""
 
     def __bool__(self) -> bool:
         return all(row.passed for row in self)
@@ -49,32 +49,39 @@ class Check(list[Checked]):
 
 def gradcheck(
     function: Callable[..., Tensor], inputs: Any, *, step: float = 1e-6, tolerance: float = 1e-5, show: bool = True
-) -> Check:
+) -> GradientCheck:
     """Compare our gradients with torch's and with central differences, in double precision, and print the worst.
+
+    Args:
+        function: a function of tensors, or a module, that returns one tensor.
+        inputs: a tensor or a list of tensors; gradients are checked for those of floats.
+        step: half the width of the central difference.
+        tolerance: the largest difference that passes, relative to 1 + the size of the gradient.
+        show: print the table.
 
     >>> bool(gradcheck(lambda x: x.tanh().sum(), torch.randn(3), show=False))
     True
     """
     if isinstance(function, torch.nn.Module):
         function = copy.deepcopy(function).double()
-    points = [one.detach().double() if one.dtype in FLOATS else one for one in as_list(inputs)]
-    asked = [place for place, one in enumerate(points) if one.dtype in FLOATS]
-    if not asked:
+    points = [tensor.detach().double() if tensor.dtype in FLOATS else tensor for tensor in as_list(inputs)]
+    places = [place for place, point in enumerate(points) if point.dtype in FLOATS]
+    if not places:
         raise BadArgument("gradcheck: none of the inputs is a float tensor, so there is no gradient to check")
     weights = _weights(function, points)
-    ours, theirs = _ours(function, points, asked, weights), _torchs(function, points, asked, weights)
-    check = Check()
-    for place, mine, other in zip(asked, ours, theirs):
-        check.append(
-            _compare(f"input {place}", mine, other, _measured(function, points, place, weights, step), tolerance)
-        )
+    from_rules = _grads_by_rules(function, points, places, weights)
+    from_torch = _grads_by_torch(function, points, places, weights)
+    check = GradientCheck()
+    for place, by_rules, by_torch in zip(places, from_rules, from_torch):
+        differences = _central_differences(function, points, place, weights, step)
+        check.append(_compare(f"input {place}", by_rules, by_torch, differences, tolerance))
     if show:
         print(check)
     return check
 
 
 def _weights(function: Any, points: list[Tensor]) -> Tensor:
-    """How much each result counts, so that one number is differentiated: random, so that nothing cancels."""
+    """Draw weights that reduce the result to one number: random, so that no gradients cancel."""
     with torch.no_grad():
         result = function(*points)
     if not isinstance(result, Tensor):
@@ -84,51 +91,56 @@ def _weights(function: Any, points: list[Tensor]) -> Tensor:
 
 
 def _leaves(points: list[Tensor]) -> list[Tensor]:
-    return [one.clone().requires_grad_() if one.dtype in FLOATS else one for one in points]
+    return [point.clone().requires_grad_() if point.dtype in FLOATS else point for point in points]
 
 
-def _ours(function: Any, points: list[Tensor], asked: list[int], weights: Tensor) -> list[Tensor]:
+def _grads_by_rules(function: Any, points: list[Tensor], places: list[int], weights: Tensor) -> list[Tensor]:
     with Tape():
         leaves = _leaves(points)
-        wanted = [leaves[place] for place in asked]
+        targets = [leaves[place] for place in places]
         result = function(*leaves)
         if not is_traced(result):
-            return [torch.zeros_like(one).detach() for one in wanted]
-        return list(grad(result, wanted, weights, materialize_grads=True))
+            return [torch.zeros_like(target).detach() for target in targets]
+        return list(grad(result, targets, weights, materialize_grads=True))
 
 
-def _torchs(function: Any, points: list[Tensor], asked: list[int], weights: Tensor) -> list[Tensor]:
+def _grads_by_torch(function: Any, points: list[Tensor], places: list[int], weights: Tensor) -> list[Tensor]:
     with torch.enable_grad():
         leaves = _leaves(points)
-        wanted = [leaves[place] for place in asked]
+        targets = [leaves[place] for place in places]
         result = function(*leaves)
         if not result.requires_grad:
-            return [torch.zeros_like(one).detach() for one in wanted]
-        return list(torch.autograd.grad(result, wanted, weights, materialize_grads=True, allow_unused=True))
+            return [torch.zeros_like(target).detach() for target in targets]
+        return list(torch.autograd.grad(result, targets, weights, materialize_grads=True, allow_unused=True))
 
 
-def _measured(function: Any, points: list[Tensor], place: int, weights: Tensor, step: float) -> Tensor:
-    """How the result moves when one number does, a little up and a little down."""
-    moved = [one.clone(memory_format=torch.contiguous_format) for one in points]
+def _central_differences(function: Any, points: list[Tensor], place: int, weights: Tensor, step: float) -> Tensor:
+    """Compute the central differences of the result with respect to each element of one input."""
+    moved = [point.clone(memory_format=torch.contiguous_format) for point in points]
     flat = moved[place].view(-1)
     slopes = torch.zeros_like(flat)
     with torch.no_grad():
         for number in range(flat.numel()):
-            kept = flat[number].item()
-            flat[number] = kept + step
+            value = flat[number].item()
+            flat[number] = value + step
             up = (function(*moved) * weights).sum()
-            flat[number] = kept - step
+            flat[number] = value - step
             down = (function(*moved) * weights).sum()
-            flat[number] = kept
+            flat[number] = value
             slopes[number] = (up - down) / (2 * step)
     return slopes.view(points[place].shape)
 
 
-def _compare(name: str, ours: Tensor, theirs: Tensor, measured: Tensor, tolerance: float) -> Checked:
-    size = 1 + theirs.abs()
-    apart = torch.stack([(ours - theirs).abs(), (ours - measured).abs()]).amax(0) / size
-    flat = int(apart.nan_to_num(torch.inf).argmax()) if apart.numel() else 0
-    at = tuple(int(one) for one in torch.unravel_index(torch.tensor(flat), ours.shape)) if apart.numel() else ()
-    worst = apart.reshape(-1)[flat].item() if apart.numel() else 0.0
-    first, second, third = [one.reshape(-1)[flat].item() if one.numel() else 0.0 for one in (ours, theirs, measured)]
-    return Checked(name, tuple(ours.shape), at, first, second, third, worst, worst <= tolerance)
+def _compare(
+    name: str, by_rules: Tensor, by_torch: Tensor, differences: Tensor, tolerance: float
+) -> GradientComparison:
+    size = 1 + by_torch.abs()
+    errors = torch.stack([(by_rules - by_torch).abs(), (by_rules - differences).abs()]).amax(0) / size
+    flat = int(errors.nan_to_num(torch.inf).argmax()) if errors.numel() else 0
+    unraveled = torch.unravel_index(torch.tensor(flat), by_rules.shape) if errors.numel() else ()
+    index = tuple(int(position) for position in unraveled)
+    worst = errors.reshape(-1)[flat].item() if errors.numel() else 0.0
+    gradients = (by_rules, by_torch, differences)
+    first, second, third = [each.reshape(-1)[flat].item() if each.numel() else 0.0 for each in gradients]
+    shape = tuple(by_rules.shape)
+    return GradientComparison(name, shape, index, first, second, third, worst, worst <= tolerance)

@@ -1,4 +1,4 @@
-"""Hooks: functions of the user's that are asked while gradients pass."""
+"""Hooks: user functions that are called with gradients during the backward pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from torcheer.autograd.tape.inplace_writes import node_now
+from torcheer.autograd.tape.inplace_writes import current_node
 from torcheer.autograd.tape.nodes import Node, node_of
 from torcheer.errors import NotTraced
 
@@ -15,30 +15,30 @@ if TYPE_CHECKING:
     from torcheer.autograd.tape.tape import Tape
 
 
-class Handle:
-    """What `register_hook` returns."""
+class HookHandle:
+    """Handle of a registered hook, to remove it."""
 
     def __init__(self, hooks: list[Any], hook: Any) -> None:
         self._hooks, self._hook = hooks, hook
 
     def remove(self) -> None:
-        """Take the hook away again."""
+        """Remove the hook."""
         if self._hook in self._hooks:
             self._hooks.remove(self._hook)
 
 
 def register_hook(tape: Tape, tensor: Tensor, hook: Any) -> Any:
-    """Ask `hook` with the gradient of a tensor; what it returns goes on in its place."""
-    place = node_now(tensor)
+    """Call `hook` with the gradient of a tensor; its return value, if any, replaces the gradient."""
+    place = current_node(tensor)
     if place is not None:
-        return _added(place, hook)
+        return _add_hook(place, hook)
     if not tensor.requires_grad:
         raise NotTraced("register_hook: no gradient will come to this tensor")
     if not hasattr(tensor, "wrap"):
-        return tensor.register_hook(hook)  # a leaf keeps it as ever, in and after the block
+        return tensor.register_hook(hook)  # torch stores the hooks of a leaf, also after the block
     hooks = tensor.__dict__.setdefault("_torcheer_hooks", [])
     hooks.append(hook)
-    return Handle(hooks, hook)
+    return HookHandle(hooks, hook)
 
 
 def register_post_accumulate_grad_hook(tape: Tape, tensor: Tensor, hook: Any) -> Any:
@@ -47,23 +47,23 @@ def register_post_accumulate_grad_hook(tape: Tape, tensor: Tensor, hook: Any) ->
         return tensor.register_post_accumulate_grad_hook(hook)
     hooks = tensor.__dict__.setdefault("_torcheer_after", [])
     hooks.append(hook)
-    return Handle(hooks, hook)
+    return HookHandle(hooks, hook)
 
 
-def _added(node: Node, hook: Any) -> Handle:
+def _add_hook(node: Node, hook: Any) -> HookHandle:
     node.hooks = node.hooks or []
     node.hooks.append(hook)
-    return Handle(node.hooks, hook)
+    return HookHandle(node.hooks, hook)
 
 
 def grad_fn(tape: Tape, tensor: Tensor, *_: Any) -> GradFn | None:
-    """What stands where torch has its own `grad_fn`: nn.Module's backward hooks hang themselves on it."""
+    """Return our replacement for torch's `grad_fn`, which nn.Module's backward hooks register on."""
     node = node_of(tensor)
     return None if node is None else GradFn(node)
 
 
 class GradFn:
-    """A node, as hooks see it."""
+    """The interface of torch's `grad_fn`, over a node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -76,33 +76,34 @@ class GradFn:
             )
 
     def name(self) -> str:
-        """The operation's name, as torch writes such names."""
+        """Return the operation's name in torch's form, such as `mulBackward`."""
         return f"{self._node.rule.name.partition('[')[0]}Backward" if self._node.rule is not None else "freed"
 
     def __repr__(self) -> str:
         return f"<{self.name()} {tuple(self._node.shape)}, recorded by torcheer>"
 
-    def register_prehook(self, hook: Any) -> Handle:
-        """Ask `hook` with the gradients that arrive; what it returns goes on in their place."""
+    def register_prehook(self, hook: Any) -> HookHandle:
+        """Call `hook` with the gradients that arrive; its return value replaces them."""
         self._refuse_several()
 
-        def ask(gradient: Tensor) -> Tensor | None:
-            found = hook((gradient,))
-            return None if found is None else found[0]
+        def call_hook(gradient: Tensor) -> Tensor | None:
+            replacement = hook((gradient,))
+            return None if replacement is None else replacement[0]
 
-        return _added(self._node, ask)
+        return _add_hook(self._node, call_hook)
 
-    def register_hook(self, hook: Any) -> Handle:
-        """Ask `hook` with what the rule made of the gradients; what it returns goes on in their place."""
+    def register_hook(self, hook: Any) -> HookHandle:
+        """Call `hook` with the gradients that the rule returned; its return value replaces them."""
         self._refuse_several()
         self._node.rule = rule = copy.copy(self._node.rule)
-        before, asked = rule.function, [hook]
+        original, hooks = rule.function, [hook]
 
-        def ask(g: Tensor, *args: Any, **kwargs: Any) -> Any:
-            made = before(g, *args, **kwargs)
-            made = tuple(one() if callable(one) else one for one in (made if isinstance(made, tuple) else (made,)))
-            found = asked[0](made, (g,)) if asked else None
-            return made if found is None else found
+        def call_hook(g: Tensor, *args: Any, **kwargs: Any) -> Any:
+            returned = original(g, *args, **kwargs)
+            returned = returned if isinstance(returned, tuple) else (returned,)
+            gradients = tuple(part() if callable(part) else part for part in returned)
+            replacement = hooks[0](gradients, (g,)) if hooks else None
+            return gradients if replacement is None else replacement
 
-        rule.function = ask
-        return Handle(asked, hook)
+        rule.function = call_hook
+        return HookHandle(hooks, hook)

@@ -1,4 +1,4 @@
-"""What to say when an operation has no rule."""
+"""The error for an operation without a rule."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torcheer.errors import MissingRule
 
 
 def missing_rule(name: str, where: str, function: Any, frame: FrameType, args: Any = ()) -> MissingRule:
-    """The error, with the user's line and the three lines that would mend it."""
+    """Build the error: the user's line of code, and the three lines that would define the rule."""
     code, lasti = asked_by(frame)
     line = line_of(code, lasti)
     text = linecache.getline(code.co_filename, line).strip()
     bare = name.strip("_")
     return MissingRule(
-        f"{_public(where)} has no rule here, so no gradient can go back through it.\n"
+        f"{_public_name(where)} has no rule here, so no gradient can go back through it.\n"
         f"  called at {code.co_filename}:{line}" + (f"\n    {text}" if text else "") + "\n"
         f"  To teach it one, write:\n"
         f'    @autograd.rule("{name}")\n'
@@ -28,8 +28,8 @@ def missing_rule(name: str, where: str, function: Any, frame: FrameType, args: A
     )
 
 
-# What the dispatcher's own names are to a user.
-_HOMES = {
+# Private module of a function -> its public one.
+_PUBLIC_HOMES = {
     "torch._C._special.special_": "torch.special.",
     "torch._C._linalg.linalg_": "torch.linalg.",
     "torch._C._fft.fft_": "torch.fft.",
@@ -37,8 +37,9 @@ _HOMES = {
 }
 
 
-def _public(where: str) -> str:
-    return next((where.replace(ours, theirs) for ours, theirs in _HOMES.items() if where.startswith(ours)), where)
+def _public_name(where: str) -> str:
+    homes = _PUBLIC_HOMES.items()
+    return next((where.replace(private, public) for private, public in homes if where.startswith(private)), where)
 
 
 def _arguments(function: Any, args: Any) -> str:

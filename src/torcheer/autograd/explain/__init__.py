@@ -1,1 +1,1 @@
-"""A backward pass for readers: as a list of steps, as a printout."""
+"""A backward pass for people: as a list of steps, and as a printout."""

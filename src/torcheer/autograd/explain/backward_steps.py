@@ -1,4 +1,4 @@
-"""`explain`: a backward pass as a list of steps: the formula, what each read, what came, what it passed on."""
+"""`explain`: a backward pass as a list of steps: formula, inputs, gradient received, gradients passed on."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.backward_pass import reached, run_backward, sum_to
-from torcheer.autograd.explain.operation_names import Names, origin, source_of
+from torcheer.autograd.backward.backward_pass import reachable_nodes, run_backward, sum_to
+from torcheer.autograd.explain.operation_names import OperationNames, origin, source_of
 from torcheer.autograd.tape.autograd_methods import starts_of
 from torcheer.autograd.tape.multiple_outputs import Bundle
-from torcheer.autograd.tape.nodes import GONE, Node, parents_of, reads_value
+from torcheer.autograd.tape.nodes import FREED_TEXT, Node, parents_of, reads_value
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
@@ -22,27 +22,33 @@ from torcheer.records import Edge, Step
 
 
 def explain(loss: Tensor, gradient: Tensor | None = None) -> Explanation:
-    """Every step of `loss.backward()`, last operation first, without touching any `.grad`.
+    """Return every step of `loss.backward()`, last operation first, without touching any `.grad`.
+
+    Args:
+        loss: the tensor to start from.
+        gradient: its gradient; one for a scalar if left out.
 
     >>> a = tracer([1.0, 2.0]).requires_grad_()
     >>> [step.name for step in explain((a * a).Sum()) if step.kind == "op"]
     ['sum', 'mul']
     """
-    names = Names.around(sys._getframe(1))
+    names = OperationNames.around(sys._getframe(1))
     with unrecorded():
         starts = starts_of([loss], [gradient])
-        maker = _Maker(names)
-        leaves = [leaf for node in maker.gather(starts) for leaf in parents_of(node.args) if leaf.__class__ is not Node]
-        run_backward(starts, only=leaves, create_graph=False, keep=True, watch=maker.saw)
-        return Explanation(maker.steps()[::-1], names.of(loss) or "loss")
+        builder = _StepBuilder(names)
+        leaves = [
+            leaf for node in builder.gather(starts) for leaf in parents_of(node.args) if leaf.__class__ is not Node
+        ]
+        run_backward(starts, only=leaves, create_graph=False, keep=True, watch=builder.observe)
+        return Explanation(builder.build()[::-1], names.of(loss) or "loss")
 
 
 class Explanation(list[Step]):
-    """Steps of a backward pass, the loss's own first; `print` shows them."""
+    """The steps of a backward pass, the loss first; `print` shows them."""
 
     def __init__(self, steps: list[Step], loss: str) -> None:
         super().__init__(steps)
-        self.loss = loss  # what the user calls it
+        self.loss = loss  # the name of the user's variable
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
@@ -66,7 +72,7 @@ def _lines(steps: list[Step]) -> Iterator[str]:
 
 
 def brief(value: Any) -> str:
-    """A tensor in one line: its numbers where they are few, else its shape and range."""
+    """Format a tensor in one line: its numbers if they are few, else its shape and range."""
     if value is None:
         return "–"
     if value.numel() > 6:
@@ -75,26 +81,28 @@ def brief(value: Any) -> str:
     return f"[{text}]" + (f" {tuple(value.shape)}" if value.dim() > 1 else "") if value.dim() else text
 
 
-class _Maker:
-    """Nodes, leaves and constants, numbered in the order of execution."""
+class _StepBuilder:
+    """Builds the steps: nodes, leaves and constants, numbered in the order of execution."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: OperationNames) -> None:
         self.names = names
-        self.came: dict[int, Any] = {}
-        self.passed: dict[int, dict[int, Tensor]] = {}  # by id of a node: what it sent to each parent, by id
+        self.received: dict[int, Any] = {}  # id of a node -> the gradient of its result
+        self.passed: dict[int, dict[int, Tensor]] = {}  # id of a node -> id of a parent -> the gradient sent to it
         self.nodes: list[Node] = []
-        self.found: list[Step] = []
-        self.number: dict[int, int] = {}  # id of a node or tensor -> index of its step
+        self.steps: list[Step] = []
+        self.index_by_id: dict[int, int] = {}  # id of a node or tensor -> index of its step
         self.values: dict[int, Any] = {}
 
     def gather(self, starts: Any) -> list[Node]:
-        self.nodes = reached([start for start, _ in starts])[::-1]
+        self.nodes = reachable_nodes([start for start, _ in starts])[::-1]
         if any(node.rule is None for node in self.nodes):
-            raise GraphFreed(GONE)
+            raise GraphFreed(FREED_TEXT)
         return self.nodes
 
-    def saw(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
-        self.came[id(node)] = None if isinstance(gradient, Bundle) else gradient  # several results have one each
+    def observe(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
+        self.received[id(node)] = (
+            None if isinstance(gradient, Bundle) else gradient
+        )  # each of several results has its own
         sums = self.passed.setdefault(id(node), {})
         for parent, part in passed:
             if isinstance(part, Bundle):
@@ -102,28 +110,28 @@ class _Maker:
             part = sum_to(part, parent.shape) if part.shape != parent.shape else part
             sums[id(parent)] = sums[id(parent)] + part if id(parent) in sums else part
 
-    def steps(self) -> list[Step]:
+    def build(self) -> list[Step]:
         self.names.learn(self.nodes)
         for node in self.nodes:
-            if id(node) not in self.came:
+            if id(node) not in self.received:
                 continue
-            edges, read = [], []
+            edges, read_indices = [], []
             for path, arg in walk(node.args):
                 if isinstance(arg, (Node, Tensor)):
                     edges.append(Edge(self._index(arg), 0, path))
                     if reads_value(node.rule, node.args, path[0]):  # type: ignore[arg-type]
-                        read.append(self._index(arg))
-            self._add(node, tuple(edges), read)
-        return self.found
+                        read_indices.append(self._index(arg))
+            self._add(node, tuple(edges), read_indices)
+        return self.steps
 
     def _index(self, arg: Any) -> int:
         arg = origin(arg)
-        if id(arg) not in self.number:
+        if id(arg) not in self.index_by_id:
             leaf = arg.requires_grad
             name = self.names.of(arg) or ("leaf" if leaf else "constant")
-            self.number[id(arg)] = len(self.found)
+            self.index_by_id[id(arg)] = len(self.steps)
             step = Step(
-                len(self.found),
+                len(self.steps),
                 name,
                 "parameter" if leaf else "constant",
                 modules=self.names.home(arg),
@@ -133,21 +141,21 @@ class _Maker:
                 value=arg.detach(),
                 gradient=self._sum_for(arg) if leaf else None,
             )
-            self.found.append(step)
-        return self.number[id(arg)]
+            self.steps.append(step)
+        return self.index_by_id[id(arg)]
 
     def _sum_for(self, leaf: Tensor) -> Any:
         parts = [sums[id(leaf)] for sums in self.passed.values() if id(leaf) in sums]
         return sum(parts[1:], parts[0]) if parts else None
 
-    def _add(self, node: Node, edges: tuple[Edge, ...], read: list[int]) -> None:
-        index = self.number[id(node)] = len(self.found)
-        saved = [*read, index] if node.rule.reads_result else read
+    def _add(self, node: Node, edges: tuple[Edge, ...], read_indices: list[int]) -> None:
+        index = self.index_by_id[id(node)] = len(self.steps)
+        saved = [*read_indices, index] if node.rule.reads_result else read_indices
         value = value_of(node, self.values)
         sent = self.passed[id(node)]
         args = [arg for _, arg in walk(node.args) if isinstance(arg, (Node, Tensor))]
         size = torch.empty((), dtype=node.dtype).element_size()
-        self.found.append(
+        self.steps.append(
             Step(
                 index,
                 node.rule.name,
@@ -164,20 +172,20 @@ class _Maker:
                 node.shape.numel() * size,
                 node.rule.borrowed,
                 value,
-                self.came[id(node)],
+                self.received[id(node)],
                 tuple([sent.get(id(arg)) for arg in args]),
             )
         )
 
 
-def value_of(node: Node, known: dict[int, Any]) -> Any:
-    """The result of a node: kept, still held by someone, or computed once more from what it read."""
-    if id(node) not in known:
-        known[id(node)] = _value(node, known)
-    return known[id(node)]
+def value_of(node: Node, cache: dict[int, Any]) -> Any:
+    """Return the result of a node: saved, still alive, or recomputed from its arguments; None if neither."""
+    if id(node) not in cache:
+        cache[id(node)] = _value(node, cache)
+    return cache[id(node)]
 
 
-def _value(node: Node, known: dict[int, Any]) -> Any:
+def _value(node: Node, cache: dict[int, Any]) -> Any:
     tensor = node.tensor()
     if node.value is not None:
         return node.value
@@ -185,20 +193,21 @@ def _value(node: Node, known: dict[int, Any]) -> Any:
         return tensor.detach()
     if node.function is None or node.rule is None:
         return None
-    args = _filled(node.args, known)
+    args = _argument_values(node.args, cache)
     return None if args is None else node.function(*args, **node.kwargs)
 
 
-def _filled(args: Any, known: dict[int, Any]) -> Any:
-    found = []
+def _argument_values(args: Any, cache: dict[int, Any]) -> Any:
+    """Return the values of arguments, lists included; None if one of them is lost."""
+    values = []
     for arg in args:
         if arg.__class__ is Node:
-            arg = value_of(arg, known)
+            arg = value_of(arg, cache)
             if arg is None:
                 return None
         elif arg.__class__ in (list, tuple):
-            arg = _filled(arg, known)
+            arg = _argument_values(arg, cache)
             if arg is None:
                 return None
-        found.append(arg)
-    return tuple(found) if args.__class__ is tuple else found
+        values.append(arg)
+    return tuple(values) if args.__class__ is tuple else values

@@ -1,1 +1,1 @@
-"""Recording: ordinary torch code runs, and every operation on a traced tensor leaves a node."""
+"""The tape: records a node for every operation on a traced tensor while ordinary torch code runs."""

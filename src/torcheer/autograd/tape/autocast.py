@@ -1,4 +1,4 @@
-"""What autocast does on the way into an operation, recorded as operations of their own."""
+"""Autocast: its conversions of an operation's arguments, recorded as operations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.tape.function_plans import Plan, plan_of
+from torcheer.autograd.tape.function_plans import FunctionPlan, plan_of
 from torcheer.autograd.tape.nodes import FLOATS, node_of
-from torcheer.autograd.tape.torch_grad_off import quietly
+from torcheer.autograd.tape.torch_grad_off import call_without_grad
 from torcheer.capture.record.function_table import learn
 from torcheer.capture.record.tensor_trees import leaves, replace
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 CASTS = frozenset("to type type_as float double half bfloat16 _to_copy".split())
 
 
-def kept_as_cast(tape: Tape, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
-    """The arguments of an operation whose result tells that autocast has changed their type."""
+def cast_arguments(tape: Tape, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
+    """Replace saved arguments by their casts, for an operation whose result shows that autocast converted them."""
     for place, arg in enumerate(args):
         if isinstance(arg, Tensor) and arg.dtype in FLOATS and arg.dtype != dtype:
             cast = tape.run(plan_of(Tensor.to), (arg, dtype), {}, frame)
@@ -32,17 +32,20 @@ def kept_as_cast(tape: Tape, kept: list[Any], args: Any, dtype: torch.dtype, fra
     return kept
 
 
-def run_cast(tape: Tape, plan: Plan, args: Any, kwargs: dict[str, Any], frame: FrameType) -> Any:
-    """Run a composite in the type that autocast would have run torch's own function in."""
+def run_cast(tape: Tape, plan: FunctionPlan, args: Any, kwargs: dict[str, Any], frame: FrameType) -> Any:
+    """Run a composite in the dtype in which autocast would have run torch's function."""
     call = learn(plan.function)
-    if call.writes or call.random is not None:  # to ask it would change something
+    if call.writes or call.random is not None:  # a trial run would have side effects
         return tape.inside(plan.name, plan.composite, args, kwargs, frame)
-    asked = next((one.dtype for one in leaves(quietly(plan.function, args, kwargs)) if one.dtype in FLOATS), None)
+    results = leaves(call_without_grad(plan.function, args, kwargs))
+    dtype = next((result.dtype for result in results if result.dtype in FLOATS), None)
     tensors = leaves((args, kwargs))
-    if asked is not None:
+    if dtype is not None:
         tensors = [
-            tape.run(plan_of(Tensor.to), (one, asked), {}, frame) if one.dtype in FLOATS and one.dtype != asked else one
-            for one in tensors
+            tape.run(plan_of(Tensor.to), (tensor, dtype), {}, frame)
+            if tensor.dtype in FLOATS and tensor.dtype != dtype
+            else tensor
+            for tensor in tensors
         ]
     args, kwargs = replace((args, kwargs), iter(tensors))
     with torch.autocast(tensors[0].device.type, enabled=False):

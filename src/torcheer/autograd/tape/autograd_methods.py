@@ -1,4 +1,4 @@
-"""What torch's autograd would have answered, answered by ours: backward, grad, hooks, requires_grad."""
+"""Replacements for torch's autograd API while a tape is on: backward, grad, hooks, requires_grad."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from torch import Tensor
 
 from torcheer.autograd.backward.backward_pass import Watch, accumulate, run_backward
 from torcheer.autograd.backward.gradient_hooks import grad_fn, register_hook, register_post_accumulate_grad_hook
-from torcheer.autograd.tape.custom_functions import showing_backward
+from torcheer.autograd.tape.custom_functions import backward_with_show
 from torcheer.autograd.tape.function_plans import SPECIALS
-from torcheer.autograd.tape.inplace_writes import node_now
-from torcheer.autograd.tape.kept_arguments import HIDDEN
+from torcheer.autograd.tape.inplace_writes import current_node
+from torcheer.autograd.tape.kept_arguments import HIDDEN_TEXT
 from torcheer.autograd.tape.nodes import is_traced, node_of
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument, NotTraced
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 def as_list(value: Any) -> list[Any]:
-    """One or several, as a list."""
+    """Return a list of one or several values."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, Tensor) else [value]
 
 
 def starts_of(outputs: list[Tensor], gradients: list[Any]) -> list[tuple[Any, Tensor]]:
-    """Where a backward pass begins, and with what."""
+    """Return the nodes or leaves where a backward pass starts, each with its initial gradient."""
     starts: list[tuple[Any, Tensor]] = []
     if len(outputs) != len(gradients):
         raise BadArgument(f"{len(gradients)} gradients were given for {len(outputs)} tensors: one for each, or none")
     for output, gradient in zip(outputs, gradients, strict=True):
         if not isinstance(output, Tensor):
             raise BadArgument(f"gradients start from a tensor, not from {type(output).__name__}")
-        start = node_now(output) or (output if output.requires_grad else None)
+        start = current_node(output) or (output if output.requires_grad else None)
         if start is output and not output.is_leaf:
-            raise NotTraced(HIDDEN)
+            raise NotTraced(HIDDEN_TEXT)
         if start is None:
             raise NotTraced(
                 "nothing that asks for a gradient leads to this tensor. Was it made inside autograd.record(), from "
@@ -61,17 +61,17 @@ def backward(
     tape: Tape, outputs: Any, gradients: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
     inputs: Any = None, watch: Watch | None = None,
 ) -> None:  # fmt: skip
-    """Send gradients back from `outputs` and add them to `.grad` of everything that asked."""
+    """Run the backward pass from `outputs` and add the gradients to `.grad` of everything that requires one."""
     keep = create_graph if retain_graph is None else retain_graph
     targets = None if inputs is None else as_list(inputs)
-    only = None if targets is None else [node_now(one) or one for one in targets]
+    only = None if targets is None else [current_node(target) or target for target in targets]
     with rules_recorded(tape) if create_graph else unrecorded():
         roots = as_list(outputs)
         starts = starts_of(roots, [None] * len(roots) if gradients is None else as_list(gradients))
         arrived = run_backward(starts, only=only, create_graph=create_graph, keep=keep, watch=watch)
-        for tensor, one in zip(targets or (), only or ()):
-            if id(one) in arrived:
-                accumulate(tensor, arrived[id(one)].clone(), one is tensor and not create_graph)
+        for tensor, source in zip(targets or (), only or ()):
+            if id(source) in arrived:
+                accumulate(tensor, arrived[id(source)].clone(), source is tensor and not create_graph)
 
 
 def grad(
@@ -79,28 +79,33 @@ def grad(
     create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None,
     is_grads_batched: bool = False, materialize_grads: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The gradients of `outputs` with respect to `inputs`, returned rather than stored."""
+    """Return the gradients of `outputs` with respect to `inputs`, without touching `.grad`."""
     if is_grads_batched:
         raise BadArgument("is_grads_batched: call grad once for each gradient instead")
     keep = create_graph if retain_graph is None else retain_graph
     targets, roots = as_list(inputs), as_list(outputs)
-    only = [node_now(one) or one for one in targets]
+    only = [current_node(target) or target for target in targets]
     with rules_recorded(tape) if create_graph else unrecorded():
         starts = starts_of(roots, [None] * len(roots) if grad_outputs is None else as_list(grad_outputs))
         arrived = run_backward(starts, only=only, create_graph=create_graph, keep=keep)
-        found = [arrived.get(id(one)) for one in only]
+        grads = [arrived.get(id(source)) for source in only]
         if materialize_grads:
-            found = [torch.zeros_like(t) if one is None else one for one, t in zip(found, targets)]
-    if not allow_unused and not materialize_grads and any(one is None for one in found):
-        place = next(place for place, one in enumerate(found) if one is None)
+            grads = [torch.zeros_like(t) if gradient is None else gradient for gradient, t in zip(grads, targets)]
+    if not allow_unused and not materialize_grads and any(gradient is None for gradient in grads):
+        place = next(place for place, gradient in enumerate(grads) if gradient is None)
         raise NotTraced(f"input {place} of grad does not lead to the outputs; allow_unused=True gives None for it")
-    kinds = [type(one) for one in targets]
-    return tuple([kind.wrap(one) if create_graph and hasattr(kind, "wrap") else one for kind, one in zip(kinds, found)])
+    kinds = [type(target) for target in targets]
+    return tuple(
+        [
+            kind.wrap(gradient) if create_graph and hasattr(kind, "wrap") else gradient
+            for kind, gradient in zip(kinds, grads)
+        ]
+    )
 
 
 @contextmanager
 def rules_recorded(tape: Tape) -> Iterator[None]:
-    """What rules compute is recorded too, so that there are gradients of gradients."""
+    """Record what the rules compute as well, for gradients of gradients."""
     with torch.enable_grad(), tape.on():
         yield
 
@@ -125,15 +130,15 @@ def _set_requires_grad(tape: Tape, tensor: Tensor, requires_grad: bool) -> None:
     _requires_grad_(tape, tensor, requires_grad)
 
 
-def _outside(function: Any) -> Any:
-    """A way out of torch, on which no gradient could follow."""
+def _refuse_traced(function: Any) -> Any:
+    """Wrap a function that exports a tensor from torch: refuse traced tensors, as the gradient would be lost."""
 
-    def leave(tape: Tape, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def export(tape: Tape, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and node_of(tensor) is not None:
             raise NotTraced(f"{function.__name__}() of a traced tensor: say detach() first, as no gradient can follow")
         return function(tensor, *args, **kwargs)
 
-    return leave
+    return export
 
 
 def _detach_(tape: Tape, tensor: Tensor) -> Tensor:
@@ -142,7 +147,7 @@ def _detach_(tape: Tape, tensor: Tensor) -> Tensor:
 
 
 def _reduce_ex(tape: Tape, tensor: Tensor, protocol: int) -> Any:
-    """A tensor is saved without its past."""
+    """Pickle a tensor without its node."""
     node = tensor.__dict__.pop("_torcheer", None)
     try:
         return tensor.__reduce_ex__(protocol)
@@ -152,7 +157,7 @@ def _reduce_ex(tape: Tape, tensor: Tensor, protocol: int) -> Any:
 
 
 def _retain_grad(tape: Tape, tensor: Tensor) -> None:
-    """Every gradient is kept here as long as its tensor is."""
+    """Do nothing: here every tensor retains its gradient."""
 
 
 def _tensor_backward(tape: Tape, tensor: Tensor, gradient: Any = None, *args: Any, **kwargs: Any) -> None:
@@ -166,7 +171,7 @@ def _many_backward(tape: Tape, tensors: Any, grad_tensors: Any = None, *args: An
 SPECIALS.update(
     {
         Tensor.backward: _tensor_backward,
-        showing_backward: _tensor_backward,
+        backward_with_show: _tensor_backward,
         torch.autograd.backward: _many_backward,
         torch.autograd.grad: grad,
         Tensor.register_hook: register_hook,
@@ -179,6 +184,6 @@ SPECIALS.update(
         Tensor.detach_: _detach_,
         Tensor.__reduce_ex__: _reduce_ex,
         Tensor.requires_grad.__set__: _set_requires_grad,  # type: ignore[attr-defined]
-        **{way: _outside(way) for way in (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)},
+        **{function: _refuse_traced(function) for function in (Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)},
     }
 )

@@ -1,4 +1,4 @@
-"""What the tape does with each torch function: looked up once, by name."""
+"""How the tape handles each torch function: looked up by name, then cached."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from torcheer.capture.record.function_table import learn
 PASS, RULE, COMPOSITE, OPENED, WRITE, SPECIAL, UNKNOWN = "pass rule composite opened write special unknown".split()
 
 
-class Plan:
-    """How one torch function is run."""
+class FunctionPlan:
+    """How one torch function is handled: its kind, and the rule, composite or twin to use."""
 
     __slots__ = (
         "composite",
@@ -38,17 +38,17 @@ class Plan:
         self.composite: Callable[..., Any] | None = None
         self.twin: Callable[..., Any] | None = None
         self.special: Callable[..., Any] | None = None
-        self.functional: Any = None  # of a function that writes in place: the one that does not
+        self.functional: Any = None  # of an in-place function: its out-of-place form
         self.view = False
-        self.constant = False  # its result does not depend on the values it is given
+        self.constant = False  # its result does not depend on the values of its arguments
 
 
-SPECIALS: dict[Any, Callable[..., Any]] = {}  # what torch's own autograd would have answered
-_plans: dict[Any, Plan] = {}
+SPECIALS: dict[Any, Callable[..., Any]] = {}  # replacements for torch's autograd API
+_plans: dict[Any, FunctionPlan] = {}
 listeners.append(_plans.clear)
 
-# Names under which torch's functions arrive, where the table has another.
-_SAME = {
+# Torch's name of a function -> its name in the tables of rules.
+_ALIASES = {
     "__add__": "add", "__radd__": "add", "__iadd__": "add_", "__sub__": "sub", "__isub__": "sub_", "subtract": "sub",
     "__rsub__": "rsub", "__mul__": "mul", "__rmul__": "mul", "__imul__": "mul_", "multiply": "mul",
     "__truediv__": "div", "true_divide": "div", "divide": "div", "__div__": "div", "__itruediv__": "div_",
@@ -68,7 +68,7 @@ _SAME = {
     "as_tensor": "to", "asarray": "to", "__ifloordiv__": "floor_divide_", "__imod__": "remainder_",
 }  # fmt: skip
 
-# Float results that say nothing about the values given.
+# Functions whose float results do not depend on the values of their arguments.
 _CONSTANT = frozenset(
     """zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros new_ones new_empty new_full
     new_tensor new bernoulli multinomial normal detach data detach_copy poisson empty_strided new_empty_strided tensor
@@ -76,18 +76,18 @@ _CONSTANT = frozenset(
 )
 
 
-def plan_of(function: Any) -> Plan:
-    """Look a function up, or find out what to do with it."""
+def plan_of(function: Any) -> FunctionPlan:
+    """Return the plan of a function, cached."""
     plan = _plans.get(function)
     if plan is None:
-        plan = _plans[function] = _make(function)
+        plan = _plans[function] = _make_plan(function)
     return plan
 
 
-def _make(function: Any) -> Plan:
+def _make_plan(function: Any) -> FunctionPlan:
     call = learn(function)
-    name = _SAME.get(call.name, call.name)
-    plan = Plan(function, name, call.where)
+    name = _ALIASES.get(call.name, call.name)
+    plan = FunctionPlan(function, name, call.where)
     plan.view = call.view
     plan.constant = name in _CONSTANT
     plan.special = SPECIALS.get(function)
@@ -97,34 +97,34 @@ def _make(function: Any) -> Plan:
         plan.kind = PASS
     elif plan.constant:
         plan.kind = UNKNOWN
-    elif call.twin is not None and (function not in _QUICK):
+    elif call.twin is not None and (function not in _NOT_OPENED):
         plan.kind, plan.twin = OPENED, call.twin
-        if name in COMPOSITES and name in _WHOLE:
+        if name in COMPOSITES and name in _OURS_FIRST:
             plan.kind, plan.composite = COMPOSITE, COMPOSITES[name]
     elif name in RULES:
         plan.kind, plan.rule, plan.twin = RULE, RULES[name], call.twin
     elif name in COMPOSITES:
         plan.kind, plan.composite = COMPOSITE, COMPOSITES[name]
-    elif call.writes and (functional := _functional(name)) is not None:
+    elif call.writes and (functional := _find_functional(name)) is not None:
         plan.kind, plan.functional = WRITE, functional
     return plan
 
 
-# Python functions of torch.nn.functional that need not be opened, unless to write in place: the rule says what they do.
-_QUICK = frozenset({torch.nn.functional.relu})
-# And those whose composite is to be read in place of torch's own code.
-_WHOLE = frozenset({"dropout"})
+# Python functions of torch.nn.functional that need not be opened, except to write in place: there is a rule.
+_NOT_OPENED = frozenset({torch.nn.functional.relu})
+# Functions for which our composite is recorded instead of torch's own Python code.
+_OURS_FIRST = frozenset({"dropout"})
 
 
-def _functional(name: str) -> Any:
-    """The function that returns what one that writes in place would write."""
-    from torcheer.autograd.tape.inplace_writes import WRITTEN
+def _find_functional(name: str) -> Any:
+    """Return the out-of-place form of an in-place function, or None."""
+    from torcheer.autograd.tape.inplace_writes import OUT_OF_PLACE
 
-    if name in WRITTEN:
-        return WRITTEN[name]
+    if name in OUT_OF_PLACE:
+        return OUT_OF_PLACE[name]
     bare = name.rstrip("_")
-    for home in (Tensor, torch, torch.nn.functional, torch._C._nn):
-        found = getattr(home, bare, None)
-        if found is not None and (bare in RULES or bare in COMPOSITES or home is Tensor):
-            return found
+    for namespace in (Tensor, torch, torch.nn.functional, torch._C._nn):
+        function = getattr(namespace, bare, None)
+        if function is not None and (bare in RULES or bare in COMPOSITES or namespace is Tensor):
+            return function
     return None

@@ -1,4 +1,4 @@
-"""Operations with several results: one node for the operation, and one for each result that hands its gradient in."""
+"""Operations with several results: one joint node, and a node per result that passes its gradient to the joint one."""
 
 from __future__ import annotations
 
@@ -17,69 +17,71 @@ if TYPE_CHECKING:
 
 
 class Bundle:
-    """The gradients of several results, on their way to the operation that made them."""
+    """The gradients of several results of one operation, by the index of the result."""
 
-    shape, dtype, _base = torch.Size([0]), torch.float32, None  # what the operation's own node says of itself
+    shape, dtype, _base = torch.Size([0]), torch.float32, None  # as reported by the joint node
 
     def __init__(self, parts: dict[int, Tensor]) -> None:
         self.parts = parts
 
     def __add__(self, other: Bundle) -> Bundle:
-        both = self.parts.keys() & other.parts.keys()
+        common = self.parts.keys() & other.parts.keys()
         return Bundle(
-            {**self.parts, **other.parts, **{place: self.parts[place] + other.parts[place] for place in both}}
+            {**self.parts, **other.parts, **{place: self.parts[place] + other.parts[place] for place in common}}
         )
 
 
-Joint = Callable[..., tuple[Any, ...]]  # (gradient of each result, None where none came; arguments) -> gradients
+JointRule = Callable[
+    ..., tuple[Any, ...]
+]  # (gradient of each result, None where there is none; arguments) -> gradients
 
 
 def record_joint(
-    tape: Tape, name: str, rule: Joint, results: list[Any], args: Any, frame: FrameType, borrowed: bool = False
+    tape: Tape, name: str, rule: JointRule, results: list[Any], args: Any, frame: FrameType, borrowed: bool = False
 ) -> None:
-    """Leave nodes at `results`, some of which may be None for "no gradient here"; `rule` is asked once for all."""
-    there = [place for place, one in enumerate(results) if one is not None]
-    if len(there) == 1:
-        alone = _alone(rule, there[0], len(results))
-        tape.record(Rule(name, alone, borrowed), lambda *_: results[there[0]], args, {}, frame)
-        _let_go(node_of(results[there[0]]))
+    """Record nodes for `results`, None for those without a gradient; `rule` is called once for all of them."""
+    places = [place for place, result in enumerate(results) if result is not None]
+    if len(places) == 1:
+        single = _single_rule(rule, places[0], len(results))
+        tape.record(Rule(name, single, borrowed), lambda *_: results[places[0]], args, {}, frame)
+        _drop_function(node_of(results[places[0]]))
         return
-    stand_in = torch.empty(0, dtype=torch.float32)
-    tape.record(Rule(name, _together(rule, len(results)), borrowed), lambda *_: stand_in, args, {}, frame)
-    made = node_of(stand_in)
-    if made is None:
+    placeholder = torch.empty(0, dtype=torch.float32)
+    tape.record(Rule(name, _joint_rule(rule, len(results)), borrowed), lambda *_: placeholder, args, {}, frame)
+    joint = node_of(placeholder)
+    if joint is None:
         return
-    _let_go(made)
-    for place in there:
-        node = Node(Rule(f"{name}[{place}]", _handing_in(place)), None, [made], {}, [], results[place])
-        node.scope, node.site = made.scope, made.site
+    _drop_function(joint)
+    for place in places:
+        node = Node(Rule(f"{name}[{place}]", _part_rule(place)), None, [joint], {}, [], results[place])
+        node.scope, node.site = joint.scope, joint.site
         results[place]._torcheer = node
 
 
-def _let_go(node: Node | None) -> None:
+def _drop_function(node: Node | None) -> None:
     if node is not None:
-        node.function = None  # it would hold the result, which holds the node
+        node.function = None  # its closure holds the result, which holds the node
 
 
-def _alone(rule: Joint, place: int, count: int) -> Any:
-    def alone(g: Tensor, *args: Any) -> Any:
-        return rule([g if one == place else None for one in range(count)], *args)
+def _single_rule(rule: JointRule, place: int, count: int) -> Any:
+    def single(g: Tensor, *args: Any) -> Any:
+        return rule([g if index == place else None for index in range(count)], *args)
 
-    alone.__doc__ = rule.__doc__
-    return alone
+    single.__doc__ = rule.__doc__
+    return single
 
 
-def _together(rule: Joint, count: int) -> Any:
-    def together(g: Bundle, *args: Any) -> Any:
+def _joint_rule(rule: JointRule, count: int) -> Any:
+    def joint(g: Bundle, *args: Any) -> Any:
         return rule([g.parts.get(place) for place in range(count)], *args)
 
-    together.__doc__ = rule.__doc__
-    return together
+    joint.__doc__ = rule.__doc__
+    return joint
 
 
-def _handing_in(place: int) -> Any:
-    def hand_in(g: Tensor, made: Shape) -> Any:
-        r"""$\bar x_i = \bar y$: one of several results, whose gradient is handed in with the others'."""
+def _part_rule(place: int) -> Any:
+    def part(g: Tensor, joint: Shape) -> Any:
+        r"""$\bar x_i = \bar y$: one of several results, whose gradient is passed on with the others'."""
         return lambda: Bundle({place: g})
 
-    return hand_in
+    return part

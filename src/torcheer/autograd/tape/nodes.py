@@ -1,4 +1,4 @@
-"""What the tape keeps of an operation that ran."""
+"""Nodes of the tape: what is recorded of an operation that ran."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch import Tensor
 from torcheer.autograd.rules.rule_table import VALUE, Rule
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
-GONE = (
+FREED_TEXT = (
     "backward came this way before and let go of what was saved. To go again, call the first backward with "
     "retain_graph=True, or run the forward pass again"
 )
-CHANGED = (
+CHANGED_TEXT = (
     "a tensor of shape {1} that the rule of {0} reads was changed between forward and backward, where nothing was "
     "recorded. Use its clone() in the forward pass, or change it after backward"
 )
-_order = count(1)  # creation order is a topological order: what an operation reads was there before it
+_order = count(1)  # creation order is a topological order: an operation's arguments exist before it
 
 
 class Node:
-    """One operation that ran: what it read, and the rule that sends a gradient back through it."""
+    """One operation that ran: its saved arguments, and its backward rule."""
 
     __slots__ = (
         "__weakref__",
@@ -34,9 +34,9 @@ class Node:
         "device",
         "dtype",
         "family",  # weak references to the nodes whose results share memory with this one's, or None
-        "fresh",  # whether nobody else holds the gradient that is on its way to it
+        "fresh",  # whether no one else holds the gradient accumulated for it
         "function",
-        "hooks",  # asked with each gradient that arrives
+        "hooks",  # called with each gradient that arrives
         "inplace",  # whether it wrote its result into its first argument
         "kwargs",
         "order",
@@ -44,11 +44,11 @@ class Node:
         "scope",  # the module or composite it ran in
         "shape",
         "site",  # the code that called it, and at which instruction
-        "tensor",  # a weak reference to its result: it is the tensor that keeps the node, not the other way
-        "value",  # its result under a name of our own, where some rule reads it
-        "value_version",  # torch's count of writes to that memory when it was kept
-        "version",  # torch's count of writes to the result's memory when it was made
-        "versions",  # (tensor, count) of each tensor that is no node's and that the rule reads
+        "tensor",  # a weak reference to its result: the tensor owns the node, not the reverse
+        "value",  # a detached alias of its result, if some rule reads it
+        "value_version",  # version counter of that value when it was saved
+        "version",  # version counter of the result when it was made
+        "versions",  # (tensor, version counter) of each tensor that the rule reads and that has no node
     )
 
     def __init__(self, rule: Rule, function: Any, args: Any, kwargs: Any, versions: Any, out: Tensor) -> None:
@@ -68,33 +68,33 @@ class Node:
         self.inplace = self.fresh = False
 
     def keep(self, result: Tensor) -> None:
-        """Keep the result for a rule that reads it, under a name of our own: a node that held it would be a cycle."""
+        """Save the result for a rule that reads it, as a detached alias: holding the result itself would be a cycle."""
         self.value = result.detach()
         self.value_version = self.value._version
 
     @property
     def ndim(self) -> int:
-        """As a tensor has it: a rule that reads only a shape is given the node itself."""
+        """Number of axes. A rule that reads only the shape of an argument receives the node itself."""
         return len(self.shape)
 
     def dim(self) -> int:
-        """The same, the other way a tensor has it."""
+        """Return the number of axes, as `Tensor.dim` does."""
         return len(self.shape)
 
     @property
     def parents(self) -> list[Node | Tensor]:
-        """What gradients flow to: nodes, and leaves that ask for one."""
+        """Where gradients flow to: nodes, and leaves that require one."""
         return list(parents_of(self.args))
 
-    def __lt__(self, other: Node) -> bool:  # the heap's question: newest first
+    def __lt__(self, other: Node) -> bool:  # order of the heap: newest first
         return self.order > other.order
 
-    def __reduce__(self) -> Any:  # a copied or saved tensor does not take its past along; torch.load allows this type
+    def __reduce__(self) -> Any:  # a copied or saved tensor has no node; torch.load allows this type
         return OrderedDict, ()
 
 
 class Leaf:
-    """A tensor that asked for a gradient, while one is on its way to it."""
+    """A leaf that requires a gradient, during a backward pass."""
 
     __slots__ = ("dtype", "fresh", "hooks", "order", "shape", "tensor")
 
@@ -108,12 +108,12 @@ class Leaf:
 
 
 def hooks_of(leaf: Tensor) -> list[Any]:
-    """What to ask with the gradient of a leaf: torch's own list of hooks, and a tracer's."""
+    """Return the hooks of a leaf: torch's own list of hooks, and a tracer's."""
     return [*(leaf._backward_hooks or {}).values(), *getattr(leaf, "_torcheer_hooks", ())]
 
 
 def parents_of(args: Any) -> Iterator[Node | Tensor]:
-    """The nodes and asking leaves among arguments, lists opened."""
+    """Yield the nodes, and the leaves that require a gradient, among arguments and the lists in them."""
     for arg in args:
         if arg.__class__ is Node or (isinstance(arg, Tensor) and arg.requires_grad):
             yield arg
@@ -122,7 +122,7 @@ def parents_of(args: Any) -> Iterator[Node | Tensor]:
 
 
 def reads_value(rule: Rule, args: Any, place: int) -> bool:
-    """Whether a rule reads the value of an argument, given which others want a gradient."""
+    """True if a rule reads the value of an argument, given which others need a gradient."""
     partner = rule.partners.get(place)
     if partner is None:
         return rule.reads[place] is VALUE
@@ -130,7 +130,7 @@ def reads_value(rule: Rule, args: Any, place: int) -> bool:
 
 
 def node_of(tensor: Any) -> Node | None:
-    """The operation that made a tensor, where it was recorded."""
+    """Return the node of the operation that made a tensor, or None."""
     node = getattr(tensor, "_torcheer", None)
     return node if node.__class__ is Node else None
 
@@ -140,18 +140,18 @@ def _is_kept(arg: Any) -> bool:
 
 
 def free(node: Node) -> None:
-    """Let go of everything a node kept; one that kept nothing may be gone through again."""
+    """Free everything a node saved; a node that saved nothing stays usable for another backward."""
     rule: Any = node.rule
     if rule.reads_result or any(reads and _is_kept(arg) for reads, arg in zip(rule.reads, node.args)):
         node.rule, node.args, node.versions, node.value = cast(Any, None), (), (), None
 
 
 def is_traced(tensor: Tensor) -> bool:
-    """Whether a gradient can come to a tensor."""
-    return node_of(tensor) is not None or tensor.requires_grad or shows_written(tensor)
+    """True if a gradient can reach a tensor."""
+    return node_of(tensor) is not None or tensor.requires_grad or views_written_base(tensor)
 
 
-def shows_written(tensor: Tensor) -> bool:
-    """Whether it is a view of something that was traced by a write after the view was made."""
+def views_written_base(tensor: Tensor) -> bool:
+    """True for a view of a tensor that became traced by a write after the view was made."""
     base = tensor._base
     return base is not None and getattr(node_of(base), "inplace", False)

@@ -1,4 +1,4 @@
-"""One call of an operator that brings its own backward: forward runs unseen, and one node is left for all of it."""
+"""Calls of an operator with its own backward: forward runs unrecorded, and one node stands for the whole call."""
 
 from __future__ import annotations
 
@@ -22,106 +22,108 @@ if TYPE_CHECKING:
     from torcheer.autograd.base import Operator
 
 
-def run_whole(operator: Operator, forward: Any, args: Any, kwargs: Any) -> Any:
-    """Run `forward` on plain tensors, and leave a node whose rule is the operator's backward."""
-    call = Call(operator, forward, len(args), tuple(kwargs))
-    call.asked = [any(map(is_traced, leaves(one))) for one in (*args, *kwargs.values())]
-    rule = copy(_pattern)
+def run_as_one_node(operator: Operator, forward: Any, args: Any, kwargs: Any) -> Any:
+    """Run `forward` on plain tensors, and record a node whose rule is the operator's backward."""
+    call = OperatorCall(operator, forward, len(args), tuple(kwargs))
+    call.needs_grad = [any(map(is_traced, leaves(arg))) for arg in (*args, *kwargs.values())]
+    rule = copy(_template)
     rule.name, rule.function = str(operator), call.backward
     rule.formula, rule.why = parse(operator.backward.__doc__ or "")
     return current().record(rule, call.forward, (*args, *kwargs.values(), *call.weights), {}, sys._getframe(2))
 
 
-class Call:
-    """What forward left on the operator, kept until backward asks: an operator may be used many times in between."""
+class OperatorCall:
+    """The operator's attributes as forward left them, saved for backward: other calls may run in between."""
 
     def __init__(self, operator: Operator, body: Any, places: int, names: tuple[str, ...]) -> None:
         self.operator, self.body, self.places, self.names = operator, body, places, names
         self.count = places + len(names)  # arguments of the call; the weights follow them
         self.weights = list(operator.parameters())
-        self.asked: list[bool] = []  # of each argument: whether a gradient may come to it
-        self.given: list[Any] = []
+        self.needs_grad: list[bool] = []  # of each argument: whether it needs a gradient
+        self.arguments: list[Any] = []
         self.out: Any = None
-        self.left: dict[str, Any] = {}  # attributes that forward set
+        self.attributes: dict[str, Any] = {}  # set by forward
 
-    def forward(self, *everything: Any) -> Tensor:
-        """Run the operator's own code where no tape sees it."""
+    def forward(self, *values: Any) -> Tensor:
+        """Run the operator's code unrecorded."""
         with unrecorded():
-            self.given = [_plainly(one) for one in everything[: self.count]]
+            self.arguments = [_detach(value) for value in values[: self.count]]
             before = dict(vars(self.operator))
-            named = dict(zip(self.names, self.given[self.places :]))
-            out = self.out = self.body(*self.given[: self.places], **named)
+            named = dict(zip(self.names, self.arguments[self.places :]))
+            out = self.out = self.body(*self.arguments[: self.places], **named)
             if not isinstance(out, Tensor):
                 raise RuleMistake(
                     f"{self.operator} brings its own backward, so it returns one tensor; it returned "
                     f"{type(out).__name__}. Make it two operators, or leave backward away: then it is traced"
                 )
-            self.left = {name: one for name, one in vars(self.operator).items() if before.get(name, before) is not one}
-            # As a tensor of its own: the node hangs on it.
-            return out.clone() if any(out is one for one in self.given) else out.detach()
+            after = vars(self.operator).items()
+            self.attributes = {name: value for name, value in after if before.get(name, before) is not value}
+            # A new tensor object: the node is attached to it.
+            return out.clone() if any(out is argument for argument in self.arguments) else out.detach()
 
     def backward(self, g: Tensor, y: Tensor, *values: Any) -> tuple[Any, ...]:
-        """Ask the operator, with everything on it as this call had left it."""
-        with self._remembered(y, values), self._weighed() as found:
-            sent = self.operator.backward(g.clone())  # it may write to what it is given
+        """OperatorCall the operator's backward with its attributes as this call had left them."""
+        with self._restored(y, values), self._weight_grads() as weight_grads:
+            sent = self.operator.backward(g.clone())  # backward may write to its argument
         sent = tuple(sent) if isinstance(sent, (tuple, list)) else (sent,)
         self._check(sent)
-        return (*sent, *[None] * (self.count - len(sent)), *found)
+        return (*sent, *[None] * (self.count - len(sent)), *weight_grads)
 
     @contextmanager
-    def _remembered(self, y: Tensor, values: Any) -> Iterator[None]:
+    def _restored(self, y: Tensor, values: Any) -> Iterator[None]:
         from torcheer.autograd.base import Input
 
         state = vars(self.operator)
         before = dict(state)
-        then = {name: self._now(name, one, y, values) for name, one in self.left.items()}
-        fathers = [Input(one) for one in values[: self.count]]
-        then |= {"_out_x": y, "_father": fathers[0] if fathers else Input(), "_fathers": fathers}
-        state.update(then)
+        restored = {name: self._tape_value(name, value, y, values) for name, value in self.attributes.items()}
+        fathers = [Input(value) for value in values[: self.count]]
+        restored |= {"_out_x": y, "_father": fathers[0] if fathers else Input(), "_fathers": fathers}
+        state.update(restored)
         try:
             yield
         finally:
-            for name, one in then.items():
-                if state.get(name) is not one:
-                    continue  # backward itself has changed it
+            for name, value in restored.items():
+                if state.get(name) is not value:
+                    continue  # changed by backward itself
                 if name in before:
                     state[name] = before[name]
                 else:
                     del state[name]
 
-    def _now(self, name: str, kept: Any, y: Tensor, values: Any) -> Any:
-        """What forward kept; where that is an argument or the result, as the tape has it: it may have a past."""
-        tensors = leaves(kept)
+    def _tape_value(self, name: str, value: Any, y: Tensor, values: Any) -> Any:
+        """Return an attribute that forward set, with arguments and results in it replaced by the tape's tensors."""
+        tensors = leaves(value)
         if not tensors:
-            return kept
-        known = [(self.out, y), *zip(self.given, values)]
-        found = [next((now for then, now in known if then is one), None) for one in tensors]
-        for one, now in zip(tensors, found):
-            if now is None and one.dtype in FLOATS and torch.is_grad_enabled():
+            return value
+        pairs = [(self.out, y), *zip(self.arguments, values)]  # as forward saw it, as the tape has it
+        matches = [next((taped for seen, taped in pairs if seen is tensor), None) for tensor in tensors]
+        for tensor, match in zip(tensors, matches):
+            if match is None and tensor.dtype in FLOATS and torch.is_grad_enabled():
                 raise MissingRule(
                     f"{self.operator} cannot be differentiated twice: its forward keeps self.{name}, which was "
                     f"computed unseen. Keep arguments or the result and compute the rest in backward, or write none"
                 )
-        return replace(kept, iter([one if now is None else now for one, now in zip(tensors, found)]))
+        replacements = [tensor if match is None else match for tensor, match in zip(tensors, matches)]
+        return replace(value, iter(replacements))
 
     @contextmanager
-    def _weighed(self) -> Iterator[list[Any]]:
-        """What backward assigns to `.grad` of a weight is its gradient from this call; the engine adds it up."""
+    def _weight_grads(self) -> Iterator[list[Any]]:
+        """Collect what backward assigns to `.grad` of the weights: the gradients of this call, summed by the engine."""
         before = [weight.grad for weight in self.weights]
-        found: list[Any] = []
+        collected: list[Any] = []
         try:
             for weight in self.weights:
                 weight.grad = None
-            yield found
-            found += [weight.grad for weight in self.weights]
+            yield collected
+            collected += [weight.grad for weight in self.weights]
         finally:
-            for weight, one in zip(self.weights, before):
-                weight.grad = one
+            for weight, gradient in zip(self.weights, before):
+                weight.grad = gradient
 
     def _check(self, sent: tuple[Any, ...]) -> None:
-        if len(sent) > self.count or any(self.asked[len(sent) :]):
+        if len(sent) > self.count or any(self.needs_grad[len(sent) :]):
             raise RuleMistake(f"backward of {self.operator} returned {len(sent)} gradients for {self.count} arguments")
-        for place, (gradient, arg) in enumerate(zip(sent, self.given)):
+        for place, (gradient, arg) in enumerate(zip(sent, self.arguments)):
             if isinstance(gradient, Tensor) and not isinstance(arg, (Tensor, list, tuple)):
                 raise RuleMistake(
                     f"backward of {self.operator} returned a gradient for argument {place}, which is no tensor but "
@@ -129,9 +131,9 @@ class Call:
                 )
 
 
-def _plainly(value: Any) -> Any:
-    """The same with tensors of torch's own kind that have no past."""
-    return replace(value, iter([one.detach() for one in leaves(value)]))
+def _detach(value: Any) -> Any:
+    """Return the value with its tensors detached."""
+    return replace(value, iter([tensor.detach() for tensor in leaves(value)]))
 
 
-_pattern = Rule("", lambda g, y, *values: None)
+_template = Rule("", lambda g, y, *values: None)

@@ -1,7 +1,7 @@
-"""Recording: ordinary torch code runs, and every operation on a traced tensor leaves a node behind.
+"""The tape: a function mode that records a node for every operation on a traced tensor.
 
-A function mode sees each call. While one runs, torch's own autograd is off, so nothing it returns has a `grad_fn`; the
-node hangs on the result as an attribute and lives as long as the result or anything computed from it.
+While a call runs, torch's own autograd is off, so its results have no `grad_fn`; the node is an attribute of the result
+and lives as long as the result or anything computed from it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch.overrides import TorchFunctionMode
 from torcheer.autograd.backward.missing_rules import missing_rule
 from torcheer.autograd.rules.rule_table import Rule
 from torcheer.autograd.tape import custom_functions, optimizer_pause
-from torcheer.autograd.tape.autocast import CASTS, kept_as_cast, run_cast
-from torcheer.autograd.tape.function_plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, Plan, plan_of
+from torcheer.autograd.tape.autocast import CASTS, cast_arguments, run_cast
+from torcheer.autograd.tape.function_plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, FunctionPlan, plan_of
 from torcheer.autograd.tape.inplace_writes import join_family, write
-from torcheer.autograd.tape.kept_arguments import HIDDEN, keep_arguments
+from torcheer.autograd.tape.kept_arguments import HIDDEN_TEXT, keep_arguments
 from torcheer.autograd.tape.nodes import FLOATS, Node, is_traced, node_of
-from torcheer.autograd.tape.torch_grad_off import quietly
-from torcheer.autograd.tape.torch_rules import borrowed
+from torcheer.autograd.tape.torch_grad_off import call_without_grad
+from torcheer.autograd.tape.torch_rules import record_borrowed
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import argument_tensors, leaves
@@ -45,14 +45,14 @@ _local = threading.local()
 class Scope:
     """A call of a module or a composite, and the call around it."""
 
-    __slots__ = ("name", "outer", "thing")
+    __slots__ = ("name", "outer", "owner")
 
-    def __init__(self, outer: Scope | None, name: str, thing: Any = None) -> None:
-        self.outer, self.name, self.thing = outer, name, thing  # thing: the module; an Operator; None
+    def __init__(self, outer: Scope | None, name: str, owner: Any = None) -> None:
+        self.outer, self.name, self.owner = outer, name, owner  # owner: the module or Operator; None for a composite
 
 
 class Tape(TorchFunctionMode):
-    """What is on while `record()` runs."""
+    """The function mode that is active inside `record()`."""
 
     __slots__ = ("borrow", "scope", "site")
 
@@ -73,59 +73,59 @@ class Tape(TorchFunctionMode):
                 return self.run_tracers(kind, plan, args, kwargs or {}, _frame(1))
         return self.run(plan, args, kwargs or {}, _frame(1))
 
-    def run_tracers(self, kind: Any, plan: Plan, args: Any, kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """The same for our own kind of tensor, which has its results in kind."""
+    def run_tracers(self, kind: Any, plan: FunctionPlan, args: Any, kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Run a call with tracers among its arguments; its results are tracers too."""
         with torch._C.DisableTorchFunctionSubclass():
             return kind.wrap(self.run(plan, args, kwargs, frame))
 
-    def run(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Run one call of any kind, and record what it means for gradients."""
+    def run(self, plan: FunctionPlan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Run one call of any kind, and record it if a gradient can flow through it."""
         if plan.kind is RULE:
             if plan.twin is not None:  # F.relu(x, inplace)
                 if kwargs.get("inplace") or True in args[1:]:
                     return self.inside(plan.name, plan.twin, args, kwargs, frame)
-                args, kwargs = args[:1], {name: one for name, one in kwargs.items() if name != "inplace"}
+                args, kwargs = args[:1], {name: value for name, value in kwargs.items() if name != "inplace"}
             return self.record(plan.rule, plan.function, args, kwargs, frame, view=plan.view)
         if plan.kind is SPECIAL:
             return plan.special(self, *args, **kwargs)  # type: ignore[misc]
         if not any(is_traced(tensor) for tensor in argument_tensors(args, kwargs)):
-            return quietly(plan.function, args, kwargs)
+            return call_without_grad(plan.function, args, kwargs)
         if plan.kind is WRITE:
             return write(self, plan, args, kwargs, frame)
         if plan.kind is COMPOSITE:
-            kwargs = spelled(plan.composite, kwargs) if kwargs else kwargs
+            kwargs = rename_keywords(plan.composite, kwargs) if kwargs else kwargs
             if _autocasts():
                 return run_cast(self, plan, args, kwargs, frame)
             return self.inside(plan.name, plan.composite, args, kwargs, frame)
         if plan.kind is OPENED:
             return self.inside(plan.name, plan.twin, args, kwargs, frame)
-        return self._unknown(plan, args, kwargs, frame)
+        return self._run_without_rule(plan, args, kwargs, frame)
 
     def record(
         self, rule: Rule, function: Any, args: Any, kwargs: dict[str, Any], frame: FrameType, view: bool = False
     ) -> Any:
-        """Run an operation that has a rule, and leave a node if a gradient will come back through it."""
-        given, named = args, kwargs
+        """Run an operation that has a rule, and record a node if an argument is traced."""
+        call_args, call_kwargs = args, kwargs
         if kwargs:
             if not any(is_traced(tensor) for tensor in argument_tensors(args, kwargs)):
-                return quietly(function, args, kwargs)
-            args, kwargs = placed(rule, args, kwargs)
+                return call_without_grad(function, args, kwargs)
+            args, kwargs = move_keywords(rule, args, kwargs)
         kept, versions, traced = keep_arguments(rule, args)
         _set_grad(False)
         try:
-            out = function(*given, **named)
+            out = function(*call_args, **call_kwargs)
         finally:
             _set_grad(True)
         if not traced:
             return out
         if not isinstance(out, Tensor):
-            return self._several(rule, out, frame)
+            return self._refuse_several(rule, out, frame)
         if out.dtype not in FLOATS:
             return _refuse_complex(rule, out)
         if out is args[0] or node_of(out) is not None:
-            return out  # one of the arguments, as it is: contiguous(), float()
+            return out  # an argument, unchanged: contiguous(), float()
         if _autocasts() and rule.name not in CASTS:
-            kept = kept_as_cast(self, kept, args, out.dtype, frame)
+            kept = cast_arguments(self, kept, args, out.dtype, frame)
         node = Node(rule, function, kept, kwargs, versions, out)
         node.site = self.site or site_of(frame)
         node.scope = self.scope
@@ -135,40 +135,40 @@ class Tape(TorchFunctionMode):
         return out
 
     def inside(
-        self, name: str, function: Any, args: Any, kwargs: Any, frame: FrameType | None = None, thing: Any = None
+        self, name: str, function: Any, args: Any, kwargs: Any, frame: FrameType | None = None, owner: Any = None
     ) -> Any:
-        """Run a function that is made of other operations, so that each of them arrives here."""
+        """Run a function made of other operations with the tape on, so that each of them is recorded."""
         outer, site = self.scope, self.site
-        self.scope, self.site = Scope(outer, name, thing), site or (site_of(frame) if frame is not None else None)
-        sleeps = not self._is_first()
-        if sleeps:
+        self.scope, self.site = Scope(outer, name, owner), site or (site_of(frame) if frame is not None else None)
+        is_popped = not self._is_first()
+        if is_popped:
             _push(self)
         try:
             return function(*args, **kwargs)
         finally:
-            if sleeps:
+            if is_popped:
                 _pop()
             self.scope, self.site = outer, site
 
-    def _unknown(self, plan: Plan, args: Any, kwargs: Any, frame: FrameType) -> Any:
-        """A function without a rule: fine if its results are no numbers to differentiate."""
-        out = quietly(plan.function, args, kwargs)
+    def _run_without_rule(self, plan: FunctionPlan, args: Any, kwargs: Any, frame: FrameType) -> Any:
+        """Run a function without a rule: allowed if no result is differentiable, or with `borrow`."""
+        out = call_without_grad(plan.function, args, kwargs)
         if plan.constant or not any(tensor.dtype in FLOATS or tensor.is_complex() for tensor in leaves(out)):
             return out
         if not self.borrow:
             raise missing_rule(plan.name, plan.where, plan.function, frame, args)
-        return borrowed(self, plan, args, kwargs, out, frame)
+        return record_borrowed(self, plan, args, kwargs, out, frame)
 
-    def _several(self, rule: Rule, out: Any, frame: FrameType) -> Any:
+    def _refuse_several(self, rule: Rule, out: Any, frame: FrameType) -> Any:
         if any(tensor.dtype in FLOATS for tensor in leaves(out)):
             raise missing_rule(rule.name, f"{rule.name} in the form that returns {type(out).__name__}", None, frame)
         return out
 
-    # Being on
+    # Activation
 
     @contextmanager
     def on(self) -> Iterator[None]:
-        """Once more, from within a call that it is seeing."""
+        """Activate the tape again inside a call that it is handling."""
         if self._is_first():
             yield
             return
@@ -179,15 +179,15 @@ class Tape(TorchFunctionMode):
             _pop()
 
     def _is_first(self) -> bool:
-        """Whether the next call arrives here anyway: twice on the stack, it would pass through twice."""
+        """True if the tape is the innermost mode: pushed twice, it would see each call twice."""
         return bool(_modes()) and _mode_at(_modes() - 1) is self
 
     def __enter__(self) -> Tape:
         with ExitStack() as undo:
             undo.callback(setattr, _local, "tape", getattr(_local, "tape", None))
             _local.tape = self
-            module_stack.watch(self._around)
-            undo.callback(module_stack.unwatch, self._around)
+            module_stack.watch(self._enter_module)
+            undo.callback(module_stack.unwatch, self._enter_module)
             custom_functions.start(self)
             undo.callback(custom_functions.stop, self)
             super().__enter__()
@@ -200,9 +200,9 @@ class Tape(TorchFunctionMode):
     def __exit__(self, *problem: Any) -> None:
         self._undo.pop().__exit__(*problem)
 
-    def _around(self, module: Module, call: Callable[[], Any]) -> Any:
+    def _enter_module(self, module: Module, call: Callable[[], Any]) -> Any:
         if isinstance(module, torch.jit.ScriptModule) and _grad_on():
-            raise NotTraced(f"{module.original_name}: {HIDDEN}")
+            raise NotTraced(f"{module.original_name}: {HIDDEN_TEXT}")
         outer, self.scope = self.scope, Scope(self.scope, "", module)
         try:
             return call()
@@ -211,7 +211,7 @@ class Tape(TorchFunctionMode):
 
 
 def refuse_transformed(args: Any, kwargs: Any) -> None:
-    """What runs inside torch.vmap or torch.func is wrapped; nothing recorded there would be found again outside."""
+    """Refuse traced tensors inside torch.vmap or torch.func: they are wrapped, and their nodes would be lost."""
     for tensor in argument_tensors(args, kwargs or {}):
         inner = tensor
         while torch._C._functorch.is_functorch_wrapped_tensor(inner):
@@ -224,53 +224,53 @@ def refuse_transformed(args: Any, kwargs: Any) -> None:
 
 
 def site_of(frame: FrameType) -> Any:
-    """The code a person would recognise around a call, and at which instruction."""
+    """Return the user's code around a call, and the instruction."""
     return (frame.f_code, frame.f_lasti) if id(frame.f_code) in DIRECT else caller_of(frame)
 
 
 def current() -> Tape:
-    """The tape that is on in this thread, or one for tracers that run without any."""
+    """Return this thread's active tape, or a default one for tracers used without `record()`."""
     tape = getattr(_local, "tape", None)
     if tape is None:
-        tape = getattr(_local, "own", None)
+        tape = getattr(_local, "default_tape", None)
         if tape is None:
-            tape = _local.own = Tape()
+            tape = _local.default_tape = Tape()
     return tape
 
 
-# The first two places under the names torch gives them, and numpy's names for what follows.
+# Torch's names of the first two arguments, and numpy's names of further ones.
 _PLACES = {
     "input": 0, "self": 0, "tensors": 0, "other": 1, "mat2": 1, "vec2": 1, "exponent": 1, "tensor": 1,
 }  # fmt: skip
 _NAMES = {"axis": "dim", "keepdims": "keepdim"}
-# What changes no gradient.
+# Settings that do not change the gradient.
 _HARMLESS = frozenset("inplace out_dtype dtype memory_format generator sparse sparse_grad cudnn_enabled".split())
 
 
-def placed(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Keyword arguments that may be tensors, moved to their places; `out=` has no place."""
+def move_keywords(rule: Rule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Move keyword arguments that may be tensors to their positions; `out=` is refused."""
     if kwargs.get("out") is not None:
         raise BadArgument(f"{rule.name}(out=…): autograd needs the result as a new tensor; leave `out` away")
     places = dict(enumerate(args))
-    rest = {}
+    settings = {}
     for name, value in kwargs.items():
         name = _NAMES.get(name, name)
         place = rule.place_of(name, _PLACES.get(name, -1))
         if place >= 0 and place not in places and (leaves(value) or name in _PLACES or place >= len(rule.parameters)):
             places[place] = value
         elif name in rule.names and not leaves(value):
-            rest[name] = value
+            settings[name] = value
         elif value is not None and not (rule.accepts_any_setting or name in _HARMLESS):
             raise BadArgument(f"{rule.name}({name}=…): its rule knows no argument of that name")
     for place in range(max(places, default=-1)):
         if place not in places:
             name = rule.parameters[place]
-            places[place] = rest.pop(name, rule.defaults.get(name))
-    return tuple(places[place] for place in sorted(places)), rest
+            places[place] = settings.pop(name, rule.defaults.get(name))
+    return tuple(places[place] for place in sorted(places)), settings
 
 
-def spelled(function: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments under the names that a composite has for them."""
+def rename_keywords(function: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Rename keyword arguments to the composite's parameter names."""
     if kwargs.get("out") is not None:
         raise BadArgument(f"{function.__name__}(out=…): autograd needs the result as a new tensor; leave `out` away")
     first = next(iter(inspect.signature(function).parameters))

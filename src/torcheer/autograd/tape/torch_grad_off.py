@@ -1,4 +1,4 @@
-"""Torch's own autograd, switched off."""
+"""Run code with torch's own autograd switched off."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 _set_grad = torch._C._set_grad_enabled
 
 
-def quietly(function: Any, args: Any, kwargs: Any) -> Any:
+def call_without_grad(function: Any, args: Any, kwargs: Any) -> Any:
     """Call a function with torch's autograd off."""
     _set_grad(False)
     try:
@@ -22,7 +22,7 @@ def quietly(function: Any, args: Any, kwargs: Any) -> Any:
 
 @contextmanager
 def unrecorded() -> Iterator[None]:
-    """Nothing in the block is seen by any tape, nor by torch's autograd."""
+    """Hide a block from every tape and from torch's autograd."""
     before = torch.is_grad_enabled()
     with torch._C.DisableTorchFunction():
         _set_grad(False)

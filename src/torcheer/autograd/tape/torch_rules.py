@@ -1,4 +1,4 @@
-"""Torch's own rule, where we have none and the user asked for it."""
+"""Torch's own backward in place of a missing rule, with `record(borrow=True)`."""
 
 from __future__ import annotations
 
@@ -16,40 +16,43 @@ from torcheer.capture.record.tensor_trees import leaves, replace
 from torcheer.errors import BadArgument, MissingRule
 
 if TYPE_CHECKING:
-    from torcheer.autograd.tape.function_plans import Plan
+    from torcheer.autograd.tape.function_plans import FunctionPlan
     from torcheer.autograd.tape.tape import Tape
 
 
-def borrowed(tape: Tape, plan: Plan, args: Any, kwargs: Any, out: Any, frame: FrameType) -> Any:
-    """Leave a node at each float result of a function, whose rule asks torch."""
+def record_borrowed(tape: Tape, plan: FunctionPlan, args: Any, kwargs: Any, out: Any, frame: FrameType) -> Any:
+    """Record a node for each float result of a function; its rule calls torch's autograd."""
     random = learn(plan.function).random
-    if random is not None and random(args, kwargs):  # to run it again would draw other numbers
+    if random is not None and random(args, kwargs):  # a second run would draw other numbers
         raise missing_rule(plan.name, plan.where, plan.function, frame, args)
-    if any(one.is_complex() for one in leaves(out)):
+    if any(tensor.is_complex() for tensor in leaves(out)):
         raise BadArgument(f"{plan.where} returned complex numbers: gradients here are for real ones, borrowed or not")
-    results = [one if one.dtype in FLOATS else None for one in leaves(out)]
+    results = [tensor if tensor.dtype in FLOATS else None for tensor in leaves(out)]
     record_joint(
-        tape, plan.name, _asking_torch(plan, args, kwargs), results, leaves((args, kwargs)), frame, borrowed=True
+        tape, plan.name, _torch_rule(plan, args, kwargs), results, leaves((args, kwargs)), frame, borrowed=True
     )
     return out
 
 
-def _asking_torch(plan: Plan, args: Any, kwargs: Any) -> Any:
-    """A rule that runs the function again under torch's autograd and asks that for the gradients."""
+def _torch_rule(plan: FunctionPlan, args: Any, kwargs: Any) -> Any:
+    """Return a rule that reruns the function under torch's autograd to get the gradients."""
     empty = torch.empty(0)
-    nest = replace((args, kwargs), iter([empty] * len(leaves((args, kwargs)))))  # the node keeps the tensors, not we
+    nest = replace(
+        (args, kwargs), iter([empty] * len(leaves((args, kwargs))))
+    )  # the node holds the tensors, not this closure
 
-    def ask(gradients: list[Any], *tensors: Tensor) -> tuple[Any, ...]:
+    def rule(gradients: list[Any], *tensors: Tensor) -> tuple[Any, ...]:
         """Borrowed from torch: there is nothing to read here."""
         if torch.is_grad_enabled():
             raise MissingRule(f"{plan.where}: a borrowed rule cannot be differentiated again; write one of your own")
         with torch.enable_grad():
-            fresh = [one.detach().requires_grad_(one.dtype in FLOATS) for one in tensors]
-            again, named = replace(nest, iter(fresh))
-            pairs = [(one, g) for one, g in zip(leaves(plan.function(*again, **named)), gradients) if g is not None]
-            asked = [one for one in fresh if one.requires_grad]
+            copies = [tensor.detach().requires_grad_(tensor.dtype in FLOATS) for tensor in tensors]
+            new_args, new_kwargs = replace(nest, iter(copies))
+            outputs = leaves(plan.function(*new_args, **new_kwargs))
+            pairs = [(output, g) for output, g in zip(outputs, gradients) if g is not None]
+            inputs = [copy for copy in copies if copy.requires_grad]
             results, arrived = zip(*pairs)
-            found = iter(torch.autograd.grad(results, asked, arrived, allow_unused=True))
-        return tuple([next(found) if one.requires_grad else None for one in fresh])
+            input_grads = iter(torch.autograd.grad(results, inputs, arrived, allow_unused=True))
+        return tuple([next(input_grads) if copy.requires_grad else None for copy in copies])
 
-    return ask
+    return rule

@@ -1,4 +1,4 @@
-"""`tracer`: a tensor whose operations are recorded wherever it goes, without `record()`."""
+"""`tracer`: a tensor subclass whose operations are recorded without `record()`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torcheer.autograd.tape.tape import current
 from torcheer.errors import BadArgument
 
 _frame = sys._getframe
-_outside = torch._C._is_torch_function_enabled  # whether it is a user who asks, and not the tape at work
+_is_called_by_user = torch._C._is_torch_function_enabled  # False while the tape itself is at work
 
 
 class tracer(Tensor):
-    """A tensor of floats that remembers what was done to it.
+    """A float tensor that records the operations on it.
 
     >>> a = tracer([1, 2, 3]).requires_grad_()
     >>> (a * a).Sum().backward()
@@ -29,9 +29,9 @@ class tracer(Tensor):
     """
 
     is_tracer = True
-    name: str | None = None  # shown where a gradient arrives
-    _asks: bool = False
-    _torcheer: Any  # there once something has made it
+    name: str | None = None  # printed by backward(show=True)
+    _requires_grad: bool = False
+    _torcheer: Any  # its node, set if an operation made it
 
     @staticmethod
     def __new__(cls, data: Any = (), *, requires_grad: bool = False) -> tracer:
@@ -40,11 +40,11 @@ class tracer(Tensor):
             if plain.is_complex():
                 raise BadArgument(f"tracer: the rules here are for real numbers, and this is {plain.dtype}")
             plain = plain if plain.is_floating_point() else plain.to(torch.get_default_dtype())
-            made = Tensor._make_subclass(cls, plain)
-        made._asks = requires_grad
+            traced = Tensor._make_subclass(cls, plain)
+        traced._requires_grad = requires_grad
         if isinstance(data, Tensor) and (node := node_of(data)) is not None:
-            made._torcheer = node
-        return made
+            traced._torcheer = node
+        return traced
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -59,94 +59,95 @@ class tracer(Tensor):
 
     @classmethod
     def wrap(cls, out: Any) -> Any:
-        """The same results as tracers."""
+        """Convert results to tracers, also inside tuples and lists."""
         if type(out) is Tensor:
             if not out.is_floating_point():
                 return out
-            # A view stays one, so that a write to it is a write to what it shows.
-            made = Tensor._make_subclass(cls, out) if out._base is None else out.as_subclass(cls)
+            # A view stays a view, so that a write to it reaches its base.
+            traced = Tensor._make_subclass(cls, out) if out._base is None else out.as_subclass(cls)
             node = node_of(out)
             if node is not None:
-                made._torcheer = node
-                node.tensor = weakref.ref(made)
-            return made
+                traced._torcheer = node
+                node.tensor = weakref.ref(traced)
+            return traced
         if isinstance(out, (tuple, list)) and not isinstance(out, torch.Size):
-            parts = [cls.wrap(one) for one in out]
+            parts = [cls.wrap(item) for item in out]
             return type(out)(parts) if type(out) in (tuple, list) or hasattr(out, "n_fields") else type(out)(*parts)
         return out
 
-    # What torchtrace calls its own
+    # Methods of torchtrace
 
     def Sum(self) -> tracer:
-        """All elements added up, as a tensor of one."""
+        """Return the sum of all elements, as a tensor of one element."""
         from torcheer.autograd import nn
 
         return nn.Sum()(self)  # type: ignore[no-any-return]
 
     def View(self, *shape: Any) -> tracer:
-        """The same numbers in another shape."""
+        """Reshape the tensor."""
         from torcheer.autograd import nn
 
         return nn.View(*shape)(self)  # type: ignore[no-any-return]
 
     def Gather(self, index: Any) -> tracer:
-        """Of row i the entry in column `index[i]`: (N, M) becomes (N, 1)."""
+        """Return the entry in column `index[i]` of each row i: (N, M) becomes (N, 1)."""
         from torcheer.autograd import nn
 
         return nn.Gather_last(index)(self)  # type: ignore[no-any-return]
 
-    # What torch's own autograd would answer
+    # Torch's autograd API
 
     def backward(  # type: ignore[override]
         self, show: Any = False, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
         inputs: Any = None,
     ) -> None:  # fmt: skip
-        """Send gradients back from here; `show` prints every operation on the way."""
+        """Run the backward pass from this tensor; `show` prints every operation on the way."""
         if isinstance(show, Tensor):  # torch's first argument is the gradient
             show, gradient = False, show
         backward(self, gradient, retain_graph=retain_graph, create_graph=create_graph, inputs=inputs, show=show)
 
     @property
     def requires_grad(self) -> bool:
-        """Whether it asked for a gradient, or leads to something that did."""
-        return self._asks or (_outside() and node_of(self) is not None)
+        """True if it requires a gradient, or was computed from something that does."""
+        return self._requires_grad or (_is_called_by_user() and node_of(self) is not None)
 
     @requires_grad.setter
-    def requires_grad(self, asks: bool) -> None:
-        self.requires_grad_(asks)
+    def requires_grad(self, requires_grad: bool) -> None:
+        self.requires_grad_(requires_grad)
 
     def requires_grad_(self, requires_grad: bool = True) -> tracer:
-        """Ask for a gradient."""
+        """Set whether this leaf requires a gradient."""
         if node_of(self) is None:
-            self._asks = requires_grad
+            self._requires_grad = requires_grad
         elif not requires_grad:
             raise BadArgument(
                 "requires_grad_(False): this tensor was computed from others; detach() gives it without its past"
             )
         return self
 
-    # What goes along when it is copied, and how it prints
+    # Copying, pickling, formatting
 
     def __deepcopy__(self, memo: dict[int, Any]) -> tracer:
         if id(self) not in memo:
-            memo[id(self)] = made = type(self)(_plain(self).clone(), requires_grad=self._asks)
-            made.name, made.grad = self.name, None if self.grad is None else self.grad.clone()
+            memo[id(self)] = copy = type(self)(_as_plain(self).clone(), requires_grad=self._requires_grad)
+            copy.name, copy.grad = self.name, None if self.grad is None else self.grad.clone()
         return memo[id(self)]  # type: ignore[no-any-return]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _again, (type(self), _plain(self), self._asks, self.name)
+        return _rebuild, (type(self), _as_plain(self), self._requires_grad, self.name)
 
     def __format__(self, form: str) -> str:
         return format(self.item(), form) if form and not self.dim() else super().__format__(form)
 
 
-def _again(kind: type[tracer], plain: Tensor, asks: bool, name: str | None) -> tracer:
-    made = kind(plain, requires_grad=asks)
-    made.name = name
-    return made
+def _rebuild(kind: type[tracer], plain: Tensor, requires_grad: bool, name: str | None) -> tracer:
+    """Unpickle a tracer."""
+    rebuilt = kind(plain, requires_grad=requires_grad)
+    rebuilt.name = name
+    return rebuilt
 
 
-def _plain(tensor: Tensor) -> Tensor:
-    """The numbers alone, as a tensor of torch's own kind."""
+def _as_plain(tensor: Tensor) -> Tensor:
+    """Return the values as a plain torch.Tensor."""
     with torch._C.DisableTorchFunction():
         return tensor.detach().as_subclass(Tensor)
