@@ -25,7 +25,7 @@ from rich.progress import track
 from zoo import FAMILIES, list_jobs
 
 from torcheer import autograd
-from torcheer.capture.record.tensor_trees import leaves, replace, result_tensors
+from torcheer.capture.record.tensor_trees import leaves, replace, tensors_in
 
 LARGEST = 60_000_000  # numbers in a model
 CLOSE = 1e-6  # of a parameter's largest gradient, or of a ten-thousandth of the model's where that is more
@@ -91,7 +91,7 @@ def run(model: torch.nn.Module, args: Any, kwargs: Any) -> tuple[float, dict[str
     model.zero_grad()
     begin = time.process_time()
     total: Any = 0.0
-    for one in result_tensors(model(*args, **kwargs)):
+    for one in tensors_in(model(*args, **kwargs)):
         if one.is_floating_point() and one.numel():
             total = total + (one * torch.linspace(0.5, 1.5, one.numel(), dtype=one.dtype).view(one.shape)).mean()
     total.backward()

@@ -215,8 +215,8 @@ class Witness(TorchDispatchMode):
 # Where the recorder copies values, and what a write will replace.
 KEEPING = {module.__file__ for module in (copy_on_write, value_copies, byte_history, written_regions)}
 # Where the recorder calls functions.
-CALLING = (Recorder.__torch_function__.__code__, Recorder._special.__code__, Recorder.record.__code__)
-CAPTURE = copy_on_write.__file__.rpartition("/")[0]
+CALLING = (Recorder.__torch_function__.__code__, Recorder._run_special.__code__, Recorder.record.__code__)
+CAPTURE = copy_on_write.__file__.rsplit("/", 2)[0]  # the room
 
 
 def _nearest(frame: Any) -> Any:

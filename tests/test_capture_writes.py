@@ -174,14 +174,14 @@ def test_the_work_of_the_recorder_grows_with_the_number_of_writes(program):
 
 def test_reading_all_values_takes_each_write_back_once(monkeypatch):
     count = 0
-    swap = byte_history._Patch.swap
+    swap = byte_history._UndoRecord.swap
 
     def counted(*args):
         nonlocal count
         count += 1
         swap(*args)
 
-    monkeypatch.setattr(byte_history._Patch, "swap", counted)
+    monkeypatch.setattr(byte_history._UndoRecord, "swap", counted)
     history = recorded(fill, 200)
     writes = [op for op in history if op.name == "__setitem__"]
     for op in writes:
@@ -329,19 +329,19 @@ def test_windows_of_one_tensor_are_told_apart_as_their_indices_are():
 
 
 def test_spans_find_what_overlaps_and_forget_what_is_removed():
-    spans, places = memory_layout.Spans(), {}
+    spans, places = memory_layout.SpanIndex(), {}
     for number in range(500):
         start = (number * 37) % 901
         places[number] = (start, start + 1 + number % 13)
-        place = memory_layout.place_of(torch.empty(2000, dtype=torch.uint8)[slice(*places[number])])
-        spans.append(place, number)
+        region = memory_layout.region_of(torch.empty(2000, dtype=torch.uint8)[slice(*places[number])])
+        spans.append(region, number)
         if number % 3 == 0:
             gone = spans.items.index(number)
             spans.remove(gone)
             del places[number]
     for first, end in ((0, 5), (100, 300), (899, 920), (0, 2000)):
-        place = memory_layout.place_of(torch.empty(2000, dtype=torch.uint8)[first:end])
-        found = sorted(spans.items[place] for place in spans.overlapping(place))
+        region = memory_layout.region_of(torch.empty(2000, dtype=torch.uint8)[first:end])
+        found = sorted(spans.items[entry] for entry in spans.overlapping(region))
         assert found == sorted(n for n, (a, b) in places.items() if a < end and first < b)
 
 

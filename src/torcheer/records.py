@@ -1,18 +1,18 @@
-"""What happened, as plain frozen data: the one Op that capture makes and everyone else reads."""
+"""The records that every room reads: `Op`, `Step`, `Sample` and their parts, frozen."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-# Notes of operations that readers go by.
+# Values of `Op.note` that readers compare against.
 KERNEL = "a fused kernel: its inside is computed beside it"
 BESIDE = "computed beside the fused kernel, to be read: the model goes on with the kernel's own result"
 
 
 @dataclass(frozen=True, slots=True)
 class TensorMeta:
-    """What is known of a tensor without its values."""
+    """A tensor's shape, type, device and size, without its values."""
 
     shape: tuple[int, ...]
     dtype: str  # "torch.float32"
@@ -30,7 +30,7 @@ class Edge:
     where: tuple[int | str, ...]  # (0,) first argument, (0, 2) third of a list there, ("weight",) keyword
 
 
-class ModuleCall(NamedTuple):  # looked up by the hundred thousand: tuples hash quickly
+class ModuleCall(NamedTuple):  # a dict key in hot loops: tuples hash quickly
     """One call of one module."""
 
     address: str  # "features.6"
@@ -40,27 +40,27 @@ class ModuleCall(NamedTuple):  # looked up by the hundred thousand: tuples hash 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One value that went into a module call or came out of it."""
+    """One input or output value of a module call."""
 
-    where: tuple[int | str, ...]  # (0,) first argument, ("mask",) keyword; of a result, its place among the tensors
-    parent: int = -1  # index of the op that made it; -1: none did
+    where: tuple[int | str, ...]  # (0,) first argument, ("mask",) keyword; for an output, its position
+    parent: int = -1  # index of the op that made it; -1 if none did
     output: int = 0  # which of the parent's outputs
-    stored: str = ""  # the parameter or buffer that it was
-    setting: Any = None  # what it was where it was no tensor; of objects their type
+    stored: str = ""  # name of the parameter or buffer, if it is one
+    setting: Any = None  # its value if it is not a tensor; for other objects, their type
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleRun:
-    """What one call of a module received and returned."""
+    """The inputs and outputs of one module call."""
 
     call: ModuleCall  # the address of the model itself is ""
     inputs: tuple[Argument, ...] = ()
-    outputs: tuple[Argument, ...] = ()  # all of them, those inside plain objects included
+    outputs: tuple[Argument, ...] = ()  # includes tensors held in attributes of returned objects
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A parameter or buffer, as an operation used it or a model holds it."""
+    """A parameter or buffer, as held by the model or as read by an operation."""
 
     name: str  # "features.6.weight"
     kind: str  # "parameter" or "buffer"
@@ -68,11 +68,11 @@ class Stored:
     dtype: str
     bytes: int
     trainable: bool
-    where: tuple[int | str, ...] = ()  # where it enters the op that used it
+    where: tuple[int | str, ...] = ()  # position among the arguments of the op that read it
 
     @property
     def count(self) -> int:
-        """How many numbers it holds."""
+        """Number of elements."""
         total = 1
         for size in self.shape:
             total *= size
@@ -94,55 +94,55 @@ class Op:
 
     index: int  # order of execution, inputs first
     name: str  # "conv2d"
-    kind: str  # "input", "op", "output", "unseen" (made where we could not look), "alias" (memory under a new name)
+    kind: str  # "input", "op", "output", "unseen" (made outside the recording), "alias" (another tensor's memory)
     parents: tuple[Edge, ...] = ()
     outputs: tuple[TensorMeta, ...] = ()
     stored: tuple[Stored, ...] = ()  # parameters and buffers it read
-    modules: tuple[ModuleCall, ...] = ()  # the calls it ran inside, outermost first, the root model left out
-    root_call: int = 0  # which call of the model it ran in, 0 outside of any
+    modules: tuple[ModuleCall, ...] = ()  # enclosing module calls, outermost first, without the root model
+    root_call: int = 0  # number of the model's call it ran in, 0 outside of any
     output_of: tuple[ModuleCall, ...] = ()  # module calls that returned its result, outermost first
     source: Source | None = None
-    site: tuple[Any, ...] = ()  # the very instruction that called it: (file, line, offset)
+    site: tuple[Any, ...] = ()  # the bytecode instruction that called it: (file, line, offset)
     elapsed_secs: float = 0.0
     function: str = ""  # "torch.conv2d"
     grad_fn: str = ""  # "ConvolutionBackward0"
-    settings: tuple[tuple[tuple[int | str, ...], Any], ...] = ()  # arguments that are not tensors, by place
+    settings: tuple[tuple[tuple[int | str, ...], Any], ...] = ()  # non-tensor arguments as (where, value)
     inplace: bool = False
     view: bool = False
     random: bool = False
     level: str = "function"  # or "aten"
-    under: int = -1  # the op this aten-level op ran under
-    edited: str = ""  # what an edit did to the output
-    note: str = ""  # what a reader should know: "fused path opened", why it is unseen, …
-    written: tuple[TensorMeta, ...] = ()  # arguments it wrote to and did not return: the statistics of batch norm
+    under: int = -1  # for an aten-level op, the index of the function-level op that ran it
+    edited: str = ""  # description of the edit applied to the output
+    note: str = ""  # remark for the reader: "fused path opened", why it is unseen, …
+    written: tuple[TensorMeta, ...] = ()  # arguments it wrote to and did not return: batch norm's running statistics
 
     @property
     def tensors(self) -> tuple[TensorMeta, ...]:
-        """All that an edge may name: what it returned, then what else it wrote."""
+        """Everything an edge may refer to: the outputs, then the other tensors it wrote."""
         return self.outputs + self.written
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation of a readable backward pass: what ran forward, and what its rule made of the gradient."""
+    """One operation of a readable backward pass: its forward call and its rule's gradients."""
 
-    index: int  # order of execution; what it reads comes before it
-    name: str  # "tanh"; of a parameter its name in the model
-    kind: str  # "op", "parameter" (a leaf that gathers a gradient) or "constant" (anything else that was read)
-    title: str = ""  # "Linear layer (98 X 1)": what a person calls it; "" where that is the name
+    index: int  # order of execution; parents come first
+    name: str  # "tanh"; for a parameter, its name in the model
+    kind: str  # "op", "parameter" (a leaf that accumulates a gradient) or "constant" (any other leaf)
+    title: str = ""  # "Linear layer (98 X 1)": display name; "" if it equals the name
     parents: tuple[Edge, ...] = ()  # steps whose values it read
-    saved: tuple[int, ...] = ()  # steps whose values its rule reads again in backward; its own index: its result
+    saved: tuple[int, ...] = ()  # steps whose values its rule reads in backward; its own index stands for its result
     formula: str = ""  # LaTeX: r"\bar x = \bar y\,(1 - y^2)"
     why: str = ""  # one sentence
-    modules: tuple[ModuleCall, ...] = ()  # modules and composites it ran inside, outermost first
+    modules: tuple[ModuleCall, ...] = ()  # enclosing modules and composites, outermost first
     source: Source | None = None
     shape: tuple[int, ...] = ()
     dtype: str = ""
     bytes: int = 0
-    borrowed: bool = False  # torch's own rule was used
-    value: Any = None  # its result, where it is still there
-    gradient: Any = None  # what arrived at its result, the loss's own 1 included
-    passed: tuple[Any, ...] = ()  # what its rule sent to each parent, None where nothing
+    borrowed: bool = False  # torch's own backward was used instead of a rule
+    value: Any = None  # its result, if still in memory
+    gradient: Any = None  # gradient of the loss with respect to its result, including the loss's own 1
+    passed: tuple[Any, ...] = ()  # gradient its rule sent to each parent; None if it sent none
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +152,8 @@ class Sample:
     step: int
     layer: str  # "features.6"
     variable: str  # "value", "grad", "weight", …
-    item: int = -1  # which of the batch; -1 for all of it
-    array: Any = None  # numpy, or a torch tensor on its way in
+    item: int = -1  # index in the batch; -1 for the whole batch
+    array: Any = None  # numpy array; a torch tensor until it is copied off the device
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +167,13 @@ class ModuleInfo:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """What a capture knows besides its operations."""
+    """Facts about a whole capture: the model, its modules and parameters, how the run ended."""
 
     model: str  # "AlexNet"
     seed: int | None = None
     elapsed_secs: float = 0.0
-    modules: dict[str, ModuleInfo] = field(default_factory=dict)  # by address, in the model's order, root left out
+    modules: dict[str, ModuleInfo] = field(default_factory=dict)  # by address, in the model's order, without the root
     stored: dict[str, Stored] = field(default_factory=dict)  # every parameter and buffer, by name
     notes: tuple[str, ...] = ()
-    stopped: str = ""  # why the pass did not finish: "" when it did
-    mode: str = ""  # "train" or "eval", as the model was when the capture began; "" without a model
+    stopped: str = ""  # why the pass did not finish; "" if it did
+    mode: str = ""  # "train" or "eval", the model's mode when the capture began; "" without a model

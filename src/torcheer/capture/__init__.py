@@ -1,1 +1,1 @@
-"""Running code and keeping everything it did."""
+"""Capture: run a model under a recorder and keep every operation."""

@@ -1,4 +1,4 @@
-"""What a capture was asked for beyond the plain recording: some layers only, edits, gradients, readers that follow."""
+"""Capture options: `layers_to_save`, `edits`, `save_gradients`, and readers that follow."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ import torch
 from torch import Tensor
 
 from torcheer.capture import edits as edits_module
-from torcheer.capture.live_selection import Running, RunningNames, Selector, parse
+from torcheer.capture.live_selection import RunningNames, RunningOp, Selector, parse
 from torcheer.capture.record.op_rows import LiveTrace, plain_address
 from torcheer.capture.record.recorder import OUT, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
-from torcheer.capture.record.source_lines import is_users
+from torcheer.capture.record.source_lines import is_user_code
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import leaves, swap
 from torcheer.capture.torch_state import random_state, version_of
-from torcheer.capture.values.save_policy import Keeper, Save, StopEarly
+from torcheer.capture.values.save_policy import RowPruner, Save, StopEarly
 from torcheer.capture.values.saved_gradients import GradientLog
 from torcheer.errors import BadArgument, UnknownLayer
 
 
 class Requests:
-    """Stands behind a recorder and handles each row as it is made."""
+    """Handle each row as it is recorded: apply edits, save values, log gradients, call readers."""
 
     def __init__(self, recorder: Recorder, trace: LiveTrace, history: Any) -> None:
         self.recorder = recorder
         self.trace = trace
         self.history = history
         self.save = Save()
-        self.keeper: Keeper | None = None
+        self.pruner: RowPruner | None = None
         self.log: GradientLog | None = None
         self.selectors: list[Selector] = []
         self.edits: list[tuple[Selector, Any]] = []
-        self._met: set[Any] = set()  # keys that meant something
-        self._chosen: set[int] = set()  # nodes that a function or a module path chose
-        self._edited: dict[Any, set[int]] = {}  # key -> nodes it changed
+        self._matched_keys: set[Any] = set()  # keys that matched an operation or a module call
+        self._selected_nodes: set[int] = set()  # nodes selected by a predicate or a module path
+        self._edited_nodes: dict[Any, set[int]] = {}  # key -> nodes it edited
         self._addresses: dict[int, str] = {}
         self._module_calls: dict[str, int] = {}
         self._names: RunningNames | None = None
-        self._from_end = False  # whether positions from the end are wanted, which are known too late to listen then
-        recorder.after = self._after
-        recorder.after_module = self._after_module
+        self._from_end = False  # whether negative positions are wanted: known only after gradients must be hooked
+        recorder.on_op = self._after
+        recorder.on_module = self._after_module
 
     def read(self, save: Save, save_gradients: bool, edits: Mapping[Any, Any] | None) -> None:
-        """Understand what was asked for, before anything runs."""
+        """Parse and check the options, before anything runs."""
         model = self.recorder.model
         if model is not None:
             for address, module in model.named_modules():
@@ -67,93 +67,93 @@ class Requests:
         self.recorder.has_edits = bool(self.edits)
         if not save.is_plain:
             window = max((-s.index for s in self.selectors if s.kind == "position" and s.index < 0), default=0)
-            self.keeper = Keeper(save, self.recorder, window)
+            self.pruner = RowPruner(save, self.recorder, window)
         if save_gradients:
             self.log = self.trace.gradient_log = GradientLog()
         named = [s for s in (*self.selectors, *(s for s, _ in self.edits)) if s.kind in ("label", "pattern")]
-        patches = any(getattr(edit, "wants_key", False) for _, edit in self.edits)  # they go by the layer's name
+        patches = any(getattr(edit, "wants_key", False) for _, edit in self.edits)  # they look the layer up by name
         self._names = RunningNames(self.recorder) if named or patches else None
         self._from_end = any(selector.kind == "position" and selector.index < 0 for selector in self.selectors)
 
     # -- as the model runs -------------------------------------------------------------------------------------------
 
     def _after(self, node: int, call: Any, out: Any) -> Any:
-        with self.recorder.unseen():  # what edits, tests and readers do is not part of the model
-            return self._ran(node, call, out)
+        with self.recorder.paused():  # the work of edits, predicates and readers is not part of the model
+            return self._handle_op(node, call, out)
 
-    def _ran(self, node: int, call: Any, out: Any) -> Any:
-        running = self._names.name(node) if self._names is not None else Running(node, call.name, 0, node, 0, 0, 0)
+    def _handle_op(self, node: int, call: Any, out: Any) -> Any:
+        running = self._names.name(node) if self._names is not None else RunningOp(node, call.name, 0, node, 0, 0, 0)
         for selector, edit in self.edits:
-            if selector.for_ops and self._means(selector, running, likely=True):
-                out = self._edit(out, selector, edit, running.label)
+            if selector.for_ops and self._matches(selector, running, likely=True):
+                out = self._apply_edit(out, selector, edit, running.label)
         wanted = self._is_wanted(running)
         if self.log is not None and (wanted or self._from_end):
             for slot, tensor in enumerate(leaves(out)):
                 self.log.listen(tensor, node << SLOT_BITS | slot)
-            for tensor in self.recorder.stored[self._stored_heard :]:
+            for tensor in self.recorder.stored[self._stored_logged :]:
                 self.log.listen(tensor, -id(tensor))
-            self._stored_heard = len(self.recorder.stored)
-        if self.keeper is not None:
-            self.keeper.op(node, wanted)
+            self._stored_logged = len(self.recorder.stored)
+        if self.pruner is not None:
+            self.pruner.op(node, wanted)
             self._stop_if_done()
-        self.trace.tell() if self.trace._readers else None
+        self.trace.notify_readers() if self.trace._readers else None
         return out
 
-    _stored_heard = 0
+    _stored_logged = 0
 
-    def _is_wanted(self, running: Running) -> bool:
+    def _is_wanted(self, running: RunningOp) -> bool:
         if isinstance(self.save.layers, str):
             return self.save.layers == "all"
-        return any([self._means(selector, running, likely=False) for selector in self.selectors if selector.for_ops])
+        return any([self._matches(selector, running, likely=False) for selector in self.selectors if selector.for_ops])
 
-    def _means(self, selector: Selector, running: Running, likely: bool) -> bool:
+    def _matches(self, selector: Selector, running: RunningOp, likely: bool) -> bool:
         if selector.kind == "test":
             assert selector.test is not None
-            found = bool(selector.test(self.trace.build(running.index)))
-            if found:
-                self._chosen.add(running.index)
+            matches = bool(selector.test(self.trace.build(running.index)))
+            if matches:
+                self._selected_nodes.add(running.index)
         else:
-            found = running.is_likely(selector) if likely else running.may_be(selector)
-        if found:
-            self._met.add(selector.key)
-        return found
+            matches = running.likely_matches(selector) if likely else running.may_match(selector)
+        if matches:
+            self._matched_keys.add(selector.key)
+        return matches
 
     def _after_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
-        with self.recorder.unseen():
-            return self._module_returned(scope, module, out)
+        with self.recorder.paused():
+            return self._handle_module(scope, module, out)
 
-    def _module_returned(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
+    def _handle_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
         address = self._addresses.get(id(module))
         if not address:
             return out
         call = self._module_calls[address] = self._module_calls.get(address, 0) + 1
         for selector, edit in self.edits:
             if selector.for_modules and _is_module(selector, address, call):
-                out = self._edit(out, selector, edit, f"{address}:{call}", scope)
+                out = self._apply_edit(out, selector, edit, f"{address}:{call}", scope)
         for selector in self.selectors:
             if selector.for_modules and _is_module(selector, address, call):
-                self._met.add(selector.key)
+                self._matched_keys.add(selector.key)
                 self._keep_module(out)
         return out
 
     def _keep_module(self, out: Any) -> None:
         for tensor in leaves(out):
             ref = self.recorder.ref_of(tensor)
-            self._chosen.add(ref >> SLOT_BITS)
-            if self.keeper is not None and ref >= 0:
-                self.keeper.keep_value(ref, tensor)
+            self._selected_nodes.add(ref >> SLOT_BITS)
+            if self.pruner is not None and ref >= 0:
+                self.pruner.keep_value(ref, tensor)
             if self.log is not None and ref >= 0:
                 self.log.listen(tensor, ref)
         self._stop_if_done()
 
     def _stop_if_done(self) -> None:
-        if self.save.stop_early and all(selector.key in self._met for selector in self.selectors):
+        if self.save.stop_early and all(selector.key in self._matched_keys for selector in self.selectors):
             raise StopEarly
 
     # -- edits -------------------------------------------------------------------------------------------------------
 
-    def _edit(self, out: Any, selector: Selector, edit: Any, label: str, scope: int | None = None) -> Any:
-        """Edit the first tensor of a result, or the one the edit names."""
+    def _apply_edit(self, out: Any, selector: Selector, edit: Any, label: str, scope: int | None = None) -> Any:
+        """Edit the first tensor of a result, or the one that the edit selects."""
         tensors, number = leaves(out), getattr(edit, "output", 0)
         if not tensors:
             return out
@@ -162,44 +162,50 @@ class Requests:
         ref = self.recorder.ref_of(tensors[number])
         if ref < 0:
             return out
-        self._met.add(selector.key)
-        self._edited.setdefault(selector.key, set()).add(ref >> SLOT_BITS)
+        self._matched_keys.add(selector.key)
+        self._edited_nodes.setdefault(selector.key, set()).add(ref >> SLOT_BITS)
         apply = (lambda x: edit(x, label)) if getattr(edit, "wants_key", False) else edit
         text = getattr(edit, "__name__", "edited")
         text = "edited by a function" if text == "<lambda>" else text
-        apart = scope is not None and not self._ran_in(ref >> SLOT_BITS, scope)  # the module only passed it on
-        new = self._exchange(ref, tensors[number], apply, text, apart)
+        as_new_row = scope is not None and not self._ran_in(ref >> SLOT_BITS, scope)  # the module only returned it
+        new = self._replace_value(ref, tensors[number], apply, text, as_new_row)
         return swap(out, tensors[number], new)
 
-    def _exchange(self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str, apart: bool) -> Tensor:
-        """Put an edited tensor in the place of a value that was just made; the tensor the model goes on with."""
+    def _replace_value(
+        self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str, as_new_row: bool
+    ) -> Tensor:
+        """Replace a value by its edited version; return the tensor that the model continues with."""
         recorder, node = self.recorder, ref >> SLOT_BITS
         row, state = recorder.row(node), random_state((), {})
         new = apply(old)
-        was = meta_of(old)
-        now = meta_of(new) if isinstance(new, Tensor) else None
-        if now is None or (now.shape, now.dtype) != (was.shape, was.dtype):
-            got = f"{now.shape} {new.dtype}" if now is not None else type(new).__name__
-            what = f"{row.call.name} (operation {node})"
-            raise BadArgument(f"the edit of {what} returned {got}; its output is {was.shape} {old.dtype}")
-        if apart or recorder.was_read(ref):
-            made = recorder.add("edit", new, [ref], (apply, state))  # others have read the value as it was
-            recorder.edited[made >> SLOT_BITS] = text
+        old_meta = meta_of(old)
+        new_meta = meta_of(new) if isinstance(new, Tensor) else None
+        if new_meta is None or (new_meta.shape, new_meta.dtype) != (old_meta.shape, old_meta.dtype):
+            returned = f"{new_meta.shape} {new.dtype}" if new_meta is not None else type(new).__name__
+            operation = f"{row.call.name} (operation {node})"
+            raise BadArgument(
+                f"the edit of {operation} returned {returned}; its output is {old_meta.shape} {old.dtype}"
+            )
+        if as_new_row or recorder.was_read(ref):
+            edit_ref = recorder.add("edit", new, [ref], (apply, state))  # other operations have read the original
+            recorder.edited[edit_ref >> SLOT_BITS] = text
             return new
         recorder.edited[node] = f"{recorder.edited[node]}, then {text}" if node in recorder.edited else text
         recorder.edit_functions.setdefault(node, []).append((ref & SLOT_MASK, apply, state))
-        if node in recorder.wrote and any(old is tensor for tensor in leaves((row.args, row.kwargs))):
-            # In place: the model may go on with the tensor it passed in. But writing to it would spoil what autograd
-            # kept of it, and around a module of torch's own it is the returned tensor that counts.
-            if not (old.requires_grad and torch.is_grad_enabled() and row.code is not None and not is_users(row.code)):
+        if node in recorder.inplace_nodes and any(old is tensor for tensor in leaves((row.args, row.kwargs))):
+            # In place: the model may continue with the tensor it passed in. But writing to it would invalidate what
+            # autograd saved of it, and around torch's own modules the returned tensor is the one used.
+            if not (
+                old.requires_grad and torch.is_grad_enabled() and row.code is not None and not is_user_code(row.code)
+            ):
                 old.copy_(new)
-                recorder.know(old, ref)
+                recorder.set_ref(old, ref)
                 return old
-            recorder.known.pop(id(old), None)
+            recorder.refs_by_id.pop(id(old), None)
         recorder.rows[node * WIDTH + OUT] = swap(row.out, old, new)
         if recorder.saved is not None and ref in recorder.saved:
             recorder.saved[ref] = (new, version_of(new))
-        recorder.know(new, ref)
+        recorder.set_ref(new, ref)
         return new
 
     def _ran_in(self, node: int, scope: int) -> bool:
@@ -211,33 +217,35 @@ class Requests:
     # -- at the end --------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The names are certain now: let go of what was kept for nothing, complain about keys that meant nothing."""
-        if self.keeper is not None:
+        """Release values that no selector wanted after all; raise for keys that matched nothing."""
+        if self.pruner is not None:
             positions = {s.index for s in self.selectors if s.kind == "position"}
-            self.keeper.finish(self.recorder.count, positions)
-            self._met |= {s.key for s in self.selectors if s.kind == "position" and -self.recorder.count <= s.index < 0}
+            self.pruner.finish(self.recorder.count, positions)
+            self._matched_keys |= {
+                s.key for s in self.selectors if s.kind == "position" and -self.recorder.count <= s.index < 0
+            }
         if self.trace.stopped:
             return
         self._prune()
         for selector in (*self.selectors, *(s for s, _ in self.edits)):
-            if selector.key not in self._met:
-                self._refuse(selector)
+            if selector.key not in self._matched_keys:
+                self._raise_unmatched(selector)
         self._check_edits()
 
     def _prune(self) -> None:
-        if self.keeper is None or all(s.kind not in ("label", "pattern") for s in self.selectors):
+        if self.pruner is None or all(s.kind not in ("label", "pattern") for s in self.selectors):
             return
-        meant = set(self._chosen)
+        wanted = set(self._selected_nodes)
         for selector in self.selectors:
-            found = self._nodes(selector)
-            meant |= found
-            if not found and selector.kind == "label":
-                self._met.discard(selector.key)
+            nodes = self._nodes(selector)
+            wanted |= nodes
+            if not nodes and selector.kind == "label":
+                self._matched_keys.discard(selector.key)
         assert self.recorder.saved is not None
         memory = self.recorder.memory
-        for kept in (self.recorder.saved, memory.copies, memory.deferred):
-            for ref in [ref for ref in kept if ref >= 0 and ref >> SLOT_BITS not in meant]:
-                del kept[ref]
+        for values in (self.recorder.saved, memory.copies, memory.deferred):
+            for ref in [ref for ref in values if ref >= 0 and ref >> SLOT_BITS not in wanted]:
+                del values[ref]
 
     def _nodes(self, selector: Selector) -> set[int]:
         if selector.kind == "position":
@@ -249,14 +257,14 @@ class Requests:
         except UnknownLayer:
             return set()
 
-    def _refuse(self, selector: Selector) -> None:
-        """No layer was meant by this key: say so, with the history at hand."""
+    def _raise_unmatched(self, selector: Selector) -> None:
+        """Raise UnknownLayer for a key that matched no layer, with the history attached."""
         error: UnknownLayer
         try:
             self.history.indices(selector.key)
             error = UnknownLayer(f"{selector.key!r} was not reached while the model ran")
-        except UnknownLayer as found:
-            error = found
+        except UnknownLayer as unknown:
+            error = unknown
         error.history = self.history  # type: ignore[attr-defined]
         raise error
 
@@ -264,11 +272,12 @@ class Requests:
         for selector, _ in self.edits:
             if selector.kind not in ("label", "pattern"):
                 continue
-            meant, done = self._nodes(selector), self._edited.get(selector.key, set())
-            if meant != done:
+            wanted, edited = self._nodes(selector), self._edited_nodes.get(selector.key, set())
+            if wanted != edited:
                 raise BadArgument(
-                    f"{selector.key!r} turned out to mean operations {sorted(meant)}, but {sorted(done)} were edited: "
-                    "loops are numbered when the run is over. Edit by position, module path or a function instead"
+                    f"{selector.key!r} turned out to mean operations {sorted(wanted)}, but {sorted(edited)} were "
+                    "edited: loops are numbered when the run is over. Edit by position, module path or a function "
+                    "instead"
                 )
 
 

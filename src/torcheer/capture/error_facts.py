@@ -1,4 +1,4 @@
-"""What a capture knows of an exception: the operation that raised, what modules hold, what the inputs should be."""
+"""Facts for error messages: the failing operation, memory per module, a hint about inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RUNS = frozenset((Recorder.__torch_function__.__code__, Recorder.record.__code_
 
 
 def operation(frame: FrameType) -> str:
-    """The operation that a frame of the recorder was running, with its arguments."""
+    """Describe the operation a recorder's frame was running; "" for other frames."""
     call = frame.f_locals.get("call") if frame.f_code in _RUNS else None
     if call is None:
         return ""
@@ -28,45 +28,49 @@ def operation(frame: FrameType) -> str:
 
 
 def operation_name(error: BaseException) -> str:
-    """The name of the operation that raised, "" where none did."""
+    """Return the name of the operation that raised, "" if none did."""
     return failed_in(list(frames_of(error)), operation).partition("(")[0]
 
 
-def held_by_module(trace: LiveTrace) -> dict[str, int]:
-    """The bytes of the values that a capture keeps, by the module that computed them; shared memory counts once."""
-    recorder, seen, found = trace.recorder, set[int](), dict[str, int]()
+def kept_bytes_by_module(trace: LiveTrace) -> dict[str, int]:
+    """Sum the bytes of kept values by the module that computed them; shared memory counts once."""
+    recorder, counted, bytes_by_module = trace.recorder, set[int](), dict[str, int]()
     for node in range(recorder.count):
         for tensor in recorder.outputs(node):
-            if isinstance(tensor, Tensor) and (size := _new_bytes(tensor, seen)):
+            if isinstance(tensor, Tensor) and (size := _new_bytes(tensor, counted)):
                 address = trace.address_of(recorder.row(node).scope)
-                found[address] = found.get(address, 0) + size
-    return found
+                bytes_by_module[address] = bytes_by_module.get(address, 0) + size
+    return bytes_by_module
 
 
-def _new_bytes(tensor: Tensor, seen: set[int]) -> int:
-    """The bytes of a tensor's memory, 0 where it was counted."""
+def _new_bytes(tensor: Tensor, counted: set[int]) -> int:
+    """Return the bytes of a tensor's storage, 0 if it was counted before."""
     try:
         storage = tensor.untyped_storage()
     except Exception:  # sparse, nested, wrapped
         return 0
-    if storage._cdata in seen:
+    if storage._cdata in counted:
         return 0
-    seen.add(storage._cdata)
+    counted.add(storage._cdata)
     return int(storage.nbytes())
 
 
 def keyword_hint(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """What to say where one dict was given to a model that takes its keys as keywords."""
+    """Return a hint if one dict was passed to a model that takes its keys as keywords, else ""."""
     if len(args) != 1 or kwargs or not isinstance(args[0], Mapping) or not args[0]:
         return ""
     try:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):
         return ""
-    named = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    keys, takes_any = list(args[0]), any(one.kind is one.VAR_KEYWORD for one in parameters)
-    meant = [key for key in keys if key in named]
-    if not meant or (len(meant) < len(keys) and not takes_any):
+    named = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    keys, takes_any = list(args[0]), any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    matching = [key for key in keys if key in named]
+    if not matching or (len(matching) < len(keys) and not takes_any):
         return ""
     kind = type(model).__name__
     return (

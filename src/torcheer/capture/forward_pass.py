@@ -1,4 +1,4 @@
-"""Running a model, or any code, under a recorder: the verbs of this room."""
+"""The verbs `log_forward_pass` and `recording`: run a model, or any code, under a recorder."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from torcheer.capture import process_groups
 from torcheer.capture.capture_options import Requests
-from torcheer.capture.error_facts import held_by_module, keyword_hint, operation, operation_name
+from torcheer.capture.error_facts import kept_bytes_by_module, keyword_hint, operation, operation_name
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.generator_forward import run_to_end
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.recorder import Recorder
-from torcheer.capture.record.source_lines import asked_by
+from torcheer.capture.record.source_lines import capture_caller
 from torcheer.capture.record.tensor_trees import direct_tensors, exchange, tensors_in
 from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.errors import BadArgument, NotAModel, WrongInputs
@@ -43,8 +43,8 @@ def log_forward_pass(
     fused: bool = False,
     level: str = "function",
 ) -> ModelHistory:
-    """Run `model` once and return everything that happened."""
-    args, kwargs = _as_call(model, inputs), _as_keywords(input_kwargs)
+    """Run `model` once and return the history of every operation."""
+    args, kwargs = _positional_inputs(model, inputs), _keyword_inputs(input_kwargs)
     session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
     if seed is not None:
         if not isinstance(seed, int):
@@ -53,18 +53,18 @@ def log_forward_pass(
         session.trace.seed = seed
     recorder = session.recorder
     with session.running():
-        given = (
-            list(args) if not kwargs and set(map(type, args)) == {Tensor} else _tensors_given(recorder, args, kwargs)
+        tensors = (
+            list(args) if not kwargs and set(map(type, args)) == {Tensor} else _input_tensors(recorder, args, kwargs)
         )
-        refs = [recorder.add("input", tensor, []) for tensor in given]
+        refs = [recorder.add("input", tensor, []) for tensor in tensors]
         if recorder.edited:
-            edited = {id(tensor): recorder.value(ref) for tensor, ref in zip(given, refs, strict=True)}
+            edited = {id(tensor): recorder.value(ref) for tensor, ref in zip(tensors, refs, strict=True)}
             args, kwargs = exchange((args, kwargs), edited)
         try:
             with _no_collection, recorder:
                 out = run_to_end(model(*args, **kwargs), recorder)
         except Exception as error:
-            if isinstance(error, TypeError) and recorder.count == len(given):
+            if isinstance(error, TypeError) and recorder.count == len(tensors):
                 _check_inputs(model, args, kwargs, error)
             if hint := keyword_hint(model, args, kwargs):
                 explain(error, model, operation=operation, hint=hint)
@@ -74,10 +74,10 @@ def log_forward_pass(
     return session.history
 
 
-def _tensors_given(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The inputs; an object may hold the model's own tensors, which are none."""
+def _input_tensors(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the input tensors, without the model's own tensors that an input object may hold."""
     direct = set(map(id, direct_tensors((args, kwargs))))
-    return [one for one in tensors_in((args, kwargs)) if id(one) in direct or not recorder.is_stored(one)]
+    return [tensor for tensor in tensors_in((args, kwargs)) if id(tensor) in direct or not recorder.is_stored(tensor)]
 
 
 @contextmanager
@@ -111,25 +111,25 @@ class _Session:
             )
         self.recorder = Recorder(model, fused)
         self.trace = LiveTrace(self.recorder)
-        self.trace.origin = asked_by(sys._getframe(2))
+        self.trace.origin = capture_caller(sys._getframe(2))
         self.history = ModelHistory(self.trace)
         self.level = level
         self.requests: Requests | None = None
-        self.trace.on_follow = self._listen
+        self.trace.on_follow = self._attach_requests
         if layers_to_save != "all" or save_gradients or edits:
-            self._listen()
+            self._attach_requests()
             assert self.requests is not None
             save = layers_to_save if isinstance(layers_to_save, Save) else Save(layers_to_save)
             self.requests.read(save, save_gradients, edits)
 
-    def _listen(self) -> None:
-        """Somebody wants to hear of each operation as it runs."""
+    def _attach_requests(self) -> None:
+        """Attach a handler that is called after each operation, once one is needed."""
         if self.requests is None:
             self.requests = Requests(self.recorder, self.trace, self.history)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Watch modules, and leave torch as it was found, whatever happens."""
+        """Record module calls; restore torch at the end, also after an exception."""
         started = perf_counter()
         module_stack.start(self.recorder)
         try:
@@ -140,11 +140,11 @@ class _Session:
                 else:
                     self.recorder.on_compile = begin
                 if self.level == "aten":
-                    from torcheer.capture.record.aten_level import looking_below
+                    from torcheer.capture.record.aten_level import aten_recording
 
-                    stack.enter_context(looking_below(self.recorder))
+                    stack.enter_context(aten_recording(self.recorder))
                 yield
-                process_groups.settle(self.recorder, ended=True)
+                process_groups.flush_finished(self.recorder, ended=True)
         except StopEarly:
             self.trace.stopped = "stopped early, everything asked for was saved"
         except BaseException as error:
@@ -155,25 +155,25 @@ class _Session:
             self.recorder.memory.finish()
             self.trace.elapsed_secs = perf_counter() - started
             self.trace.finish()
-            self.trace.on_follow = _nothing
+            self.trace.on_follow = _no_op
             self.recorder.on_compile = None
-            self.recorder.after = self.recorder.after_module = None  # no cycles: a dropped history frees its tensors
+            self.recorder.on_op = self.recorder.on_module = None  # no cycles: a dropped history frees its tensors
         if self.requests is not None:
             self.requests.finish()
 
     def _explain(self, error: BaseException) -> None:
-        """Say in the history why it ends here, and on the exception where that was and where the history is."""
+        """Note the error in the history; add its location and the partial history to the exception."""
         name = operation_name(error)
         self.trace.stopped = f"{type(error).__name__}{f' in {name}' if name else ''}: {error}"
         with suppress(AttributeError, TypeError):  # exceptions that take no attributes
             error.history = self.history  # type: ignore[attr-defined]
-        kept = f"error.history is the pass until then, {plural(self.recorder.count, 'operation')}"
-        held = partial(held_by_module, self.trace)
-        explain(error, self.recorder.model, operation=operation, held=held, history=kept)
+        summary = f"error.history is the pass until then, {plural(self.recorder.count, 'operation')}"
+        kept_bytes = partial(kept_bytes_by_module, self.trace)
+        explain(error, self.recorder.model, operation=operation, held=kept_bytes, history=summary)
 
 
-class _Shared:
-    """What captures in several threads share: the first one begins it, the last one ends it."""
+class _SharedSwitch:
+    """A process-wide switch shared by captures: set by the first, reset by the last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -196,20 +196,26 @@ class _Shared:
     def _end(self) -> None: ...
 
 
-class _NoCollection(_Shared):
-    """Python's cycle collector rests for one forward pass: rows are no garbage, and looking at them costs a third."""
+class _NoCollection(_SharedSwitch):
+    """Disable the garbage collector during a forward pass.
+
+    Rows are not garbage, and scanning them costs a third of the time.
+    """
 
     def _begin(self) -> None:
         self._was_on = gc.isenabled()
         gc.disable()
 
     def _end(self) -> None:
-        if self._was_on:  # else it was the user's own wish
+        if self._was_on:  # else the user had disabled it
             gc.enable()
 
 
-class _Eager(_Shared):
-    """Compiled functions run as they were written; a stance is all threads' own, so who ends first must not end it."""
+class _Eager(_SharedSwitch):
+    """Run compiled functions eagerly.
+
+    Torch's stance is process-wide, so only the last capture resets it.
+    """
 
     def _begin(self) -> None:
         self._stance = torch.compiler.set_stance("force_eager")
@@ -222,7 +228,7 @@ _eager = _Eager()
 _no_collection = _NoCollection()
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     pass
 
 
@@ -232,26 +238,29 @@ def _anything_compiled() -> bool:
 
 
 def _compiled_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules that were compiled, in place or wrapped; `model.modules()` would take ten times as long."""
-    found: list[torch.nn.Module] = []
-    waiting: list[torch.nn.Module | None] = [model]
-    while waiting:
-        module = waiting.pop()
+    """Return the compiled modules, in place or wrapped.
+
+    Walks `_modules` itself: `model.modules()` would take ten times as long.
+    """
+    compiled: list[torch.nn.Module] = []
+    stack: list[torch.nn.Module | None] = [model]
+    while stack:
+        module = stack.pop()
         if module is not None:
-            waiting += module._modules.values()
+            stack += module._modules.values()
             if module.__dict__.get("_compiled_call_impl") is not None or "_orig_mod" in module._modules:
-                found.append(module)
-    return found
+                compiled.append(module)
+    return compiled
 
 
 @contextmanager
 def _uncompiled(recorder: Recorder) -> Iterator[None]:
-    """Run compiled functions and modules as the Python they were made from."""
+    """Run compiled functions and modules as their original Python."""
     model = recorder.model if _anything_compiled() else None
     compiled = _compiled_modules(model) if model is not None else []
     calls = [module._compiled_call_impl for module in compiled]
     if compiled or torch._dynamo.utils.counters["frames"]["total"]:
-        recorder.remarks.append(
+        recorder.run_notes.append(
             "compiled code ran as the eager program it was made from: results may differ in the last bits"
         )
     with _eager:
@@ -273,7 +282,7 @@ def _check_model(model: Any) -> None:
 
 
 def _check_inputs(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> None:
-    """Say it better when the model does not take what it was given."""
+    """Raise WrongInputs with forward's signature if the arguments do not fit it."""
     try:
         signature = inspect.signature(model.forward)
     except (TypeError, ValueError):
@@ -281,33 +290,38 @@ def _check_inputs(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[st
     try:
         signature.bind(*args, **kwargs)
     except TypeError as reason:
-        taken = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
+        parameters = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
         count = f"{len(args)} {'was' if len(args) == 1 else 'were'} given"
-        words = f" and the keywords {', '.join(kwargs)}" if kwargs else ""
+        keywords = f" and the keywords {', '.join(kwargs)}" if kwargs else ""
         hint = keyword_hint(model, args, kwargs)
         raise WrongInputs(
-            f"{type(model).__name__}.forward({taken}): {count}{words}: {reason}{f'; {hint}' if hint else ''}"
+            f"{type(model).__name__}.forward({parameters}): {count}{keywords}: {reason}{f'; {hint}' if hint else ''}"
         ) from error
 
 
-def _as_call(model: Any, inputs: Any) -> tuple[Any, ...]:
-    """Inputs as positional arguments: a tuple or list is several, unless forward takes exactly one."""
+def _positional_inputs(model: Any, inputs: Any) -> tuple[Any, ...]:
+    """Return the positional arguments: a list is several, unless forward takes one list."""
     _check_model(model)
     if isinstance(inputs, tuple):
         return inputs
-    if isinstance(inputs, list) and not _takes_one(model, len(inputs)):
+    if isinstance(inputs, list) and not _takes_list(model, len(inputs)):
         return tuple(inputs)
     return (inputs,)
 
 
-def _as_keywords(given: Any) -> dict[str, Any]:
-    if given is not None and not isinstance(given, Mapping):
-        raise BadArgument(f"input_kwargs is a {type(given).__name__}; give a dict of forward's keyword arguments")
-    return dict(given or {})
+def _keyword_inputs(input_kwargs: Any) -> dict[str, Any]:
+    if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
+        raise BadArgument(
+            f"input_kwargs is a {type(input_kwargs).__name__}; give a dict of forward's keyword arguments"
+        )
+    return dict(input_kwargs or {})
 
 
-def _takes_one(model: torch.nn.Module, given: int) -> bool:
-    """Whether forward has room for one argument but not for `given`: a detection model takes a list of images."""
+def _takes_list(model: torch.nn.Module, count: int) -> bool:
+    """Whether forward takes one list rather than `count` arguments.
+
+    A detection model takes a list of images.
+    """
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
@@ -316,4 +330,4 @@ def _takes_one(model: torch.nn.Module, given: int) -> bool:
         return False
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     annotation = str(positional[0].annotation).lower() if positional else ""
-    return given > len(positional) or "list" in annotation or "sequence" in annotation
+    return count > len(positional) or "list" in annotation or "sequence" in annotation

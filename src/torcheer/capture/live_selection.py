@@ -1,7 +1,8 @@
-"""Which layers a key means, while the model still runs.
+"""Selectors of layers, matched while the model still runs.
 
-A layer's number is only certain when the run is over (a loop may turn out to be one layer with many passes), so while
-it runs a name is a range: saving keeps what may be meant and prunes at the end, edits use the likeliest number.
+A layer's number is certain only after the run (a loop may turn out to be one layer with many passes), so during the
+run a name is a range of numbers: saving keeps everything that may match and prunes at the end, edits use the likeliest
+number.
 """
 
 from __future__ import annotations
@@ -23,29 +24,29 @@ _LABEL = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?(?::(\d+))?$")
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A key of `layers_to_save` or `edits`, understood."""
+    """A parsed key of `layers_to_save` or `edits`."""
 
     key: Any
     kind: str  # "position", "label", "module", "pattern" or "test"
-    name: str = ""  # of a label: "conv2d"; of a module: its address; or the pattern
+    name: str = ""  # "conv2d" for a label, the address for a module, or the pattern
     number: int = 0
     index: int = -1
-    call: int = 0  # the pass, 0 for all
+    call: int = 0  # number of the pass, 0 for all
     test: Callable[[Any], Any] | None = None
 
     @property
     def for_modules(self) -> bool:
-        """Whether it can mean what a module returns."""
+        """Whether it can match the output of a module."""
         return self.kind in ("module", "pattern")
 
     @property
     def for_ops(self) -> bool:
-        """Whether it can mean an operation."""
+        """Whether it can match an operation."""
         return self.kind != "module"
 
 
 def parse(key: Any, addresses: Iterable[str]) -> Selector:
-    """Understand one key; addresses are those of the model's modules."""
+    """Parse one key; `addresses` are those of the model's modules."""
     if isinstance(key, bool) or not (isinstance(key, (int, str)) or callable(key)):
         raise BadArgument(f"{key!r} names no layer: give a name, a module path, a position, a pattern or a function")
     if isinstance(key, int):
@@ -53,8 +54,8 @@ def parse(key: Any, addresses: Iterable[str]) -> Selector:
     if not isinstance(key, str):
         return Selector(key, "test", test=key)
     address, _, call = key.partition(":")
-    known = list(addresses)
-    if address in known and (not call or call.isdigit()):
+    modules = list(addresses)
+    if address in modules and (not call or call.isdigit()):
         return Selector(key, "module", address, call=int(call or 0))
     label = _LABEL.match(key)
     if label:
@@ -62,34 +63,34 @@ def parse(key: Any, addresses: Iterable[str]) -> Selector:
         return Selector(key, "label", name, int(number), int(index) if index else -1, int(passes or 0))
     if any(mark in key for mark in "*?["):
         return Selector(key, "pattern", key)
-    near = get_close_matches(address, known, n=3, cutoff=0.4)
+    near = get_close_matches(address, modules, n=3, cutoff=0.4)
     hint = (
         f" Did you mean {', '.join(map(repr, near))}?" if near else " Layers are named like 'conv2d_3' or 'features.6'."
     )
-    raise UnknownLayer(f"no module named {key!r} among {len(known)}.{hint}")
+    raise UnknownLayer(f"no module named {key!r} among {len(modules)}.{hint}")
 
 
 @dataclass(slots=True)
-class Running:
-    """An operation's name as far as it is known while the model runs."""
+class RunningOp:
+    """The name of an operation as far as it is known while the model runs."""
 
     index: int
     name: str
-    number: int  # the likeliest
+    number: int  # the likeliest number of its layer
     first: int  # index of the first pass
-    passed: int  # which pass this is
-    low: int  # the number lies between these
+    pass_number: int
+    low: int  # bounds of the layer's number
     high: int
-    most: int = 1  # it may be any pass up to this
-    is_sure: bool = True  # about the pass: what reads parameters is told apart by them
+    max_pass: int = 1  # upper bound of the pass number
+    is_sure: bool = True  # whether `pass_number` is certain: operations with parameters are identified by them
 
     @property
     def label(self) -> str:
-        """Its likeliest name, with the pass."""
-        return f"{self.name}_{self.number}:{self.passed}"
+        """The likeliest name, with the pass."""
+        return f"{self.name}_{self.number}:{self.pass_number}"
 
-    def is_likely(self, selector: Selector) -> bool:
-        """Whether a selector means this operation, as far as can be said."""
+    def likely_matches(self, selector: Selector) -> bool:
+        """Whether a selector matches the likeliest name of this operation."""
         if selector.kind == "position":
             return selector.index == self.index
         if selector.kind == "label":
@@ -97,16 +98,16 @@ class Running:
                 selector.name == self.name
                 and selector.number == self.number
                 and selector.index in (-1, self.first)
-                and selector.call in (0, self.passed)
+                and selector.call in (0, self.pass_number)
             )
         short, full = f"{self.name}_{self.number}", f"{self.name}_{self.number}_{self.first}"
-        names = (short, full, f"{short}:{self.passed}", f"{full}:{self.passed}")
+        names = (short, full, f"{short}:{self.pass_number}", f"{full}:{self.pass_number}")
         return selector.kind == "pattern" and any(fnmatchcase(name, selector.name) for name in names)
 
-    def may_be(self, selector: Selector) -> bool:
-        """Whether a selector could turn out to mean this operation."""
+    def may_match(self, selector: Selector) -> bool:
+        """Whether a selector may match the final name of this operation."""
         if selector.kind == "label":
-            passes = selector.call in (0, self.passed) if self.is_sure else selector.call <= self.most
+            passes = selector.call in (0, self.pass_number) if self.is_sure else selector.call <= self.max_pass
             return selector.name == self.name and self.low <= selector.number <= self.high and passes
         if selector.kind == "pattern":
             numbers = range(self.low, min(self.high, self.low + 1000) + 1)
@@ -114,24 +115,24 @@ class Running:
             layer = selector.name.partition(":")[0]
             wild = layer.replace("_", "*")
             return any(fnmatchcase(stem, layer) or fnmatchcase(f"{stem}_{self.index}", wild) for stem in stems)
-        return self.is_likely(selector)
+        return self.likely_matches(selector)
 
 
 class RunningNames:
-    """Numbers operations as they run."""
+    """Assign likely layer numbers to operations as they run."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._counts: dict[str, list[int]] = {}  # name -> [layers likely, distinct places, all operations]
+        self._counts: dict[str, list[int]] = {}  # name -> counts of [likely layers, distinct places, all operations]
         self._repeats: dict[
             Any, tuple[int, int, int, Any]
         ] = {}  # place -> (number, first, passes so far, last parents)
         self._layers: dict[int, tuple[str, int]] = {}  # node -> its likeliest layer
-        self._lows: dict[Any, int] = {}  # place -> the least number it can have
-        self._seen: dict[Any, int] = {}  # place -> operations there so far
+        self._lows: dict[Any, int] = {}  # place -> lower bound of its layer number
+        self._op_counts: dict[Any, int] = {}  # place -> operations there so far
 
-    def name(self, node: int) -> Running:
-        """What to call the operation that just ran."""
+    def name(self, node: int) -> RunningOp:
+        """Return the likely name of the operation that just ran."""
         row = self._recorder.row(node)
         name = layer_name(row.call.name)
         counts = self._counts.setdefault(name, [0, 0, 0])
@@ -141,17 +142,17 @@ class RunningNames:
         if place not in self._lows:
             counts[1] += 1
             self._lows[place] = counts[1]
-        # What reads parameters is told apart by them; the rest repeats when it follows new passes of the same layers.
+        # Operations with parameters are identified by them; others repeat if they follow new passes of the same layers.
         parents = tuple(ref for ref in row.refs if ref >= 0)
         likely = place if stored else (place, tuple(self._layers.get(ref >> SLOT_BITS) for ref in parents))
-        number, first, passes, read = self._repeats.get(likely, (0, node, 0, ()))
-        if not passes or (not stored and (not parents or parents == read)):
+        number, first, passes, last_parents = self._repeats.get(likely, (0, node, 0, ()))
+        if not passes or (not stored and (not parents or parents == last_parents)):
             counts[0] += 1
             number, first, passes = counts[0], node, 0
         self._repeats[likely] = (number, first, passes + 1, parents)
         self._layers[node] = (name, number)
-        most = self._seen[place] = self._seen.get(place, 0) + 1
-        return Running(node, name, number, first, passes + 1, self._lows[place], counts[2], most, bool(stored))
+        max_pass = self._op_counts[place] = self._op_counts.get(place, 0) + 1
+        return RunningOp(node, name, number, first, passes + 1, self._lows[place], counts[2], max_pass, bool(stored))
 
     def _modules(self, scope: int) -> tuple[int, ...]:
         chain = []

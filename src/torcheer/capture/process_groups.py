@@ -1,8 +1,8 @@
-"""Process groups: collectives and messages, which write into tensors that they are given.
+"""Process groups: collectives and point-to-point messages, which write into their arguments.
 
-The functions of `torch.distributed` reach a recorder as every function of torch does; what they write is in a table of
-`calls`. The methods of `ProcessGroup` that lie below, and which people call too, reach nobody: where there is a process
-group, `modules` has them replaced while a capture runs. In threads that record nothing they do what they did.
+The functions of `torch.distributed` reach a recorder like every function of torch; `function_table` lists what they
+write. The methods of `ProcessGroup` below them, which users call, too, reach no mode: if there is a process group,
+`module_stack` has them replaced while a capture runs. In threads without a capture they behave as before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.capture.record.function_table import Call
+from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.torch_state import function_modes
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _frame = sys._getframe
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 
-# Methods that write, by the name that torch.distributed has for them: always to their first argument.
+# Methods that write, and their names in torch.distributed: they write to their first argument.
 _METHODS = {
     "allreduce": "all_reduce",
     "allreduce_coalesced": "all_reduce_coalesced",
@@ -51,61 +51,61 @@ _METHODS = {
     "recv_anysource": "recv",
 }
 _FIRST = "tensors tensor output_tensors output_tensor output outputs output_lists outputTensor".split()
-_PUT_OFF = frozenset(
+_COALESCED = frozenset(
     "all_reduce all_gather_single all_gather_into_tensor reduce_scatter_single reduce_scatter_tensor".split()
 )
 
-_own: dict[tuple[Any, str], Any] = {}  # methods that are replaced now, as they were
+_originals: dict[tuple[Any, str], Any] = {}  # the replaced methods
 
 
 def watch() -> None:
-    """Replace the methods, unless they are replaced already; `unwatch` puts them back."""
-    for name, known_as in _METHODS.items():
-        _replace(torch.distributed.ProcessGroup, name, partial(_watched, name, known_as))
-    _replace(torch.distributed.Work, "wait", _watched_wait)
+    """Replace the methods, unless they are replaced already; `unwatch` restores them."""
+    for name, public_name in _METHODS.items():
+        _replace(torch.distributed.ProcessGroup, name, partial(_watch_method, name, public_name))
+    _replace(torch.distributed.Work, "wait", _watch_wait)
 
 
-def _replace(kind: Any, name: str, watched: Callable[[Any], Any]) -> None:
-    own = vars(kind).get(name)
-    if own is not None and (kind, name) not in _own:
-        _own[kind, name] = own
-        setattr(kind, name, watched(own))
+def _replace(kind: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    original = vars(kind).get(name)
+    if original is not None and (kind, name) not in _originals:
+        _originals[kind, name] = original
+        setattr(kind, name, wrap(original))
 
 
 def unwatch() -> None:
     """Undo `watch`."""
-    for (kind, name), own in _own.items():
-        setattr(kind, name, own)
-    _own.clear()
+    for (kind, name), original in _originals.items():
+        setattr(kind, name, original)
+    _originals.clear()
 
 
-def _watched(name: str, known_as: str, own: Any) -> Callable[..., Any]:
-    @wraps(own)
+def _watch_method(name: str, public_name: str, original: Any) -> Callable[..., Any]:
+    @wraps(original)
     def method(group: Any, *args: Any, **kwargs: Any) -> Any:
-        recorders = _listening()
+        recorders = _active_recorders()
         if not recorders:
-            return own(group, *args, **kwargs)
-        with _aside(recorders[0]):  # the next one is met when the method is called again
+            return original(group, *args, **kwargs)
+        with _without_recorder(recorders[0]):  # an outer recorder gets its turn when `call` runs the method again
             return recorders[0].record(call, (group, *args), kwargs, _frame(1))
 
-    call = Call(method, known_as, f"torch.distributed.ProcessGroup.{name}")
+    call = TorchCall(method, public_name, f"torch.distributed.ProcessGroup.{name}")
     call.writes, call.collective, call.plain = (1, *_FIRST), True, False
     return method
 
 
-def _watched_wait(own: Any) -> Callable[..., Any]:
-    @wraps(own)
+def _watch_wait(original: Any) -> Callable[..., Any]:
+    @wraps(original)
     def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
-        out = own(work, *args, **kwargs)
-        for recorder in _listening():
-            settle(recorder, waited=work)
+        out = original(work, *args, **kwargs)
+        for recorder in _active_recorders():
+            flush_finished(recorder, waited=work)
         return out
 
     return wait
 
 
-def _listening() -> list[Recorder]:
-    """The recorders that torch would tell of a call of this thread, innermost first."""
+def _active_recorders() -> list[Recorder]:
+    """Return the recorders active in this thread, innermost first."""
     from torcheer.capture.record.recorder import Recorder
 
     if torch._C._is_torch_function_all_disabled():
@@ -114,8 +114,8 @@ def _listening() -> list[Recorder]:
 
 
 @contextmanager
-def _aside(recorder: Recorder) -> Iterator[None]:
-    """Without a recorder and what lies above it, as inside its own `__torch_function__`."""
+def _without_recorder(recorder: Recorder) -> Iterator[None]:
+    """Deactivate a recorder and the modes above it, as inside its `__torch_function__`."""
     above: list[Any] = []
     while not above or above[-1] is not recorder:
         above.append(_pop())
@@ -126,10 +126,13 @@ def _aside(recorder: Recorder) -> Iterator[None]:
             _push(mode)
 
 
-def is_put_off(call: Call, kwargs: dict[str, Any]) -> bool:
-    """Whether torch only collects this call: a block that coalesces ends in one call of the process group."""
+def is_coalesced(call: TorchCall, kwargs: dict[str, Any]) -> bool:
+    """Whether torch only queues this call.
+
+    A coalescing block ends in one call of the process group.
+    """
     world = torch.distributed.distributed_c10d._world
-    if call.name not in _PUT_OFF or not world.pg_coalesce_state:
+    if call.name not in _COALESCED or not world.pg_coalesce_state:
         return False
     return (kwargs.get("group") or world.default_pg) in world.pg_coalesce_state
 
@@ -138,38 +141,41 @@ LATE = "its collective was still under way when the recording ended: wait for it
 
 
 def without_groups(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with the names of process groups in their place: a history that held one would keep its threads."""
-    return tuple(map(_named, args)), {name: _named(value) for name, value in kwargs.items()}
+    """Replace process groups among the arguments by their names.
+
+    A history that held a process group would keep its threads alive.
+    """
+    return tuple(map(_group_name, args)), {name: _group_name(value) for name, value in kwargs.items()}
 
 
-def _named(value: Any) -> Any:
+def _group_name(value: Any) -> Any:
     return value.group_name if isinstance(value, torch.distributed.ProcessGroup) else value
 
 
-# -- what is under way -----------------------------------------------------------------------------------------------
+# -- pending collectives ---------------------------------------------------------------------------------------------
 
 
-def is_under_way(work: Any) -> bool:
-    """Whether a call returned before its results were there."""
+def is_pending(work: Any) -> bool:
+    """Whether a call returned a Work object, before its results are there."""
     return hasattr(work, "wait")
 
 
-def settle(recorder: Recorder, waited: Any = None, ended: bool = False) -> None:
-    """Show the results that have arrived to those who save and follow; once the recording ended, say which have not."""
-    waiting, recorder.under_way = recorder.under_way, []
+def flush_finished(recorder: Recorder, waited: Any = None, ended: bool = False) -> None:
+    """Pass finished collectives to `on_op`; once `ended`, mark unfinished ones as lost."""
+    waiting, recorder.pending_collectives = recorder.pending_collectives, []
     for node, call, work in waiting:
-        arrived = work is waited or _has_arrived(work)
+        arrived = work is waited or _is_complete(work)
         if not arrived and not ended:
-            recorder.under_way.append((node, call, work))
+            recorder.pending_collectives.append((node, call, work))
             continue
         slots = len(recorder.outputs(node))
-        if recorder.after is not None:
-            recorder.after(node, call, None)
+        if recorder.on_op is not None:
+            recorder.on_op(node, call, None)
         if not arrived and recorder.saved is not None:
             for slot in range(slots):
                 recorder.memory.lost[node << SLOT_BITS | slot] = LATE
 
 
-def _has_arrived(work: Any) -> bool:
+def _is_complete(work: Any) -> bool:
     is_done = getattr(work, "is_completed", None) or getattr(work, "done", None)
     return is_done is None or bool(is_done())

@@ -7,13 +7,13 @@ import linecache
 from types import FrameType
 from typing import Any
 
-from torcheer.capture.record.source_lines import asked_by, line_of
+from torcheer.capture.record.source_lines import capture_caller, line_of
 from torcheer.errors import MissingRule
 
 
 def missing_rule(name: str, where: str, function: Any, frame: FrameType, args: Any = ()) -> MissingRule:
     """Build the error: the user's line of code, and the three lines that would define the rule."""
-    code, lasti = asked_by(frame)
+    code, lasti = capture_caller(frame)
     line = line_of(code, lasti)
     text = linecache.getline(code.co_filename, line).strip()
     bare = name.strip("_")

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from torcheer.autograd.tape.nodes import Node
-from torcheer.capture.record.source_lines import is_users, line_of
+from torcheer.capture.record.source_lines import is_user_code, line_of
 from torcheer.records import ModuleCall, Source
 
 
@@ -29,7 +29,7 @@ class OperationNames:
     @classmethod
     def around(cls, frame: FrameType | None) -> OperationNames:
         """Collect the variables of the nearest user function on the stack."""
-        while frame is not None and not is_users(frame.f_code):
+        while frame is not None and not is_user_code(frame.f_code):
             frame = frame.f_back
         namespaces = [] if frame is None else [frame.f_globals, frame.f_locals]
         return cls(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torcheer.autograd.tape.function_plans import FunctionPlan, plan_of
 from torcheer.autograd.tape.nodes import FLOATS, node_of
 from torcheer.autograd.tape.torch_grad_off import call_without_grad
-from torcheer.capture.record.function_table import learn
+from torcheer.capture.record.function_table import lookup_call
 from torcheer.capture.record.tensor_trees import leaves, replace
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def cast_arguments(tape: Tape, kept: list[Any], args: Any, dtype: torch.dtype, f
 
 def run_cast(tape: Tape, plan: FunctionPlan, args: Any, kwargs: dict[str, Any], frame: FrameType) -> Any:
     """Run a composite in the dtype in which autocast would have run torch's function."""
-    call = learn(plan.function)
+    call = lookup_call(plan.function)
     if call.writes or call.random is not None:  # a trial run would have side effects
         return tape.inside(plan.name, plan.composite, args, kwargs, frame)
     results = leaves(call_without_grad(plan.function, args, kwargs))

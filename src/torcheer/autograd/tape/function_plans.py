@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, listeners
-from torcheer.capture.record.function_table import learn
+from torcheer.capture.record.function_table import lookup_call
 
 PASS, RULE, COMPOSITE, OPENED, WRITE, SPECIAL, UNKNOWN = "pass rule composite opened write special unknown".split()
 
@@ -85,7 +85,7 @@ def plan_of(function: Any) -> FunctionPlan:
 
 
 def _make_plan(function: Any) -> FunctionPlan:
-    call = learn(function)
+    call = lookup_call(function)
     name = _ALIASES.get(call.name, call.name)
     plan = FunctionPlan(function, name, call.where)
     plan.view = call.view

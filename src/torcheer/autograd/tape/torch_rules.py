@@ -11,7 +11,7 @@ from torch import Tensor
 from torcheer.autograd.backward.missing_rules import missing_rule
 from torcheer.autograd.tape.multiple_outputs import record_joint
 from torcheer.autograd.tape.nodes import FLOATS
-from torcheer.capture.record.function_table import learn
+from torcheer.capture.record.function_table import lookup_call
 from torcheer.capture.record.tensor_trees import leaves, replace
 from torcheer.errors import BadArgument, MissingRule
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def record_borrowed(tape: Tape, plan: FunctionPlan, args: Any, kwargs: Any, out: Any, frame: FrameType) -> Any:
     """Record a node for each float result of a function; its rule calls torch's autograd."""
-    random = learn(plan.function).random
+    random = lookup_call(plan.function).random
     if random is not None and random(args, kwargs):  # a second run would draw other numbers
         raise missing_rule(plan.name, plan.where, plan.function, frame, args)
     if any(tensor.is_complex() for tensor in leaves(out)):

@@ -1,1 +1,1 @@
-"""Proof that a capture is right: every operation runs again, every edge matters."""
+"""Validation of a capture: every operation is replayed bit for bit, every edge is tested."""

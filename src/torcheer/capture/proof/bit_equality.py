@@ -1,4 +1,4 @@
-"""Whether two values are the same to the last bit, in every form a tensor takes."""
+"""Bit equality of two values: plain, sparse, nested, quantized, wrapped, distributed."""
 
 from __future__ import annotations
 
@@ -11,36 +11,44 @@ from torcheer.capture.values.memory_layout import NO_MEMORY
 from torcheer.capture.values.value_copies import same_bits
 
 
-def equal_values(one: Tensor, other: Tensor) -> bool:
-    """Bit-equal, without running anything that a subclass makes of a comparison: some would ask the other ranks."""
-    mine, yours = parts(one), parts(other)
-    if mine is not None or yours is not None:
-        return type(one) is type(other) and _equal_parts(mine or [], yours or [])
-    if one.is_nested and other.is_nested:
-        return _equal_parts(list(one.unbind()), list(other.unbind()))
-    if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout or one.device != other.device:
+def equal_values(first: Tensor, second: Tensor) -> bool:
+    """Whether two values are bit-equal.
+
+    Runs no subclass code, which might communicate with other ranks.
+    """
+    first_parts, second_parts = parts(first), parts(second)
+    if first_parts is not None or second_parts is not None:
+        return type(first) is type(second) and _equal_parts(first_parts or [], second_parts or [])
+    if first.is_nested and second.is_nested:
+        return _equal_parts(list(first.unbind()), list(second.unbind()))
+    if (
+        first.shape != second.shape
+        or first.dtype != second.dtype
+        or first.layout != second.layout
+        or first.device != second.device
+    ):
         return False
-    if not has_numbers(one) or not has_numbers(other):
+    if not has_numbers(first) or not has_numbers(second):
         return True
-    if one.layout is torch.sparse_coo:
-        a, b = one.coalesce(), other.coalesce()
+    if first.layout is torch.sparse_coo:
+        a, b = first.coalesce(), second.coalesce()
         return same_bits(a.indices(), b.indices()) and same_bits(a.values(), b.values())
-    if one.layout is not torch.strided:
-        return same_bits(one.to_dense(), other.to_dense())
-    if one.is_quantized:
-        return same_bits(one.int_repr(), other.int_repr())
-    return same_bits(one, other)
+    if first.layout is not torch.strided:
+        return same_bits(first.to_dense(), second.to_dense())
+    if first.is_quantized:
+        return same_bits(first.int_repr(), second.int_repr())
+    return same_bits(first, second)
 
 
-def _equal_parts(mine: list[Tensor], yours: list[Tensor]) -> bool:
-    return len(mine) == len(yours) and all(map(equal_values, mine, yours))
+def _equal_parts(first_parts: list[Tensor], second_parts: list[Tensor]) -> bool:
+    return len(first_parts) == len(second_parts) and all(map(equal_values, first_parts, second_parts))
 
 
 def parts(tensor: Tensor) -> list[Tensor] | None:
-    """The tensors that a wrapper stands for: local shards, data and mask; None for a tensor with memory of its own."""
+    """Return a wrapper's inner tensors (local shards, data and mask); None for other tensors."""
     if type(tensor) is Tensor or type(tensor) is Parameter or hasattr(tensor, "fake_mode"):
         return None
-    if hasattr(tensor, "trigger_wait"):  # the result of a collective that may be still under way
+    if hasattr(tensor, "trigger_wait"):  # the result of a collective that may still be pending
         tensor.trigger_wait()
     if hasattr(tensor, "__tensor_flatten__"):
         names, _ = tensor.__tensor_flatten__()
@@ -59,22 +67,22 @@ def _has_memory(tensor: Tensor) -> bool:
 
 
 def has_numbers(tensor: Tensor) -> bool:
-    """Whether there is a number to look at: not on `meta`, not in a fake tensor, not in a lazy parameter."""
+    """Whether a tensor has data: not on `meta`, not a fake tensor, not a lazy parameter."""
     return tensor.device.type != "meta" and not hasattr(tensor, "fake_mode") and not is_lazy(tensor)
 
 
 def is_lazy(tensor: Tensor) -> bool:
-    """Whether it is a parameter or buffer of a lazy module that has not run yet."""
+    """Whether a tensor is an uninitialised parameter or buffer of a lazy module."""
     return isinstance(tensor, (UninitializedParameter, UninitializedBuffer))
 
 
-def largest_difference(one: Tensor, other: Tensor) -> float:
-    """How far two values are apart; NaN where that cannot be said."""
-    mine, yours = parts(one), parts(other)
-    if mine and yours:
-        return max(map(largest_difference, mine, yours))
+def largest_difference(first: Tensor, second: Tensor) -> float:
+    """Return the largest absolute difference of two values; NaN if it cannot be computed."""
+    first_parts, second_parts = parts(first), parts(second)
+    if first_parts and second_parts:
+        return max(map(largest_difference, first_parts, second_parts))
     try:
-        gap = (one.detach().to(torch.float64) - other.detach().to(torch.float64)).abs()
+        gap = (first.detach().to(torch.float64) - second.detach().to(torch.float64)).abs()
         return float(gap.max()) if gap.numel() else 0.0
     except (RuntimeError, TypeError, NotImplementedError):
         return float("nan")

@@ -1,4 +1,4 @@
-"""Operations that talk to other ranks: replay must never run one, the others would wait for it or be misled by it."""
+"""Guard against collectives in replay, which would block or mislead other ranks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Where torch keeps them, and what there only waits for one that is under way, or wraps its result.
+# Namespaces of collectives, and the local functions in them: they wait for a pending one, or wrap its result.
 _NAMESPACES = frozenset("c10d _c10d_functional _c10d_functional_autograd c10d_functional _dtensor symm_mem".split())
 _LOCAL = frozenset(("wait_tensor", "_wrap_tensor_autograd"))
 
 
-class Communicates(Exception):
-    """An operation was about to talk to other ranks; the text is its name."""
+class WouldCommunicate(Exception):
+    """An operation was about to communicate with other ranks; the message is its name."""
 
 
 def is_collective(function: Any) -> bool:
-    """Whether a function is itself a collective, known to the dispatcher by its name."""
+    """Whether a dispatcher function is a collective, by its namespace."""
     if not isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return False
     namespace, _, name = str(function).partition(".")
@@ -25,17 +25,17 @@ def is_collective(function: Any) -> bool:
 
 
 class NoCollectives(TorchDispatchMode):
-    """Raises where an operation would communicate, also deep inside a distributed tensor."""
+    """A dispatch mode that raises before an operation communicates, also inside a DTensor."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if is_collective(func):
-            raise Communicates(str(func))
-        if any(map(_has_ways_of_its_own, types)):
-            return NotImplemented  # let the subclass say what it does: its collectives come by here then
+            raise WouldCommunicate(str(func))
+        if any(map(_overrides_dispatch, types)):
+            return NotImplemented  # let the subclass run it: its collectives then reach this mode
         return func(*args, **(kwargs or {}))
 
 
-def _has_ways_of_its_own(kind: Any) -> bool:
-    """Whether tensors of this type run something else than is asked; a fake tensor has nothing to send."""
+def _overrides_dispatch(kind: Any) -> bool:
+    """Whether tensors of this type override dispatch; fake tensors do, but never communicate."""
     plain = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
     return not plain and kind.__module__ != "torch._subclasses.fake_tensor"

@@ -1,4 +1,4 @@
-"""Do the recorded edges matter? Change a parent, run the operation again, and the result must change."""
+"""Edge validation: perturb a parent, replay the operation, and the result must change."""
 
 from __future__ import annotations
 
@@ -9,46 +9,49 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.proof.bit_equality import equal_values, has_numbers, parts
-from torcheer.capture.proof.parent_search import located
+from torcheer.capture.proof.parent_search import locate_parents
 from torcheer.capture.proof.rerun import Run
 from torcheer.capture.record.function_table import written_tensors
-from torcheer.capture.record.recorder import Recorder, Row
+from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.tensor_trees import argument_leaves, argument_tensors
 
-MANY = 16  # so many parents are looked at one by one; more of them together
+MANY = 16  # up to this many parents are tested one by one; more of them by group testing
 
 
 def dead_edges(recorder: Recorder, node: int, run: Run) -> list[str]:
-    """Parents that can be replaced by anything without changing the result: edges that should not be there.
+    """Return the wrong edges: parents whose values never change the result.
 
-    Of an argument that is written, `scatter_`'s target or a running mean, nothing may be left, so it need not show.
+    Arguments that are written (`scatter_`'s target, a running mean) are not tested: they may be fully overwritten.
     """
     row = recorder.row(node)
     refs = row.refs
     if not refs or row.call.mark or _is_discrete(recorder, node):
         return []
-    values = [recorder.exact(ref) for ref in refs]
+    values = [recorder.exact_value(ref) for ref in refs]
     tensors = argument_tensors(row.args, row.kwargs or {})
     written = {id(tensor) for tensor in written_tensors(row.call, row.args, row.kwargs or {})}
     targets = {ref for ref, tensor in zip(refs, tensors, strict=True) if id(tensor) in written}
-    found = dict(zip(refs, values, strict=True))
-    suspects = [ref for ref, value in found.items() if ref not in targets and perturbable(value)]
+    value_of_ref = dict(zip(refs, values, strict=True))
+    suspects = [ref for ref, value in value_of_ref.items() if ref not in targets and perturbable(value)]
     if not suspects:
         return []
-    before = [recorder.exact(node << SLOT_BITS | slot) for slot in range(len(recorder.outputs(node)))]
+    before = [recorder.exact_value(node << SLOT_BITS | slot) for slot in range(len(recorder.outputs(node)))]
     if len(suspects) > MANY:
         groups = _groups(row, set(suspects))
-        shown = {refs[place] for group in groups for place in located(group, values, before, run, perturbed)}
-        suspects = [ref for ref in suspects if ref not in shown]
-    suspects = [ref for ref in suspects if not _shows(run, values, before, [other == ref for other in refs])]
-    if not suspects or not _shows(run, values, before, [True] * len(refs)):
-        return []  # constant whatever goes in: dropout with p=1, a threshold above everything
+        proven = {refs[place] for group in groups for place in locate_parents(group, values, before, run, perturbed)}
+        suspects = [ref for ref in suspects if ref not in proven]
+    suspects = [ref for ref in suspects if not _affects_result(run, values, before, [other == ref for other in refs])]
+    if not suspects or not _affects_result(run, values, before, [True] * len(refs)):
+        return []  # constant for any input: dropout with p=1, a threshold above every value
     return [f"{_name(recorder, ref)} into {row.call.name} (operation {node})" for ref in suspects]
 
 
-def _groups(row: Row, suspects: set[int]) -> list[list[int]]:
-    """The places of parents, by argument: of two lists, an element of the result may read one of each."""
+def _groups(row: OpRow, suspects: set[int]) -> list[list[int]]:
+    """Group the positions of parents by argument.
+
+    An element of the result may read one item of each of two lists.
+    """
     paths = [path for path, value in argument_leaves(row.args, row.kwargs) if isinstance(value, Tensor)]
     groups: dict[int | str, list[int]] = {}
     for place, (ref, path) in enumerate(zip(row.refs, paths, strict=True)):
@@ -57,50 +60,51 @@ def _groups(row: Row, suspects: set[int]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _shows(run: Run, values: list[Tensor], before: list[Tensor], places: list[bool]) -> bool:
-    """Whether something else in these places changes the result: other numbers, with the rest as it was, or random.
+def _affects_result(run: Run, values: list[Tensor], before: list[Tensor], places: list[bool]) -> bool:
+    """Whether other values in these positions change the result.
 
-    The random rest is for products with zero and masks that hide everything. Where no number shows, the form may:
-    `expand_as` asks for a shape, `type_as` for a type, and of a target that `scatter` covers only its shape is left.
+    The remaining inputs are as recorded, or random.
+
+    Random remaining inputs are for products with zero and masks that hide everything. If no value changes the result,
+    another form may: `expand_as` reads only a shape, `type_as` a type, and `scatter` may overwrite all but the shape.
     """
     for seed, (size, parity) in enumerate(_ATTEMPTS):
         try:
-            around = values if parity is None else [_scrambled(value, parity, seed) for value in values]
-            usual = before if parity is None else run(list(around))
+            inputs = values if parity is None else [_scrambled(value, parity, seed) for value in values]
+            baseline = before if parity is None else run(list(inputs))
         except Exception:
-            continue  # such numbers do not go together
-        if _changes(run, around, usual, places, partial(perturbed, size=size, seed=seed)):
+            continue  # the operation rejects such values together
+        if _changes(run, inputs, baseline, places, partial(perturbed, size=size, seed=seed)):
             return True
-    return any(_changes(run, values, before, places, other) for other in _FORMS)
+    return any(_changes(run, values, before, places, form) for form in _FORMS)
 
 
 def _changes(
-    run: Run, values: list[Tensor], before: list[Tensor], places: list[bool], other: Callable[[Tensor], Tensor]
+    run: Run, values: list[Tensor], before: list[Tensor], places: list[bool], change: Callable[[Tensor], Tensor]
 ) -> bool:
     pairs = zip(places, values, strict=True)
-    swapped = [other(value) if here and perturbable(value) else value for here, value in pairs]
+    swapped = [change(value) if is_changed and perturbable(value) else value for is_changed, value in pairs]
     try:
         after = run(swapped)
     except Exception:
-        return True  # out of range, not positive definite, not of this shape: the operation certainly read it
+        return True  # out of range, not positive definite, wrong shape: the operation certainly read it
     return len(after) != len(before) or not all(map(equal_values, before, after))
 
 
-# How large the noise is, and what is around it: None what was; 0 or 1 noise, with every other place of the masks on;
-# 2 nothing but zeros.
+# (size of the noise, remaining inputs): None as recorded; 0 or 1 noise, with every other element of masks on; 2 zeros.
 _ATTEMPTS: tuple[tuple[float, int | None], ...] = (
     (2.0, None), (0.0, None), (2.0, 0), (100.0, None), (2.0, 1), (1.0, None), (100.0, 0), (-100.0, 1), (2.0, 2)
 )  # fmt: skip
 _FORMS: tuple[Callable[[Tensor], Tensor], ...] = (
     torch.zeros_like,
     lambda value: value.unsqueeze(0),
-    # Never a smaller type: a kernel that does not ask may read as many bytes as it is used to.
+    # Never a smaller type: a kernel that does not check the type may read past the end.
     lambda value: value.to(torch.complex128 if value.dtype is torch.float64 else torch.float64),
 )
 
 
 def _is_discrete(recorder: Recorder, node: int) -> bool:
-    """Comparisons, choices, single numbers and empty results may stay the same by chance."""
+    """Whether the outputs may stay equal by chance: comparisons, indices, single numbers."""
     outputs = recorder.outputs(node)
     return all(not perturbable(tensor) or tensor.numel() < 2 for tensor in outputs)
 
@@ -112,7 +116,7 @@ def _name(recorder: Recorder, ref: int) -> str:
 
 
 def perturbable(value: Tensor) -> bool:
-    """Whether another value of the same kind can be made."""
+    """Whether a random value of the same form can be made."""
     return (
         value.is_floating_point()
         and value.layout is torch.strided
@@ -124,7 +128,7 @@ def perturbable(value: Tensor) -> bool:
 
 
 def _scrambled(value: Tensor, parity: int, seed: int) -> Tensor:
-    """Noise for numbers, every other one for a mask, so that both sides of a choice show."""
+    """Return noise for floats, alternating elements for a mask: tests both branches of a choice."""
     if perturbable(value):
         return torch.zeros_like(value) if parity == 2 else perturbed(value, 3.0, seed + 1)
     if value.dtype is torch.bool and value.layout is torch.strided and has_numbers(value) and parts(value) is None:
@@ -134,11 +138,14 @@ def _scrambled(value: Tensor, parity: int, seed: int) -> Tensor:
 
 _SEEDS = 64
 _MAKERS: dict[float, Callable[[Tensor], Tensor]] = {0.0: torch.sigmoid, 1.0: torch.round}
-_noise: list[Tensor] = []  # normal numbers, as many as the largest value had: one table, shared by all sizes
+_noise: list[Tensor] = []  # one table of normal numbers, as long as the largest value, shared by all sizes
 
 
 def perturbed(value: Tensor, size: float, seed: int = 0) -> Tensor:
-    """Random numbers in the place of a value: normal ones of this size; of size 0 between 0 and 1, of size 1 whole."""
+    """Return noise with a value's shape and dtype.
+
+    It is normal with standard deviation `size`; for size 0 between 0 and 1, for size 1 integers.
+    """
     normal = _normal(value.numel() + _SEEDS)[seed % _SEEDS :][: value.numel()].view(value.shape)
     noise = _MAKERS[size](normal) if size in _MAKERS else normal * size
     if 0 in value.stride() or value.element_size() == 1:
@@ -149,12 +156,12 @@ def perturbed(value: Tensor, size: float, seed: int = 0) -> Tensor:
 
 
 def _normal(count: int) -> Tensor:
-    table = next(iter(_noise), torch.empty(0))  # another thread may forget it meanwhile
+    table = next(iter(_noise), torch.empty(0))  # another thread may clear it meanwhile
     if table.numel() < count:
         _noise[:] = [table := torch.randn(count, generator=torch.Generator().manual_seed(0))]
     return table
 
 
 def forget_noise() -> None:
-    """Give back the table of noise: it is as large as the largest value of a history."""
+    """Free the noise table: it is as large as the largest value of a history."""
     _noise.clear()

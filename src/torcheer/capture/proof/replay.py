@@ -1,4 +1,4 @@
-"""Proof: run every recorded operation again from its recorded parents and compare bit for bit."""
+"""Replay: run each operation again from its recorded parents and compare bit for bit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch.autograd import forward_ad
 
 from torcheer.capture.proof.bit_equality import equal_values, has_numbers, is_lazy, largest_difference
 from torcheer.capture.proof.edge_proof import dead_edges, forget_noise, perturbable
-from torcheer.capture.proof.rerun import Run, memory_filled, run_again, tangent_of
-from torcheer.capture.record.recorder import WIDTH, Recorder, Row
+from torcheer.capture.proof.rerun import Run, memory_filled, rerun_row, tangent_of
+from torcheer.capture.record.recorder import WIDTH, OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.torch_state import modes_on, random_kept
-from torcheer.capture.values.save_policy import Outline
+from torcheer.capture.torch_state import exact_modes, preserve_random_state
+from torcheer.capture.values.save_policy import ReleasedArguments
 from torcheer.errors import CannotReplay, ValueUnavailable
 
 CANNOT = "cannot be judged"
@@ -27,7 +27,7 @@ CANNOT = "cannot be judged"
 
 @dataclass(slots=True)
 class Validation:
-    """What replay found; true when nothing failed and something was judged."""
+    """The report of a replay; true if nothing failed and at least one operation was compared."""
 
     model: str
     ops: int
@@ -41,22 +41,22 @@ class Validation:
 
     @property
     def equal(self) -> int:
-        """How many operations replayed bit for bit."""
+        """Number of operations that replayed bit for bit."""
         return sum(verdict == "equal" for verdict in self.verdicts.values())
 
     @property
     def failures(self) -> dict[int, str]:
-        """Operations whose replay gave something else."""
+        """Operations whose replay gave another result."""
         return self._with("unequal")
 
     @property
     def skipped(self) -> dict[int, str]:
-        """Operations that there is no way to replay, with the reason: inputs, values that were not kept."""
+        """Operations that cannot be replayed, with the reason: inputs, values that were not saved."""
         return self._with("skipped")
 
     @property
     def unjudged(self) -> dict[int, str]:
-        """Operations that must not be run again, or give another result each time, with the reason."""
+        """Operations that must not run again, or give another result each time, with the reason."""
         return self._with(CANNOT)
 
     def _with(self, word: str) -> dict[int, str]:
@@ -79,7 +79,7 @@ class Validation:
 
 
 def validate_history(history: Any, *, perturb: bool = True) -> Validation:
-    """Replay every operation of a fresh history; the report is true when everything held."""
+    """Replay every operation of a live history and return the report, true if everything held."""
     recorder = getattr(history.trace, "recorder", None)
     if not isinstance(recorder, Recorder):
         raise CannotReplay("this history was loaded from a file; replay needs the live model: capture it again")
@@ -88,8 +88,8 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
         stack.callback(forget_noise)
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.no_grad())
-        stack.enter_context(random_kept())
-        stack.enter_context(modes_on((), ()))  # nobody's counters count this
+        stack.enter_context(preserve_random_state())
+        stack.enter_context(exact_modes((), ()))  # no user mode sees the replay
         replay = Replay(recorder)
         if replay.is_forward_mode and forward_ad._current_level < 0:
             stack.enter_context(forward_ad.dual_level())
@@ -103,25 +103,27 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
 
 
 class Replay:
-    """All rows of a recorder, one after the other."""
+    """Replays the rows of a recorder in order."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self.is_forward_mode = any(
             recorder.rows[place].name in ("_make_dual", "_unpack_dual") for place in range(0, len(recorder.rows), WIDTH)
         )
-        self._tangents: dict[int, Tensor] = {}  # ref -> what `_make_dual` gave it; values lose it with their level
+        self._tangents: dict[
+            int, Tensor
+        ] = {}  # ref -> tangent from `_make_dual`; values lose it when their dual level ends
         self._guard: tuple[Any, ...] = ()
         self._communicates: Callable[[Any], bool] = lambda function: False
         self._refusal: type[Exception] = _Never
         if torch.distributed.is_available() and (recorder.distributed or torch.distributed.is_initialized()):
             from torcheer.capture.proof import collectives
 
-            self._communicates, self._refusal = collectives.is_collective, collectives.Communicates
+            self._communicates, self._refusal = collectives.is_collective, collectives.WouldCommunicate
             self._guard = (collectives.NoCollectives(),)
 
     def judge(self, node: int) -> tuple[str, Run | None]:
-        """Run one row again; what came of it, and a way to run it again where it was equal."""
+        """Replay one row; return the verdict and, if it was equal, a function that runs it again."""
         row = self.recorder.row(node)
         call = row.call
         if call.mark and call.name in _OUTSIDE:
@@ -130,11 +132,11 @@ class Replay:
             return "skipped: uninitialised memory has no value to compare", None
         if call.collective or self._communicates(call.function):
             return f"{CANNOT}: {_COLLECTIVE}", None
-        if isinstance(row.args, Outline) and not (call.mark and call.name == "output"):
+        if isinstance(row.args, ReleasedArguments) and not (call.mark and call.name == "output"):
             return f"skipped: {_LET_GO}", None
         try:
             expected = [
-                self.recorder.exact(node << SLOT_BITS | slot) for slot in range(len(self.recorder.outputs(node)))
+                self.recorder.exact_value(node << SLOT_BITS | slot) for slot in range(len(self.recorder.outputs(node)))
             ]
             parents = [self._parent(ref) for ref in row.refs]
         except ValueUnavailable as reason:
@@ -143,90 +145,96 @@ class Replay:
             return "skipped: a lazy parameter has no value yet", None
         return self._compare(node, row, parents, expected)
 
-    def _compare(self, node: int, row: Row, parents: list[Tensor], expected: list[Tensor]) -> tuple[str, Run | None]:
+    def _compare(self, node: int, row: OpRow, parents: list[Tensor], expected: list[Tensor]) -> tuple[str, Run | None]:
         verdict, ended = "", not self._guard
-        for modes in self._ways(node):
+        for modes in self._mode_combinations(node):
             if not modes[1] and not ended:
-                break  # under guard it came to no end, so it may still be about to communicate
-            run = partial(run_again, self.recorder, node, row, modes=modes)
+                break  # under the guard it did not finish, so it might communicate
+            run = partial(rerun_row, self.recorder, node, row, modes=modes)
             try:
-                found = run(parents)
+                results = run(parents)
             except self._refusal:
                 return f"{CANNOT}: {_COLLECTIVE}", None
             except Exception as error:
                 verdict = verdict or f"unequal: replay raised {type(error).__name__}: {error}"
                 continue
             ended = True
-            problem = difference(found, expected)
+            problem = difference(results, expected)
             if not problem:
-                self._keep_tangents(node, row, found)
+                self._keep_tangents(node, row, results)
                 return "equal", run
             verdict = verdict or f"unequal: {problem}"
-            with suppress(Exception):  # what is run for it has other forms of arguments and settings
-                excuse = _excuse(run, parents, found, expected)
+            with suppress(Exception):  # its extra runs use other arguments and settings, which may raise
+                excuse = _excuse(run, parents, results, expected)
                 if excuse:
                     return excuse, None
         return verdict, None
 
-    def _ways(self, node: int) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-        """The function and dispatch modes to try: none, so that no counter notices; then those that were on."""
+    def _mode_combinations(self, node: int) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        """Return the (function, dispatch) modes to try.
+
+        First none, so that no counter runs; then those that were active in the capture.
+        """
         inner, outer = self.recorder.modes.get(node, ()), self.recorder.outer_modes
         ways = [((), self._guard)]
         if inner or outer:
             ways.append((outer, (*self._guard, *inner)))
-        if self._guard:  # it saw no collective, but with a mode on some kernels are other ones
+        if self._guard:  # no collective was seen, but under a mode torch may choose other kernels
             ways.append(((), ()))
         return ways
 
     def _parent(self, ref: int) -> Tensor:
-        value = self.recorder.exact(ref)
+        value = self.recorder.exact_value(ref)
         if ref in self._tangents and tangent_of(value) is None:
             value = forward_ad.make_dual(value, self._tangents[ref])
         return value
 
-    def _keep_tangents(self, node: int, row: Row, found: list[Tensor]) -> None:
+    def _keep_tangents(self, node: int, row: OpRow, results: list[Tensor]) -> None:
         if self.is_forward_mode:
-            for slot, tensor in enumerate(found):
+            for slot, tensor in enumerate(results):
                 tangent = tangent_of(tensor)
                 if tangent is not None:
                     self._tangents[node << SLOT_BITS | slot] = tangent
 
 
 class _Never(Exception):
-    """Raised by nobody."""
+    """Never raised."""
 
 
-def difference(found: list[Tensor], expected: list[Tensor]) -> str:
-    """How two results differ, or ""."""
-    if len(found) != len(expected):
-        return f"{len(found)} results instead of {len(expected)}"
-    for slot, (one, other) in enumerate(zip(found, expected, strict=True)):
-        if not equal_values(one, other):
-            return f"output {slot} differs by up to {largest_difference(one, other):.3g}"
+def difference(results: list[Tensor], expected: list[Tensor]) -> str:
+    """Describe how two results differ; "" if they are equal."""
+    if len(results) != len(expected):
+        return f"{len(results)} results instead of {len(expected)}"
+    for slot, (result, wanted) in enumerate(zip(results, expected, strict=True)):
+        if not equal_values(result, wanted):
+            return f"output {slot} differs by up to {largest_difference(result, wanted):.3g}"
     return ""
 
 
-def _excuse(run: Run, parents: list[Tensor], found: list[Tensor], expected: list[Tensor]) -> str:
-    """The verdict on a result that differs although the capture may be right, or ""."""
-    if len(found) != len(expected) or any(map(_are_unlike, found, expected)):
+def _excuse(run: Run, parents: list[Tensor], results: list[Tensor], expected: list[Tensor]) -> str:
+    """Return the verdict on a result that differs although the capture may be right, or ""."""
+    if len(results) != len(expected) or any(map(_are_unlike, results, expected)):
         return ""
-    runs = [found, *(run([_moved(parent, places) for parent in parents]) for places in (1, 3, 8))]
+    runs = [results, *(run([_moved(parent, places) for parent in parents]) for places in (1, 3, 8))]
     with memory_filled():
         unwritten = list(map(_unwritten, run(parents), zip(*runs, strict=True)))
-    runs, expected = [list(map(_without, one, unwritten)) for one in runs], list(map(_without, expected, unwritten))
+    runs, expected = (
+        [list(map(_without, outputs, unwritten)) for outputs in runs],
+        list(map(_without, expected, unwritten)),
+    )
     if not difference(runs[0], expected):
         return "skipped: uninitialised memory has no value to compare"
-    if any(difference(one, runs[0]) for one in runs):
+    if any(difference(outputs, runs[0]) for outputs in runs):
         runs += [list(map(_without, run(parents), unwritten)) for _ in range(6)]
-        spread = max(max(map(largest_difference, one, runs[0])) for one in runs)
-        gap = min(max(map(largest_difference, one, expected)) for one in runs)
+        spread = max(max(map(largest_difference, outputs, runs[0])) for outputs in runs)
+        gap = min(max(map(largest_difference, outputs, expected)) for outputs in runs)
         if gap <= 8 * spread:
             return f"{CANNOT}: it gives other numbers each time it runs"
     return ""
 
 
 def _moved(value: Tensor, places: int) -> Tensor:
-    """The same value elsewhere in memory: sums of some kernels depend on where their numbers lie."""
+    """Copy a value to another alignment: sums of some kernels depend on it."""
     if not perturbable(value) or 0 in value.stride():
         return value
     extent = sum((length - 1) * stride for length, stride in zip(value.shape, value.stride(), strict=True))
@@ -234,16 +242,19 @@ def _moved(value: Tensor, places: int) -> Tensor:
     return memory.as_strided(value.shape, value.stride(), places).copy_(value)
 
 
-def _are_unlike(one: Tensor, other: Tensor) -> bool:
-    return type(one) is not type(other) or (one.shape, one.dtype, one.device) != (
-        other.shape,
-        other.dtype,
-        other.device,
+def _are_unlike(first: Tensor, second: Tensor) -> bool:
+    return type(first) is not type(second) or (first.shape, first.dtype, first.device) != (
+        second.shape,
+        second.dtype,
+        second.device,
     )
 
 
 def _unwritten(filled: Tensor, runs: tuple[Tensor, ...]) -> Tensor | None:
-    """Where nobody has written: filled memory shows its filling there, and what was found there is something else."""
+    """Return a mask of elements that were never written.
+
+    With filled memory they show the filling, without it something else.
+    """
     if type(filled) is not Tensor or filled.layout is not torch.strided or filled.is_nested or not has_numbers(filled):
         return None
     return _is_filling(filled) & ~torch.stack([_is_filling(value) for value in runs]).all(0)
@@ -269,7 +280,7 @@ _COLLECTIVE = "collectives are never run again: the other ranks would wait, or b
 
 
 def _are_sizes(args: tuple[Any, ...]) -> bool:
-    """Whether `x.new(…)` was asked for memory, not for a copy of data."""
+    """Whether `x.new(…)` got sizes (uninitialised memory) rather than data to copy."""
     return all(isinstance(value, (int, torch.Size)) for value in args)
 
 

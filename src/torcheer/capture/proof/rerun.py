@@ -1,4 +1,4 @@
-"""Running one recorded operation again from given parents, without touching anything."""
+"""Rerun one recorded operation from given parents, without side effects."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from torcheer.capture.record.function_table import written_tensors
-from torcheer.capture.record.recorder import Recorder, Row
+from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.tensor_trees import leaves, replace
-from torcheer.capture.torch_state import modes_on, restore_random
+from torcheer.capture.torch_state import exact_modes, restore_random
 from torcheer.capture.values.byte_history import ALIGNMENT
 from torcheer.capture.values.memory_layout import Geometry
 from torcheer.capture.values.value_copies import copy_of
@@ -22,15 +22,18 @@ from torcheer.capture.values.value_copies import copy_of
 Run = Callable[[list[Tensor]], list[Tensor]]  # from parents to the tensors of a row
 
 
-def run_again(
-    recorder: Recorder, node: int, row: Row, parents: list[Tensor], modes: tuple[tuple[Any, ...], ...] = ((), ())
+def rerun_row(
+    recorder: Recorder, node: int, row: OpRow, parents: list[Tensor], modes: tuple[tuple[Any, ...], ...] = ((), ())
 ) -> list[Tensor]:
-    """The tensors a row gives from these parents, under these function and dispatch modes; it touches nothing else."""
+    """Run a row on these parents, without side effects, and return its tensors.
+
+    `modes` are the function and dispatch modes to run under.
+    """
     call = row.call
     if call.mark and call.name == "output":
-        return _edited(recorder, node, parents[:1], [])
+        return _apply_edits(recorder, node, parents[:1], [])
     if call.mark and call.name == "alias":
-        return [look_again(row.args, parents)]
+        return [replay_alias(row.args, parents)]
     if call.mark and call.name == "edit":
         restore_random(row.args[1])
         return [row.args[0](parents[0])]
@@ -38,27 +41,27 @@ def run_again(
     args, kwargs = replace(row.args, fresh), replace(row.kwargs or {}, fresh)
     written = written_tensors(call, args, kwargs)
     if written:  # never write into a saved value, nor into the model
-        copies = {id(tensor): _own(tensor) for tensor in written}
+        copies = {id(tensor): _writable_copy(tensor) for tensor in written}
         fresh = iter([copies.get(id(tensor), tensor) for tensor in parents])
         args, kwargs = replace(row.args, fresh), replace(row.kwargs or {}, fresh)
         written = written_tensors(call, args, kwargs)
     with _settings(recorder, node, row):
-        with modes_on(*modes):
+        with exact_modes(*modes):
             out = call.function(*args, **kwargs)
-        results = _edited(recorder, node, leaves(out), written)
-    known = {id(tensor) for tensor in results}
-    return results + [tensor for tensor in written if id(tensor) not in known]
+        results = _apply_edits(recorder, node, leaves(out), written)
+    result_ids = {id(tensor) for tensor in results}
+    return results + [tensor for tensor in written if id(tensor) not in result_ids]
 
 
-def _own(tensor: Tensor) -> Tensor:
-    """A copy to be written to."""
+def _writable_copy(tensor: Tensor) -> Tensor:
+    """Copy a tensor that the operation will write to, with its tangent."""
     tangent = tangent_of(tensor)
     copied = copy_of(tensor).detach()
     return copied if tangent is None else forward_ad.make_dual(copied, tangent.clone())
 
 
 def tangent_of(tensor: Tensor) -> Tensor | None:
-    """The derivative that a tensor carries along in forward mode."""
+    """Return a tensor's forward-mode tangent."""
     if forward_ad._current_level < 0 or type(tensor) not in (Tensor, torch.nn.Parameter):
         return None
     with torch._C.DisableTorchFunction():
@@ -66,8 +69,8 @@ def tangent_of(tensor: Tensor) -> Tensor | None:
     return tangent
 
 
-def _edited(recorder: Recorder, node: int, results: list[Tensor], written: list[Tensor]) -> list[Tensor]:
-    """What the row's edits make of its results."""
+def _apply_edits(recorder: Recorder, node: int, results: list[Tensor], written: list[Tensor]) -> list[Tensor]:
+    """Apply the row's edits to its results."""
     for slot, edit, state in recorder.edit_functions.get(node, ()):
         restore_random(state)
         new = edit(results[slot])
@@ -78,13 +81,13 @@ def _edited(recorder: Recorder, node: int, results: list[Tensor], written: list[
     return results
 
 
-def look_again(places: tuple[Geometry | None, ...], parents: list[Tensor]) -> Tensor:
-    """An alias row: the old value with the later writes laid over it, in order."""
-    own, *others = places
+def replay_alias(places: tuple[Geometry | None, ...], parents: list[Tensor]) -> Tensor:
+    """Replay an alias row: apply the later writes to the old value, in order."""
+    region, *regions_written = places
     old, *written = parents
-    if own is None or any(place is None for place in others):
+    if region is None or any(place is None for place in regions_written):
         return written[-1] if written else old
-    shapes = [own, *(place for place in others if place is not None)]
+    shapes = [region, *(place for place in regions_written if place is not None)]
     values = [old, *written]
     spans = [_bytes_of(place, value) for place, value in zip(shapes, values, strict=True)]
     first = min(begin for begin, _ in spans) // ALIGNMENT * ALIGNMENT
@@ -103,7 +106,10 @@ def _bytes_of(place: Geometry, value: Tensor) -> tuple[int, int]:
 
 
 def _window(memory: Any, first: int, place: Geometry, value: Tensor) -> Tensor:
-    """A place in a memory that begins at byte `first`: a write may have been of other numbers, complex for real."""
+    """Return a region of a memory that begins at byte `first`.
+
+    Its dtype may differ from the storage's original one: complex for real.
+    """
     sizes, strides, offset = place
     return torch.empty(0, dtype=value.dtype, device=value.device).set_(
         memory, offset - first // value.element_size(), sizes, strides
@@ -111,14 +117,14 @@ def _window(memory: Any, first: int, place: Geometry, value: Tensor) -> Tensor:
 
 
 def _spread(window: Tensor, value: Tensor) -> None:
-    """Write an expanded value once per memory cell."""
+    """Write an expanded value once per memory location."""
     index = tuple(0 if stride == 0 else slice(None) for stride in window.stride())
     window[index].copy_(value[index])
 
 
 @contextmanager
-def _settings(recorder: Recorder, node: int, row: Row) -> Iterator[None]:
-    """Torch's switches as they stood when the row ran."""
+def _settings(recorder: Recorder, node: int, row: OpRow) -> Iterator[None]:
+    """Restore torch's settings of when the row ran: grad mode, autocast, random state."""
     outputs = leaves(row.out)
     with ExitStack() as stack:
         if outputs and _is_inference(outputs[0]):
@@ -138,7 +144,7 @@ def _is_inference(tensor: Tensor) -> bool:
 
 @contextmanager
 def memory_filled() -> Iterator[None]:
-    """New memory that nobody has written to yet is NaN, or the largest number, while this lasts."""
+    """Fill uninitialised memory with NaN, or the largest integer, inside the block."""
     filling: Any = torch.utils.deterministic
     before = (
         torch.are_deterministic_algorithms_enabled(),

@@ -1,1 +1,1 @@
-"""The recorder and what it knows of torch's functions: from calls to rows, from rows to Ops."""
+"""The recorder: torch calls become rows, rows become Ops."""

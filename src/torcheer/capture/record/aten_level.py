@@ -1,7 +1,7 @@
-"""Looking below the functions: what the dispatcher runs.
+"""Aten-level recording: a dispatch mode that sees the operations below torch's functions.
 
-Needed where no function is called (TorchScript), and on request (`level="aten"`). A dispatch mode costs three times as
-much as the function mode and 1.7 s of imports at its first use, so it is off unless something needs it.
+Needed where no Python function is called (TorchScript), and for `level="aten"`. A dispatch mode costs three times as
+much as the function mode and 1.7 s of imports at its first use, so it is off unless needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from torcheer.capture.record.function_table import Call, learn
+from torcheer.capture.record.function_table import TorchCall, lookup_call
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import user_frame
 from torcheer.capture.record.tensor_facts import meta_of
@@ -24,10 +24,10 @@ from torcheer.capture.record.tensor_trees import leaves
 from torcheer.records import TensorMeta
 
 
-class Below(TorchDispatchMode):
-    """Sees every aten operation; records those that no recorded function accounts for."""
+class AtenMode(TorchDispatchMode):
+    """A dispatch mode that records the aten operations that run outside of recorded functions."""
 
-    supports_higher_order_operators = True  # they arrive here as calls: without a rule registered in torch
+    supports_higher_order_operators = True  # they arrive here as calls, without a rule registered in torch
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -35,22 +35,22 @@ class Below(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         recorder = self.recorder
-        with torch._C.DisableTorchFunction(), _as_called(func):
-            if recorder.resting:
+        with torch._C.DisableTorchFunction(), _composite_guard(func):
+            if recorder.dispatch_paused:
                 return func(*args, **(kwargs or {}))
-            if recorder.inside:
+            if recorder.call_depth:
                 start = perf_counter_ns()
                 out = func(*args, **(kwargs or {}))
-                recorder.below.append((recorder.count, func, out_metas(out), perf_counter_ns() - start))
+                recorder.aten_calls.append((recorder.count, func, out_metas(out), perf_counter_ns() - start))
                 return out
             return recorder.record(aten_call(func), args, kwargs or {}, user_frame(sys._getframe(1)))
 
 
-def _as_called(function: Any) -> AbstractContextManager[None]:
-    """In inference mode composite operations arrive whole: what they do inside must not see that a mode was on.
+def _composite_guard(function: Any) -> AbstractContextManager[None]:
+    """Return a guard that runs a composite in inference mode as if no dispatch mode were active.
 
-    Torch calls us with ADInplaceOrView excluded, under which a view of a parameter does not require grad, and `linear`
-    then multiplies in another order.
+    In inference mode composites are dispatched as one operation, and torch calls the mode with ADInplaceOrView
+    excluded: under it a view of a parameter does not require grad, and `linear` then multiplies in another order.
     """
     if not torch.is_inference_mode_enabled() or not _is_composite(function):
         return nullcontext()
@@ -63,7 +63,10 @@ def _as_called(function: Any) -> AbstractContextManager[None]:
 
 @functools.cache
 def _is_composite(function: Any) -> bool:
-    """Whether an operation is made of others and computes something; views have gone through that key already."""
+    """Whether an operation is a composite, and not a view.
+
+    Views have passed the ADInplaceOrView key already.
+    """
     if not isinstance(function, torch._ops.OpOverload):
         return False
     is_view = any(result.alias_info is not None for result in function._schema.returns)
@@ -71,34 +74,39 @@ def _is_composite(function: Any) -> bool:
 
 
 def out_metas(out: Any) -> tuple[TensorMeta, ...]:
-    """What is known of a result, without keeping it."""
+    """Return the metadata of a result's tensors."""
     return tuple(meta_of(tensor) for tensor in leaves(out))
 
 
-_calls: dict[Any, Call] = {}
+_calls: dict[Any, TorchCall] = {}
 
 
-def aten_call(function: Any) -> Call:
-    """An aten operation as the recorder treats it."""
+def aten_call(function: Any) -> TorchCall:
+    """Return the table entry of an aten operation."""
     call = _calls.get(function)
     if call is None:
-        known = learn(function)
-        call = Call(function, known.name, known.where)
-        call.writes, call.random, call.view, call.switch = known.writes, known.random, known.view, known.switch
+        function_call = lookup_call(function)
+        call = TorchCall(function, function_call.name, function_call.where)
+        call.writes, call.random, call.view, call.switch = (
+            function_call.writes,
+            function_call.random,
+            function_call.view,
+            function_call.switch,
+        )
         call.level, call.late = "aten", True
         _calls[function] = call
     return call
 
 
 @contextmanager
-def looking_below(recorder: Recorder) -> Iterator[None]:
-    """Record the dispatcher's operations too, for the time of the block."""
-    if recorder.careful:
+def aten_recording(recorder: Recorder) -> Iterator[None]:
+    """Record aten operations, too, inside the block."""
+    if recorder.dispatch_mode_on:
         yield
         return
-    recorder.careful = True
+    recorder.dispatch_mode_on = True
     try:
-        with Below(recorder):
+        with AtenMode(recorder):
             yield
     finally:
-        recorder.careful = False
+        recorder.dispatch_mode_on = False

@@ -1,4 +1,4 @@
-"""What each torch function is to the recorder: its name, what it writes, whether it draws random numbers."""
+"""A table of torch functions: names, written arguments, use of random numbers."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torcheer.capture.record.tensor_trees import leaves
 Function = Callable[..., Any]
 
 
-class Call:
-    """A torch function as the recorder treats it; one per function, made once."""
+class TorchCall:
+    """How the recorder treats a torch function; one object per function, cached in `CALLS`."""
 
     __slots__ = (
         "collective",
         "engine",
+        "exposes_memory",
         "function",
         "higher",
         "idle",
         "late",
-        "leaks",
         "level",
         "mark",
         "name",
@@ -43,41 +43,41 @@ class Call:
         self.name = name
         self.where = where  # "torch.conv2d"
         self.skip = False  # neither returns nor changes a tensor
-        self.writes: tuple[int | str, ...] = ()  # arguments it writes to, by position and by keyword
+        self.writes: tuple[int | str, ...] = ()  # positions and keywords of the arguments it writes to
         self.random: Function | None = None  # (args, kwargs) -> whether this call draws random numbers
-        self.idle = False  # nothing happened if it returns what it was given: x.float() of floats
-        self.leaks = False  # hands out memory that can then be written unseen
-        self.twin: Function | None = None  # to be opened rather than called
+        self.idle = False  # no operation if it returns its own argument: x.float() of floats
+        self.exposes_memory = False  # returns the tensor's memory, which can then be written unseen
+        self.twin: Function | None = None  # run instead of the function, to record its inner operations
         self.engine = False  # runs autograd's engine
-        self.higher = False  # takes functions and runs them: torch.cond
-        self.collective = False  # talks to other ranks, and writes what they say into its arguments
+        self.higher = False  # a higher-order operator: torch.cond
+        self.collective = False  # communicates with other ranks and writes the result into its arguments
         self.view = False
         self.level = "function"
         self.late = (
-            False  # its result's version is set later: of aten operations by autograd, of collectives by threads
+            False  # its result's version is set after the call: by autograd (aten), or by a thread (collectives)
         )
-        self.mark = function is None  # no call at all: an input, an output, memory that changed
+        self.mark = function is None  # not a call: an input, an output, memory that changed
         self.plain = True  # none of the above
-        self.switch = 0  # the argument that, when False, makes it plain: dropout and batch_norm in eval
+        self.switch = 0  # position of the argument that, if False, makes it plain: dropout and batch_norm in eval
 
     def is_off(self, args: tuple[Any, ...]) -> bool:
-        """Whether this very call writes nothing and draws nothing."""
+        """Whether this call, with these arguments, writes nothing and draws no random numbers."""
         return self.switch > 0 and len(args) > self.switch and args[self.switch] is False
 
 
-CALLS: dict[Any, Call] = {}
+CALLS: dict[Any, TorchCall] = {}
 
 
-def learn(function: Any) -> Call:
-    """Look a function up, or find out what it is."""
+def lookup_call(function: Any) -> TorchCall:
+    """Return the table entry of a function, classifying it at its first call."""
     call = CALLS.get(function)
     if call is None:
         call = CALLS[function] = _classify(function)
     return call
 
 
-# Reading these says something about a tensor; it computes none.
-_QUESTIONS = frozenset(
+# Queries: they return facts about a tensor and compute none.
+_QUERIES = frozenset(
     """dim size stride numel nelement ndimension element_size itemsize get_device storage_offset data_ptr item tolist
     is_floating_point is_complex is_contiguous is_cuda is_signed is_conj is_neg is_inference is_same_size is_set_to
     is_nonzero is_shared is_pinned is_tensor is_storage is_distributed type_as_string qscheme q_scale q_zero_point
@@ -91,7 +91,7 @@ _QUESTIONS = frozenset(
     _assert _assert_async _functional_assert_async _assert_scalar set_stance _clear_non_serializable_cached_data
     """.split()
 )
-_LEAKS = frozenset(
+_EXPOSES_MEMORY = frozenset(
     """numpy __array__ untyped_storage storage _typed_storage __dlpack__ __cuda_array_interface__
     share_memory_""".split()
 )
@@ -103,33 +103,35 @@ _VIEWS = frozenset(
     split_with_sizes unsafe_chunk unsafe_split ravel contiguous atleast_1d atleast_2d atleast_3d adjoint""".split()
 )
 _IDLE = frozenset("to type type_as float double half bfloat16 cpu cuda contiguous".split())
-# In Python, or under a name the schemas do not carry.
+# Implemented in Python, or under a name that has no schema.
 _WRITES_NOTHING = frozenset("requires_grad_ retain_grad share_memory_ rename_ coalesce_ _coalesced_".split())
 
 
-def _classify(function: Any) -> Call:
+def _classify(function: Any) -> TorchCall:
     name, where = _names(function)
-    call = Call(function, name, where)
+    call = TorchCall(function, name, where)
     kind = getattr(function, "__name__", "")
     if kind in ("__get__", "__set__", "__delete__") and not isinstance(function, torch._ops.OpOverloadPacket):
         call.skip = kind != "__get__" or name not in _TENSOR_PROPERTIES
         if kind == "__set__" and name in ("data", "real", "imag"):
             call.name, call.skip, call.writes = f"set_{name}", False, (0,)
-    elif name in _QUESTIONS:
+    elif name in _QUERIES:
         call.skip = True
     else:
         call.twin = twin_of(function)
         call.engine = function in ENGINE
         call.writes = _writes(function, name)
         call.random = _random(function, name)
-    call.leaks = name in _LEAKS
+    call.exposes_memory = name in _EXPOSES_MEMORY
     call.higher = isinstance(function, torch._ops.HigherOrderOperator)
-    call.skip = call.skip and not call.leaks
+    call.skip = call.skip and not call.exposes_memory
     call.view = name in _VIEWS
     call.idle = name in _IDLE
     call.late = "c10d_functional" in where
     call.collective = where.startswith(_DISTRIBUTED) and bool(call.writes)
-    call.plain = not (call.skip or call.writes or call.random or call.leaks or call.twin or call.higher or call.late)
+    call.plain = not (
+        call.skip or call.writes or call.random or call.exposes_memory or call.twin or call.higher or call.late
+    )
     call.switch = _SWITCHES.get(name, 0) if call.twin is None else 0
     return call
 
@@ -151,7 +153,7 @@ def _names(function: Any) -> tuple[str, str]:
 
 
 def schemas_of(function: Any, name: str) -> Iterator[Any]:
-    """The dispatcher's schemas that a torch function of this name may end in."""
+    """Yield the dispatcher's schemas that a torch function of this name may resolve to."""
     if isinstance(function, torch._ops.OpOverload):
         yield function._schema
         return
@@ -170,14 +172,14 @@ def _packet(name: str) -> Any:
         return None
 
 
-# Their schemas do not say that they write, and only the argument after these says whether they do.
+# Their schemas do not declare the write; the argument after these (`training`) decides whether there is one.
 _RUNNING_STATISTICS: tuple[int | str, ...] = (3, 4, "running_mean", "running_var")
 _NORMS = frozenset(
     """batch_norm instance_norm native_batch_norm cudnn_batch_norm miopen_batch_norm _batch_norm_impl_index""".split()
 )
 
 
-# What the functions of torch.distributed write, for which there are no schemas.
+# Which arguments the functions of torch.distributed write: they have no schemas.
 _DISTRIBUTED = "torch.distributed.distributed_c10d"
 _RECEIVED: dict[str, tuple[int | str, ...]] = {
     **dict.fromkeys("all_reduce broadcast reduce scatter recv irecv".split(), (0, "tensor")),
@@ -193,7 +195,7 @@ _RECEIVED: dict[str, tuple[int | str, ...]] = {
 
 
 def _writes(function: Any, name: str) -> tuple[int | str, ...]:
-    """The arguments a function writes to, from its schemas; `out=` is looked at call by call."""
+    """Return the arguments a function writes, from its schemas; `out=` is checked per call."""
     if getattr(function, "__module__", None) == _DISTRIBUTED:
         return _RECEIVED.get(name, ())
     if name in _WRITES_NOTHING:
@@ -202,7 +204,7 @@ def _writes(function: Any, name: str) -> tuple[int | str, ...]:
         return _RUNNING_STATISTICS
     if name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__")):
         return (0,)
-    written: dict[int | str, bool] = {}  # argument -> whether every overload that takes a tensor there writes it
+    written: dict[int | str, bool] = {}  # argument -> whether every overload with a tensor there writes it
     for schema in schemas_of(function, name):
         if any(argument.is_out for argument in schema.arguments):
             continue
@@ -212,14 +214,14 @@ def _writes(function: Any, name: str) -> tuple[int | str, ...]:
             writes = argument.alias_info is not None and argument.alias_info.is_write
             for place in (argument.name,) if argument.kwarg_only else (position, argument.name):
                 written[place] = written.get(place, True) and writes
-    found = tuple(place for place, always in written.items() if always)
-    if name.endswith("_") and not name.endswith("__"):  # torch.nn.init.uniform_(tensor=…) is no aten operation
-        return found or (0,) if isinstance(function, torch._ops.OpOverload) else (*(found or (0,)), "input", "tensor")
-    return found
+    places = tuple(place for place, always in written.items() if always)
+    if name.endswith("_") and not name.endswith("__"):  # torch.nn.init.uniform_(tensor=…) is not an aten operation
+        return places or (0,) if isinstance(function, torch._ops.OpOverload) else (*(places or (0,)), "input", "tensor")
+    return places
 
 
 def _flag(position: int, keyword: str, default: Any = False) -> Function:
-    """A test of one argument: dropout draws nothing in eval."""
+    """Return a test of one argument: dropout draws no random numbers in eval."""
 
     def is_on(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         return bool(kwargs.get(keyword, args[position] if len(args) > position else default))
@@ -242,7 +244,11 @@ _RANDOM: dict[str, Function] = {
 
 
 def _recurrent_draws(args: tuple[Any, ...]) -> bool:
-    """lstm(input, hx, params, has_biases, layers, dropout, train, …) or lstm(data, sizes, hx, params, …)."""
+    """Whether a recurrent layer's call has a dropout probability above 0.
+
+    The signatures are lstm(input, hx, params, has_biases, layers, dropout, train, …) and lstm(data, sizes, hx, params,
+    …).
+    """
     numbers = [value for value in args if isinstance(value, float)]
     return any(numbers)
 
@@ -257,20 +263,20 @@ def _random(function: Any, name: str) -> Function | None:
     else:
         packet = function if isinstance(function, torch._ops.OpOverloadPacket) else _packet(name)
         tags = [getattr(packet, overload).tags for overload in packet.overloads()] if packet is not None else []
-    return _always if any(torch.Tag.nondeterministic_seeded in some for some in tags) else None
+    return _always if any(torch.Tag.nondeterministic_seeded in overload_tags for overload_tags in tags) else None
 
 
-def written_tensors(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    """The tensors this very call will write to."""
-    found: list[Tensor] = []
+def written_tensors(call: TorchCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors that a call with these arguments will write to."""
+    tensors: list[Tensor] = []
     if "out" in kwargs and kwargs["out"] is not None:
-        found += leaves(kwargs["out"])
+        tensors += leaves(kwargs["out"])
     if call.writes:
         if call.is_off(args):
-            return found
+            return tensors
         for place in call.writes:
             if isinstance(place, int):
-                found += leaves(args[place]) if place < len(args) else ()
+                tensors += leaves(args[place]) if place < len(args) else ()
             elif place in kwargs and place != "out":
-                found += leaves(kwargs[place])
-    return found
+                tensors += leaves(kwargs[place])
+    return tensors

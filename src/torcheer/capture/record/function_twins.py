@@ -1,8 +1,8 @@
-"""Copies of torch's Python functions through which a recorder can see.
+"""Twins: copies of torch's Python functions whose inner operations reach the recorder.
 
-While a function mode is on, `torch.nn.functional.relu` hands itself to the mode as one closed call. A twin runs the
-same code object with globals in which nothing asks for a mode, so that the operations inside arrive one by one.
-Nothing in torch is changed; a twin is made when it is first needed and kept.
+While a function mode is active, `torch.nn.functional.relu` passes itself to the mode as one closed call. A twin runs
+the same code object with globals in which no override check sees the mode, so that the inner operations arrive one by
+one. Nothing in torch is changed.
 """
 
 from __future__ import annotations
@@ -18,46 +18,46 @@ from torch.nn import Parameter
 
 Function = Callable[..., Any]
 
-_plain: dict[type, bool] = {Tensor: True, Parameter: True, type(None): True}
+_plain_types: dict[type, bool] = {Tensor: True, Parameter: True, type(None): True}
 
 
-def _is_plain(kind: type) -> bool:
-    """Whether tensors of this type leave torch's functions as they are."""
-    known = _plain.get(kind)
-    if known is None:
+def _is_plain_type(kind: type) -> bool:
+    """Whether tensors of this type do not override torch's functions."""
+    is_plain = _plain_types.get(kind)
+    if is_plain is None:
         override = getattr(kind, "__torch_function__", None)
-        known = _plain[kind] = override is None or override is torch._C._disabled_torch_function_impl
-    return known
+        is_plain = _plain_types[kind] = override is None or override is torch._C._disabled_torch_function_impl
+    return is_plain
 
 
 def _has_override(tensors: Iterable[Any]) -> bool:
-    return not all(_is_plain(type(tensor)) for tensor in tensors) and torch._C._is_torch_function_enabled()
+    return not all(_is_plain_type(type(tensor)) for tensor in tensors) and torch._C._is_torch_function_enabled()
 
 
 def _has_override_unary(tensor: Any) -> bool:
-    return not _is_plain(type(tensor)) and torch._C._is_torch_function_enabled()
+    return not _is_plain_type(type(tensor)) and torch._C._is_torch_function_enabled()
 
 
 def _has_override_variadic(*tensors: Any) -> bool:
     return _has_override(tensors)
 
 
-def _hand_over(function: Function, *args: Any, **kwargs: Any) -> Any:
-    """A twin that meets a subclass hands itself over under the name the subclass knows."""
+def _delegate_override(function: Function, *args: Any, **kwargs: Any) -> Any:
+    """Delegate a twin's call to a tensor subclass, under the original function."""
     return torch.overrides.handle_torch_function(_originals.get(function, function), *args, **kwargs)
 
 
-# What a twin sees instead of torch's questions: subclasses still count, modes do not.
-_ANSWERS: dict[str, Function] = {
+# Replacements of torch's override checks in a twin's globals: subclasses still count, modes do not.
+_OVERRIDE_CHECKS: dict[str, Function] = {
     "has_torch_function": _has_override,
     "has_torch_function_unary": _has_override_unary,
     "has_torch_function_variadic": _has_override_variadic,
-    "handle_torch_function": _hand_over,
+    "handle_torch_function": _delegate_override,
 }
 
 
-class _Shadow:
-    """A namespace that answers some names itself and asks the original for the rest."""
+class _NamespaceProxy:
+    """A namespace that overrides some names and delegates the others to the original."""
 
     def __init__(self, original: Any, names: dict[str, Any]) -> None:
         self.__dict__.update(names)
@@ -76,9 +76,9 @@ def _copy(function: Any, names: dict[str, Any], closure: Any = None) -> Function
 
 
 def _functional_twins() -> tuple[dict[str, Any], dict[Function, Function]]:
-    """One twin of every Python function of torch.nn.functional, all living in one set of globals."""
+    """Return the twins of torch.nn.functional's Python functions, and their shared globals."""
     names = dict(vars(functional))
-    names.update(_ANSWERS)
+    names.update(_OVERRIDE_CHECKS)
     twins: dict[Function, Function] = {}
     for function in vars(functional).values():
         if isinstance(function, types.FunctionType) and function.__globals__ is vars(functional):
@@ -103,8 +103,11 @@ _functional_shadow = types.SimpleNamespace(**_functional_names)
 
 
 def _engine_twin(function: Any) -> Function:
-    """Let backward run with the recorder on: hooks, checkpoints and Python backward rules are ops too."""
-    return _copy(function, {**function.__globals__, **_ANSWERS})
+    """Return a twin of backward that keeps the recorder active.
+
+    So the operations of hooks, checkpoints and Python backward rules are recorded.
+    """
+    return _copy(function, {**function.__globals__, **_OVERRIDE_CHECKS})
 
 
 ENGINE: frozenset[Function] = frozenset((Tensor.backward, torch.autograd.backward, torch.autograd.grad))
@@ -116,31 +119,34 @@ _originals: dict[Function, Function] = {twin: function for function, twin in _tw
 
 
 def twin_of(function: Any) -> Function | None:
-    """The twin of one of torch's functions, or None where it stays closed."""
+    """Return the twin of one of torch's functions, or None if it stays closed."""
     return _twins.get(function)
 
 
-# These ask for a mode to decide between a fused kernel and the explicit path.
+# These check for a function mode to decide between a fused kernel and the explicit path.
 FUSED_MODULES = (torch.nn.MultiheadAttention, torch.nn.TransformerEncoderLayer, torch.nn.TransformerEncoder)
 
 
 def forward_of(forward: Any) -> Function | None:
-    """A twin of the forward of one of torch's own modules, or None to call the module's own."""
+    """Return a twin of a torch module's forward, or None to call the module's own."""
     if not isinstance(forward, types.FunctionType) or not (forward.__module__ or "").startswith("torch.nn.modules."):
         return None
     return forward_twin(forward) if "F" in forward.__code__.co_names else None
 
 
 def forward_twin(forward: Any) -> Function:
-    """A forward whose functions are open."""
+    """Return a copy of a forward that calls the twins of torch.nn.functional."""
     return _copy(forward, dict(forward.__globals__, F=_functional_shadow))
 
 
 def choosing_twin(forward: Any, has_mode: Callable[[], bool], kernels: dict[str, Function]) -> Function:
-    """A forward that chooses as if no recorder were on, with these in the place of torch's kernels."""
+    """Return a copy of a forward that ignores recorders when it chooses, and calls `kernels`."""
 
     def has_override(tensors: Iterable[Any]) -> bool:
         return _has_override(tensors) or has_mode()
 
-    names = {"overrides": _Shadow(torch.overrides, {**_ANSWERS, "has_torch_function": has_override}), **kernels}
-    return _copy(forward, dict(forward.__globals__, F=_functional_shadow, torch=_Shadow(torch, names)))
+    names = {
+        "overrides": _NamespaceProxy(torch.overrides, {**_OVERRIDE_CHECKS, "has_torch_function": has_override}),
+        **kernels,
+    }
+    return _copy(forward, dict(forward.__globals__, F=_functional_shadow, torch=_NamespaceProxy(torch, names)))

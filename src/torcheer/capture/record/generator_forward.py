@@ -1,4 +1,4 @@
-"""A forward that yields: its body runs when somebody asks for the next item."""
+"""Forwards that are generators: their bodies run when the caller takes the next item."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from torcheer.capture.record.module_values import returned
+from torcheer.capture.record.module_values import add_outputs
 from torcheer.capture.record.tensor_trees import walk
 
 if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
 
-MOST = 10_000  # items; a generator need not end
+MAX_ITEMS = 10_000  # a generator may be endless
 YIELDS = "forward is a generator: it was run to its end, and what it yielded counts as its outputs"
-ENDLESS = f"forward is a generator: it was left after {MOST:,} items, and what it yielded until then counts as outputs"
+ENDLESS = (
+    f"forward is a generator: it was left after {MAX_ITEMS:,} items, and what it yielded until then counts as outputs"
+)
 HELD = "forward returned a generator inside something else: it has yet to run, and is not part of this history"
 LAZY = "forward returned a {kind}, which runs when it is awaited: what it does is not part of this history"
 
 
 def run_to_end(out: Any, recorder: Recorder) -> Any:
-    """What a model returned; the items where it returned something that has yet to run."""
+    """Return a model's output; if it is an iterator, run it and return its items."""
     if isinstance(out, Coroutine) or hasattr(out, "__anext__"):
-        recorder.remarks.append(LAZY.format(kind=type(out).__name__))
+        recorder.run_notes.append(LAZY.format(kind=type(out).__name__))
     if not isinstance(out, Iterator) or isinstance(out, Tensor):
-        with suppress(Exception):  # a container of somebody's own
+        with suppress(Exception):  # a user-defined container that cannot be walked
             if any(isinstance(leaf, Iterator) for _, leaf in walk(out) if not isinstance(leaf, Tensor)):
-                recorder.remarks.append(HELD)
+                recorder.run_notes.append(HELD)
         return out
-    items = list(islice(out, MOST))
-    recorder.remarks.append(ENDLESS if len(items) == MOST else YIELDS)
+    items = list(islice(out, MAX_ITEMS))
+    recorder.run_notes.append(ENDLESS if len(items) == MAX_ITEMS else YIELDS)
     return items
 
 
-def followed(recorder: Recorder, scope: int, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """The same generator, whose body runs inside the module call that made it, whoever asks for its items."""
+def scoped_generator(recorder: Recorder, scope: int, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Wrap a generator so that its body runs in the scope of the module call that made it."""
     step: Callable[..., Any] = generator.send
     sent: Any = None
     while True:
@@ -48,7 +50,7 @@ def followed(recorder: Recorder, scope: int, generator: Generator[Any, Any, Any]
             return end.value
         finally:
             recorder.scope = outer
-        returned(recorder, scope, item)
+        add_outputs(recorder, scope, item)
         try:
             sent, step = (yield item), generator.send
         except GeneratorExit:

@@ -1,10 +1,11 @@
-"""Higher-order operators: `cond`, `while_loop`, `scan`, `map` and their kind take functions, and run them.
+"""Higher-order operators, which take functions and run them: `cond`, `while_loop`, `scan` …
 
 Plain torch has dynamo trace these functions and runs the graph as one closed operation. Under a recorder they run by
-their Python meaning (take the branch, loop, stack), so that what is inside is recorded and has gradients. Dynamo still
-traces them, without running anything: so the same programs are refused with the same words, and we learn which tensors
-the functions close over. Under vmap, while exporting and where another dispatch mode is on, Python's meaning is not
-theirs: there plain torch runs them, as one operation with a note. Nothing is registered in torch.
+their Python meaning (take the branch, loop, stack), so that the inner operations are recorded and have gradients.
+Dynamo still traces them, without running anything: so the same programs are rejected with the same errors, and the
+trace shows which tensors the functions close over. Under vmap, during export and with another dispatch mode active,
+the Python meaning does not hold: there plain torch runs them, as one operation with a note. Nothing is registered in
+torch.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
 from torcheer.capture.record import module_stack
-from torcheer.capture.record.function_table import Call
+from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves
 
@@ -33,15 +34,17 @@ SCANNED = "scan ran step by step; with gradients plain torch compiles its step, 
 
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _frame = sys._getframe
-_PLACES = tuple(f"{torch.__path__[0]}/{place}" for place in ("_higher_order_ops/", "nn/attention/flex_attention.py"))
+_TORCH_SOURCES = tuple(
+    f"{torch.__path__[0]}/{place}" for place in ("_higher_order_ops/", "nn/attention/flex_attention.py")
+)
 
 Compile = Callable[..., Any]
 
 
 def wrapper_of(function: Any) -> str:
-    """The operator that one of torch's own functions hands to `torch.compile`: "cond"; "" for anybody else's."""
+    """Return the operator that a function of torch wraps ("cond"); "" for other functions."""
     code = getattr(function, "__code__", None)
-    if code is None or not code.co_filename.startswith(_PLACES):
+    if code is None or not code.co_filename.startswith(_TORCH_SOURCES):
         return ""
     name: str = function.__qualname__.partition(".")[0]
     return name if name in _WRAPPED else ""
@@ -50,61 +53,61 @@ def wrapper_of(function: Any) -> str:
 def call_wrapper(
     recorder: Recorder, compile: Compile, alone: bool, function: Any, options: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """What the compiled wrapper of an operator does while a recorder is on.
+    """Run the compiled wrapper of an operator while a recorder is active.
 
-    Dynamo can only trace while nothing forces compiled code to run eagerly, and that is one switch for all threads: so
-    it traces only if this thread is `alone` in capturing.
+    Dynamo can only trace while nothing forces compiled code to run eagerly, and that switch is shared by all threads:
+    so it traces only if `alone`, that is, if no other thread captures.
     """
     if recorder not in _get_current_function_mode_stack():
-        return _plain(compile, function, options, *args, **kwargs)
+        return _run_compiled(compile, function, options, *args, **kwargs)
     name = wrapper_of(function)
     if not _is_eager(name, args, kwargs):
-        whole = functools.partial(_plain, compile, function, options)
-        with _aside(recorder):
-            return _closed(recorder, Call(whole, name, f"torch.{name}"), args, kwargs, _frame(1))
+        closed = functools.partial(_run_compiled, compile, function, options)
+        with _without_recorders(recorder):
+            return _run_closed(recorder, TorchCall(closed, name, f"torch.{name}"), args, kwargs, _frame(1))
     operands = leaves((args, kwargs))
-    if not recorder.inside_higher and alone:
-        operands = _traced(compile, function, args, kwargs) or operands
-    if name == "scan" and SCANNED not in recorder.remarks and _takes_gradients(operands):
-        recorder.remarks.append(SCANNED)
-    recorder.inside_higher += 1
+    if not recorder.higher_order_depth and alone:
+        operands = _trace_operands(compile, function, args, kwargs) or operands
+    if name == "scan" and SCANNED not in recorder.run_notes and _takes_gradients(operands):
+        recorder.run_notes.append(SCANNED)
+    recorder.higher_order_depth += 1
     try:
         out = (_WRAPPED[name] or function)(*args, **kwargs)
     finally:
-        recorder.inside_higher -= 1
-    with _aside(recorder):
-        return _joined(recorder, Call(None, name, f"torch.{name}"), out, operands, _frame(1))
+        recorder.higher_order_depth -= 1
+    with _without_recorders(recorder):
+        return _join_operands(recorder, TorchCall(None, name, f"torch.{name}"), out, operands, _frame(1))
 
 
 def call_operator(
-    recorder: Recorder, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    recorder: Recorder, call: TorchCall, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
 ) -> Any:
-    """One call of an operator itself, by its wrapper, an exported program or a person."""
+    """Run a direct call of an operator: by its wrapper, an exported program or user code."""
     name = call.function.name()
-    meaning = _MEANINGS.get(name)
+    meaning = _PYTHON_MEANINGS.get(name)
     if meaning is None or not _is_eager(name, args, kwargs):
-        return _closed(recorder, call, args, kwargs, frame)
+        return _run_closed(recorder, call, args, kwargs, frame)
     _push(recorder)
     try:
         out = meaning(*args, **kwargs)
     finally:
         _pop()
-    if _calls_for(frame):
+    if _is_wrapper_call(frame):
         return out
-    return _joined(recorder, call, out, leaves((args, kwargs)), frame)
+    return _join_operands(recorder, call, out, leaves((args, kwargs)), frame)
 
 
-def _calls_for(frame: FrameType | None) -> bool:
-    """Whether a wrapper called the operator, not somebody directly."""
+def _is_wrapper_call(frame: FrameType | None) -> bool:
+    """Whether the operator was called by torch's wrapper rather than directly."""
     while frame is not None and (
         frame.f_code.co_name == "__call__" or frame.f_code.co_filename.endswith(("/overrides.py", "/_ops.py"))
     ):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(_PLACES)
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH_SOURCES)
 
 
 def _is_eager(name: str, args: Any, kwargs: Any) -> bool:
-    """Whether nothing but plain tensors and our own modes are about."""
+    """Whether only plain tensors and torcheer's own modes are involved."""
     if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None:
         return False
     if torch.compiler.is_compiling() or any(not is_ours(mode) for mode in _get_current_dispatch_mode_stack()):
@@ -120,18 +123,18 @@ def is_ours(mode: Any) -> bool:
 
 
 @contextmanager
-def _aside(*recorders: Any) -> Iterator[None]:
-    """Without these recorders, or without any, as inside their own `__torch_function__`."""
+def _without_recorders(*recorders: Any) -> Iterator[None]:
+    """Deactivate these recorders (default: all), as inside `__torch_function__`."""
     modes = _get_current_function_mode_stack()
-    staying = [mode for mode in modes if mode not in recorders and (recorders or not isinstance(mode, Recorder))]
-    _exchange(modes, staying)
+    remaining = [mode for mode in modes if mode not in recorders and (recorders or not isinstance(mode, Recorder))]
+    _replace_modes(modes, remaining)
     try:
         yield
     finally:
-        _exchange(staying, modes)
+        _replace_modes(remaining, modes)
 
 
-def _exchange(old: list[Any], new: list[Any]) -> None:
+def _replace_modes(old: list[Any], new: list[Any]) -> None:
     for _ in old:
         _pop()
     for mode in new:
@@ -141,7 +144,7 @@ def _exchange(old: list[Any], new: list[Any]) -> None:
 # -- as plain torch runs them ----------------------------------------------------------------------------------------
 
 
-def _closed(recorder: Recorder, call: Call, args: Any, kwargs: Any, frame: FrameType) -> Any:
+def _run_closed(recorder: Recorder, call: TorchCall, args: Any, kwargs: Any, frame: FrameType) -> Any:
     before = recorder.count
     out = recorder.record(call, args, kwargs, frame)
     if recorder.count > before:
@@ -149,54 +152,54 @@ def _closed(recorder: Recorder, call: Call, args: Any, kwargs: Any, frame: Frame
     return out
 
 
-def _plain(compile: Compile, function: Any, options: Any, *args: Any, **kwargs: Any) -> Any:
-    with _aside(), _plainly():
+def _run_compiled(compile: Compile, function: Any, options: Any, *args: Any, **kwargs: Any) -> Any:
+    with _without_recorders(), _plain_dynamo():
         return compile(function, **options)(*args, **kwargs)
 
 
-def _traced(compile: Compile, function: Any, args: Any, kwargs: Any) -> list[Tensor]:
-    """Let dynamo look at the functions, as plain torch does; every tensor that they read."""
-    with _aside(), _plainly():
+def _trace_operands(compile: Compile, function: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """Let dynamo trace the functions, as plain torch does; return every tensor that they read."""
+    with _without_recorders(), _plain_dynamo():
         try:
             compile(function, backend=_stop, fullgraph=True)(*args, **kwargs)
-        except _Traced as found:
-            return [value for value in found.inputs if isinstance(value, Tensor)]
+        except _TracingDone as done:
+            return [value for value in done.inputs if isinstance(value, Tensor)]
     return []
 
 
-class _Traced(Exception):
-    """Tracing went well; what the graph would have been given."""
+class _TracingDone(Exception):
+    """Tracing succeeded; carries the inputs of the traced graph."""
 
     def __init__(self, inputs: tuple[Any, ...]) -> None:
         self.inputs = inputs
 
 
 def _stop(graph: Any, examples: Any) -> Callable[..., Any]:
-    """A compiler whose programs stop before they start."""
+    """A dynamo backend whose programs raise `_TracingDone` instead of running."""
 
     def program(*inputs: Any) -> Any:
-        raise _Traced(inputs)
+        raise _TracingDone(inputs)
 
     return program
 
 
 @contextmanager
-def _plainly() -> Iterator[None]:
-    """Dynamo as it would be if nobody recorded, and what it counts unchanged."""
+def _plain_dynamo() -> Iterator[None]:
+    """Run dynamo as it would run without a capture, and restore its counters."""
     from torch._dynamo.utils import counters
 
-    counted = dict(counters["frames"])
+    counts_before = dict(counters["frames"])
     with ExitStack() as stack:
         modes = _get_current_dispatch_mode_stack()
         if modes and all(is_ours(mode) for mode in modes):
             stack.enter_context(_disable_current_modes())
-        stack.enter_context(module_stack.resting())
+        stack.enter_context(module_stack.paused())
         stack.enter_context(torch.compiler.set_stance("default"))
         try:
             yield
         finally:
             counters["frames"].clear()
-            counters["frames"].update(counted)
+            counters["frames"].update(counts_before)
 
 
 # -- by their Python meaning -----------------------------------------------------------------------------------------
@@ -252,14 +255,14 @@ def _flex_attention(*args: Any, **kwargs: Any) -> Any:
 
 
 def _kernel(name: str) -> Callable[..., Any]:
-    """What torch itself runs once nothing else wants the call."""
+    """Return torch's own eager implementation of an operator."""
     kernel: Callable[..., Any] = getattr(torch.ops.higher_order, name).py_kernels[
         torch._C.DispatchKey.CompositeExplicitAutograd
     ]
     return kernel
 
 
-_MEANINGS: dict[str, Callable[..., Any]] = {
+_PYTHON_MEANINGS: dict[str, Callable[..., Any]] = {
     "cond": _cond,
     "while_loop": _while_loop,
     "scan": _scan,
@@ -267,7 +270,7 @@ _MEANINGS: dict[str, Callable[..., Any]] = {
     "map_impl": _map,
     "flex_attention": _flex_attention,
 }
-# Wrappers by name, and what runs in their place; None: the wrapper itself, which then calls its operator.
+# Wrapper name -> what runs instead; None: the wrapper itself, which then calls its operator.
 _WRAPPED: dict[str, Callable[..., Any] | None] = {"cond": _cond, **dict.fromkeys(("while_loop", "scan", "map"))}
 _WRAPPED |= dict.fromkeys(("associative_scan", "flex_attention", "strict_mode", "invoke_subgraph"))
 
@@ -276,7 +279,7 @@ _WRAPPED |= dict.fromkeys(("associative_scan", "flex_attention", "strict_mode", 
 
 
 class _Join(torch.autograd.Function):
-    """The same tensors, which now depend on others too, with a gradient of zero."""
+    """Make tensors depend on further tensors, with a gradient of zero."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -289,19 +292,19 @@ class _Join(torch.autograd.Function):
         return None, *gradients, *zeros
 
 
-def _joined(recorder: Recorder, call: Call, out: Any, operands: list[Tensor], frame: FrameType) -> Any:
-    """In plain torch every result requires grad if any operand does, and every such operand gets a gradient."""
+def _join_operands(recorder: Recorder, call: TorchCall, out: Any, operands: list[Tensor], frame: FrameType) -> Any:
+    """Make results depend on every operand that requires grad, as plain torch does."""
     operands = [tensor for tensor in operands if tensor.requires_grad]
     if not _takes_gradients(operands):
         return out
     flat, spec = pytree.tree_flatten(out)
     places = [place for place, value in enumerate(flat) if isinstance(value, Tensor) and _is_differentiable(value)]
     results = [flat[place] for place in places]
-    with recorder.unseen():
-        others = _unreached(results, operands)
-    if not results or (not others and all(tensor.requires_grad for tensor in results)):
+    with recorder.paused():
+        unreached = _unreached(results, operands)
+    if not results or (not unreached and all(tensor.requires_grad for tensor in results)):
         return out
-    join = Call(functools.partial(_join, others or operands[:1]), call.name, call.where)
+    join = TorchCall(functools.partial(_join, unreached or operands[:1]), call.name, call.where)
     node = recorder.count
     for place, tensor in zip(places, recorder.record(join, tuple(results), {}, frame), strict=True):
         flat[place] = tensor
@@ -309,8 +312,8 @@ def _joined(recorder: Recorder, call: Call, out: Any, operands: list[Tensor], fr
     return pytree.tree_unflatten(flat, spec)
 
 
-def _join(others: list[Tensor], *results: Tensor) -> tuple[Tensor, ...]:
-    joined: tuple[Tensor, ...] = _Join.apply(len(results), *results, *others)
+def _join(unreached: list[Tensor], *results: Tensor) -> tuple[Tensor, ...]:
+    joined: tuple[Tensor, ...] = _Join.apply(len(results), *results, *unreached)
     return joined
 
 
@@ -323,16 +326,16 @@ def _is_differentiable(tensor: Tensor) -> bool:
 
 
 def _unreached(results: list[Tensor], operands: list[Tensor]) -> list[Tensor]:
-    """The operands that no result depends on."""
+    """Return the operands that no result depends on."""
     edges = {torch.autograd.graph.get_gradient_edge(tensor)[:2]: tensor for tensor in operands}
     waiting: list[Any] = [
         torch.autograd.graph.get_gradient_edge(tensor)[:2] for tensor in results if tensor.requires_grad
     ]
-    seen: set[Any] = set()
+    visited: set[Any] = set()
     while waiting:
         edge = waiting.pop()
-        if edge not in seen:
-            seen.add(edge)
+        if edge not in visited:
+            visited.add(edge)
             if edge not in edges:
-                waiting += [following for following in edge[0].next_functions if following[0] is not None]
-    return [tensor for edge, tensor in edges.items() if edge not in seen]
+                waiting += [edge_before for edge_before in edge[0].next_functions if edge_before[0] is not None]
+    return [tensor for edge, tensor in edges.items() if edge not in visited]

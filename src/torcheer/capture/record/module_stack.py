@@ -1,12 +1,12 @@
 """The module stack: which module call each operation belongs to.
 
-This is the one place where torch is changed, and only while a capture runs: `nn.Module._call_impl` is replaced by
-`_traced_call`, and `torch.compile` by `_watched_compile`; where there is a process group, so are its methods
-(`process_groups`). So is the `forward` of classes that choose a fused kernel, and of those below a module whose code
-calls a `.forward` itself: such a call is a module call too. One of torch's hooks hears of parameters that are assigned.
-All of them do nothing in threads that capture nothing. Module hooks would be the public way; they cost four times as
-much per call.
-(`__call__` itself would do as well, but replacing a dunder makes Python update every subclass of nn.Module: 50 µs, or
+The only file that patches torch, and only while a capture runs: `_traced_call` replaces `nn.Module._call_impl`,
+`_watched_compile` replaces `torch.compile`, and if there is a process group its methods are replaced, too
+(`process_groups`). So is the `forward` of classes that choose a fused kernel, and of the classes below a module whose
+code calls a `.forward` directly: such a call counts as a module call. A parameter registration hook of torch reports
+assigned parameters. All of them do nothing in threads without a capture. Module hooks would be the public way; they
+cost four times as much per call.
+(`__call__` would do as well, but replacing a dunder makes Python update every subclass of nn.Module: 50 µs, or
 milliseconds once transformers is imported.)
 """
 
@@ -34,22 +34,22 @@ from torch.nn.modules.module import (
 from torcheer.capture import process_groups
 from torcheer.capture.record import fused_attention
 from torcheer.capture.record.function_twins import FUSED_MODULES, forward_of
-from torcheer.capture.record.generator_forward import followed
-from torcheer.capture.record.module_values import exchanged, meet_buffers, received, returned
+from torcheer.capture.record.generator_forward import scoped_generator
+from torcheer.capture.record.module_values import add_outputs, argument_refs, find_assigned_buffers, note_replacement
 from torcheer.capture.record.recorder import Recorder
-from torcheer.capture.record.source_lines import is_users
+from torcheer.capture.record.source_lines import is_user_code
 
-Around = Callable[[Module, Callable[[], Any]], Any]
+CallWrapper = Callable[[Module, Callable[[], Any]], Any]
 
 _SCOPE_WIDTH = 4
-_original = Module._call_impl
+_original_call = Module._call_impl
 _original_compile = torch.compile
 _active: dict[int, list[Recorder]] = {}  # thread -> its recorders, outermost first
-_around: dict[int, list[Around]] = {}  # thread -> who wants to stand around its module calls, outermost first
-_forwards: dict[Any, Any] = {}  # class -> its own forward, while it is watched
-_watched: dict[Any, Any] = {}  # what stands in its place -> its own forward
+_call_wrappers: dict[int, list[CallWrapper]] = {}  # thread -> wrappers of its module calls, outermost first
+_original_forwards: dict[Any, Any] = {}  # class -> its forward, while it is watched
+_watched_forwards: dict[Any, Any] = {}  # the replacement -> the original forward
 _lock = threading.Lock()
-_OURS: Any = "torcheer"  # the key of our hook among torch's, whose keys are numbers
+_HOOK_KEY: Any = "torcheer"  # torch's own keys are numbers
 _ident = threading.get_ident
 _frame = sys._getframe
 _tracing = torch._C._get_tracing_state
@@ -57,14 +57,14 @@ _compiling = torch.compiler.is_dynamo_compiling  # False, except to dynamo
 
 
 def start(recorder: Recorder) -> None:
-    """Let a recorder see the module calls of this thread."""
+    """Report the module calls of this thread to a recorder."""
     with _lock:
         _active.setdefault(_ident(), []).append(recorder)
         Module._call_impl = _traced_call  # type: ignore[method-assign]
         torch.compile = _watched_compile
-        _global_parameter_registration_hooks[_OURS] = _registering
-        for kind, own, watched in _CHOOSING:
-            if kind.forward is own:  # else somebody wrote another
+        _global_parameter_registration_hooks[_HOOK_KEY] = _on_parameter_registered
+        for kind, forward, watched in _FUSED_FORWARDS:
+            if kind.forward is forward:  # else other code replaced it
                 kind.forward = watched
         if recorder.distributed:
             process_groups.watch()
@@ -73,7 +73,7 @@ def start(recorder: Recorder) -> None:
 
 
 def stop(recorder: Recorder) -> None:
-    """Undo `start`; with the last recorder torch is as it was found."""
+    """Undo `start`; the last recorder to stop restores torch."""
     with _lock:
         for thread, recorders in list(_active.items()):
             if recorder in recorders:
@@ -84,60 +84,60 @@ def stop(recorder: Recorder) -> None:
 
 
 @contextmanager
-def resting() -> Iterator[None]:
-    """Module calls of this thread are nobody's, for the time of the block: dynamo makes some of its own."""
+def paused() -> Iterator[None]:
+    """Ignore this thread's module calls inside the block: dynamo makes some while it traces."""
     recorders = _active.get(_ident(), [])
-    waiting = recorders[:]
+    recorders_before = recorders[:]
     recorders.clear()
     try:
         yield
     finally:
-        recorders += waiting
+        recorders += recorders_before
 
 
-def watch(around: Around) -> None:
-    """Let `around(module, call)` run every module call of this thread, where no recorder is wanted."""
+def watch(around: CallWrapper) -> None:
+    """Run every module call of this thread through `around(module, call)`, without a recorder."""
     with _lock:
-        _around.setdefault(_ident(), []).append(around)
+        _call_wrappers.setdefault(_ident(), []).append(around)
         Module._call_impl = _traced_call  # type: ignore[method-assign]
 
 
-def unwatch(around: Around) -> None:
+def unwatch(around: CallWrapper) -> None:
     """Undo `watch`."""
     with _lock:
-        for thread, waiting in list(_around.items()):
-            if around in waiting:
-                waiting.remove(around)
-            if not waiting:
-                del _around[thread]
+        for thread, wrappers in list(_call_wrappers.items()):
+            if around in wrappers:
+                wrappers.remove(around)
+            if not wrappers:
+                del _call_wrappers[thread]
         _restore()
 
 
 def _restore() -> None:
     if not _active:
         torch.compile = _original_compile
-        _global_parameter_registration_hooks.pop(_OURS, None)
+        _global_parameter_registration_hooks.pop(_HOOK_KEY, None)
         process_groups.unwatch()
-        for kind, own, watched in _CHOOSING:
+        for kind, forward, watched in _FUSED_FORWARDS:
             if kind.forward is watched:
-                kind.forward = own
-        if _forwards:
-            _put_back()
-    if not _active and not _around:
-        Module._call_impl = _original  # type: ignore[method-assign]
-        _mend_dynamo()
+                kind.forward = forward
+        if _original_forwards:
+            _restore_forwards()
+    if not _active and not _call_wrappers:
+        Module._call_impl = _original_call  # type: ignore[method-assign]
+        _restore_dynamo()
 
 
-def _mend_dynamo() -> None:
-    """Dynamo remembers `_call_impl` as it finds it, and may be imported while a capture runs."""
+def _restore_dynamo() -> None:
+    """Restore dynamo's copy of `_call_impl`, taken at import, which may happen during a capture."""
     for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
-        known = sys.modules.get(name)
-        if getattr(known, "unpatched_nn_module_call_impl", None) is _traced_call:
-            known.unpatched_nn_module_call_impl = _original  # type: ignore[union-attr]
+        module = sys.modules.get(name)
+        if getattr(module, "unpatched_nn_module_call_impl", None) is _traced_call:
+            module.unpatched_nn_module_call_impl = _original_call  # type: ignore[union-attr]
 
 
 def _watched_compile(model: Any = None, *args: Any, **options: Any) -> Any:
-    """`torch.compile`: compiled code runs as the Python it was made from, torch's higher-order operators opened."""
+    """Run the original Python instead of compiled code, with higher-order operators opened."""
     recorders = _active.get(_ident())
     if not recorders:
         return _original_compile(model, *args, **options)
@@ -152,25 +152,25 @@ def _watched_compile(model: Any = None, *args: Any, **options: Any) -> Any:
     return partial(call_wrapper, recorders[-1], _original_compile, len(_active) == 1, model, options)
 
 
-def _registering(module: Module, name: str, parameter: Any) -> None:
-    """Torch's own hook: a module is about to hold a parameter."""
+def _on_parameter_registered(module: Module, name: str, parameter: Any) -> None:
+    """Handle torch's parameter registration hook: a module is about to hold a parameter."""
     if name not in module._parameters or module._parameters[name] is None or _compiling():
         return
     frame = _frame(2)  # past register_parameter
     if frame.f_code is Module.__setattr__.__code__ and frame.f_back is not None:
         frame = frame.f_back
     for recorder in _active.get(_ident(), ()):
-        exchanged(recorder, module, name, parameter, frame)
+        note_replacement(recorder, module, name, parameter, frame)
 
 
 def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     if _compiling():  # dynamo reads this function while it traces
-        return _original(self, *args, **kwargs)
-    if _around and (waiting := _around.get(_ident())):
-        return waiting[-1](self, partial(_inner_call, self, args, kwargs))
+        return _original_call(self, *args, **kwargs)
+    if _call_wrappers and (wrappers := _call_wrappers.get(_ident())):
+        return wrappers[-1](self, partial(_inner_call, self, args, kwargs))
     recorders = _active.get(_ident())
     if not recorders:
-        return _original(self, *args, **kwargs)
+        return _original_call(self, *args, **kwargs)
     if len(recorders) > 1:
         return _nested_call(recorders, self, args, kwargs)
     recorder = recorders[0]
@@ -179,75 +179,75 @@ def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
     caller = _frame(2)  # past Module.__call__
     scopes += (outer, self, caller.f_code, caller.f_lasti)
     if outer < 0:
-        recorder.entered(self, args, kwargs)
+        recorder.add_root_inputs(self, args, kwargs)
     if (
         len(args) == 1
         and not kwargs
         and type(args[0]) is Tensor
-        and (ref := recorder.known.get(id(args[0]))) is not None
+        and (ref := recorder.refs_by_id.get(id(args[0]))) is not None
     ):
-        recorder.given.append(ref)
+        recorder.call_inputs.append(ref)
     else:
-        recorder.given.append(None)  # before `received`, which may call modules
-        recorder.given[scope] = received(recorder, args, kwargs)
+        recorder.call_inputs.append(None)  # before `argument_refs`, which may call modules
+        recorder.call_inputs[scope] = argument_refs(recorder, args, kwargs)
     try:
         out = _run(recorder, self, args, kwargs)
     finally:
         recorder.scope = outer
     if type(out) is Tensor:
-        recorder.exits += (scope, recorder.known.get(id(out)))
+        recorder.exits += (scope, recorder.refs_by_id.get(id(out)))
     else:
-        out = _returned(recorder, scope, out)
-    return out if recorder.after_module is None else recorder.after_module(scope, self, out)
+        out = _add_outputs(recorder, scope, out)
+    return out if recorder.on_module is None else recorder.on_module(scope, self, out)
 
 
 def _inner_call(module: Module, args: Any, kwargs: Any) -> Any:
     recorders = _active.get(_ident())
     if recorders:
         return _nested_call(recorders, module, args, kwargs)
-    forward = _plan_of(type(module)).forward
-    if forward is None or _has_ways_of_its_own(module):
-        return _original(module, *args, **kwargs)
+    forward = _call_plan(type(module)).forward
+    if forward is None or _needs_call_impl(module):
+        return _original_call(module, *args, **kwargs)
     return forward(module, *args, **kwargs)
 
 
-def _returned(recorder: Recorder, scope: int, out: Any) -> Any:
-    """Note what a module call returned; a generator runs inside the call that made it."""
+def _add_outputs(recorder: Recorder, scope: int, out: Any) -> Any:
+    """Record the outputs of a module call; wrap a generator so that it runs in its scope."""
     if type(out) is GeneratorType:
-        return followed(recorder, scope, out)
-    returned(recorder, scope, out)
+        return scoped_generator(recorder, scope, out)
+    add_outputs(recorder, scope, out)
     return out
 
 
 def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
-    """Call a module the way `_call_impl` does, through the twin of its forward where there is one."""
-    plan = _plan_of(type(module))
-    if plan.simple is not None and not _has_ways_of_its_own(module):
+    """Call a module as `_call_impl` does, through the twin of its forward if there is one."""
+    plan = _call_plan(type(module))
+    if plan.simple is not None and not _needs_call_impl(module):
         return plan.simple(module, *args, **kwargs)
     if plan.assigns and module._buffers:
-        meet_buffers(recorder, module)
-    if plan.direct and id(module) not in recorder.watched:
+        find_assigned_buffers(recorder, module)
+    if plan.direct and id(module) not in recorder.watched_modules:
         _watch_below(recorder, module)
     if plan.scripted:
-        from torcheer.capture.record.aten_level import looking_below
+        from torcheer.capture.record.aten_level import aten_recording
 
-        with looking_below(recorder):
-            return _original(module, *args, **kwargs)
-    if plan.forward is None or _has_ways_of_its_own(module):
-        if recorder.beside:  # a kernel calls nobody's hooks
+        with aten_recording(recorder):
+            return _original_call(module, *args, **kwargs)
+    if plan.forward is None or _needs_call_impl(module):
+        if recorder.explicit_depth:  # a fused kernel calls no hooks
             return module.forward(*args, **kwargs)
-        return _original(module, *args, **kwargs)
-    if plan.choice is not None:
-        return fused_attention.call(recorder, plan.choice, module, args, kwargs)
+        return _original_call(module, *args, **kwargs)
+    if plan.attention is not None:
+        return fused_attention.call(recorder, plan.attention, module, args, kwargs)
     return plan.forward(module, *args, **kwargs)
 
 
-# -- forwards that are called directly -------------------------------------------------------------------------------
+# -- direct calls of `.forward` --------------------------------------------------------------------------------------
 
 
 def _watch_below(recorder: Recorder, module: Module) -> None:
-    """Code of this module calls some `.forward`: watch those it may mean."""
-    recorder.watched.add(id(module))
+    """Watch every forward below a module whose code calls some `.forward` directly."""
+    recorder.watched_modules.add(id(module))
     with _lock:
         for kind in {type(part) for part in module.modules()}:
             _watch_forward(kind)
@@ -256,31 +256,31 @@ def _watch_below(recorder: Recorder, module: Module) -> None:
 def _watch_forward(kind: type) -> None:
     owner = next(owner for owner in kind.__mro__ if "forward" in vars(owner))
     forward = vars(owner)["forward"]
-    if owner is Module or forward in _watched or type(forward) is not FunctionType:
+    if owner is Module or forward in _watched_forwards or type(forward) is not FunctionType:
         return
-    watched = _directly(forward)
-    _forwards[owner], _watched[watched] = forward, forward
+    watched = _watch_direct_calls(forward)
+    _original_forwards[owner], _watched_forwards[watched] = forward, forward
     owner.forward = watched  # type: ignore[attr-defined]
 
 
-def _put_back() -> None:
-    for owner, forward in _forwards.items():
-        if vars(owner).get("forward") in _watched:  # else somebody replaced it since
+def _restore_forwards() -> None:
+    for owner, forward in _original_forwards.items():
+        if vars(owner).get("forward") in _watched_forwards:  # else other code replaced it since
             owner.forward = forward
-    _forwards.clear()
-    _watched.clear()
-    _watched.update((watched, own) for _, own, watched in _CHOOSING)
+    _original_forwards.clear()
+    _watched_forwards.clear()
+    _watched_forwards.update((watched, own) for _, own, watched in _FUSED_FORWARDS)
 
 
-def _directly(own: Any) -> Callable[..., Any]:
-    """A forward that knows whether it was called as part of a module call, or instead of one."""
+def _watch_direct_calls(forward: Any) -> Callable[..., Any]:
+    """Wrap a forward so that a direct call of it counts as a module call."""
 
-    @wraps(own)
+    @wraps(forward)
     def _direct_call(self: Module, *args: Any, **kwargs: Any) -> Any:
         recorders = None if _compiling() else _active.get(_ident())
         if not recorders:
-            return own(self, *args, **kwargs)
-        recorder, run = recorders[-1], partial(_run_forward, own)
+            return forward(self, *args, **kwargs)
+        recorder, run = recorders[-1], partial(_run_forward, forward)
         if recorder.scope >= 0 and recorder.scopes[_SCOPE_WIDTH * recorder.scope + 1] is self:
             return run(recorder, self, args, kwargs)
         return _nested_call(recorders, self, args, kwargs, run, _frame(1))
@@ -288,24 +288,28 @@ def _directly(own: Any) -> Callable[..., Any]:
     return _direct_call
 
 
-_CHOOSING: list[tuple[Any, Any, Any]] = [(kind, kind.forward, _directly(kind.forward)) for kind in FUSED_MODULES]
-_watched.update((watched, own) for _, own, watched in _CHOOSING)
+_FUSED_FORWARDS: list[tuple[Any, Any, Any]] = [
+    (kind, kind.forward, _watch_direct_calls(kind.forward)) for kind in FUSED_MODULES
+]
+_watched_forwards.update((watched, own) for _, own, watched in _FUSED_FORWARDS)
 
 
-def _run_forward(own: Any, recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
-    plan = _plan_of(type(module))
+def _run_forward(forward: Any, recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
+    plan = _call_plan(type(module))
     if plan.assigns and module._buffers:
-        meet_buffers(recorder, module)
-    if plan.direct and id(module) not in recorder.watched:
+        find_assigned_buffers(recorder, module)
+    if plan.direct and id(module) not in recorder.watched_modules:
         _watch_below(recorder, module)
-    choice = fused_attention.CHOICES.get(own)
+    attention = fused_attention.ATTENTION_PATHS.get(forward)
     return (
-        own(module, *args, **kwargs) if choice is None else fused_attention.call(recorder, choice, module, args, kwargs)
+        forward(module, *args, **kwargs)
+        if attention is None
+        else fused_attention.call(recorder, attention, module, args, kwargs)
     )
 
 
 def _calls_forward(kind: type) -> bool:
-    """Whether a person's code in a class, or a function that it names, calls some `.forward`."""
+    """Whether user code in a class, or a function that it refers to, calls some `.forward`."""
     for owner in kind.__mro__:
         if not owner.__module__.startswith(("torch.nn.modules.", "builtins")):
             functions = (getattr(value, "__func__", value) for value in vars(owner).values())
@@ -319,22 +323,22 @@ def _mentions_forward(function: FunctionType, depth: int) -> bool:
     if "forward" in names or not depth:
         return "forward" in names
     named = (function.__globals__.get(name) for name in names)
-    helpers = [value for value in named if type(value) is FunctionType and is_users(value.__code__)]
+    helpers = [value for value in named if type(value) is FunctionType and is_user_code(value.__code__)]
     return any(_mentions_forward(helper, depth - 1) for helper in helpers)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code, and that of the functions within it."""
+    """Yield a function's code object and those nested in it."""
     yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             yield from _codes(inner)
 
 
-# -- what is known of a class ----------------------------------------------------------------------------------------
+# -- how modules of a class are called -------------------------------------------------------------------------------
 
 
-def _has_ways_of_its_own(module: Module) -> bool:
+def _needs_call_impl(module: Module) -> bool:
     """Whether `_call_impl` would do more than call the forward of the module's class."""
     return bool(
         module._forward_hooks
@@ -350,30 +354,32 @@ def _has_ways_of_its_own(module: Module) -> bool:
     )
 
 
-class _Plan:
+class _CallPlan:
     """How modules of one type are called."""
 
-    __slots__ = ("assigns", "choice", "direct", "forward", "own", "scripted", "simple")
+    __slots__ = ("assigns", "attention", "direct", "forward", "own", "scripted", "simple")
 
     def __init__(self, kind: type) -> None:
         forward = getattr(kind, "forward", None)
-        self.own = forward = _watched.get(forward, forward)
-        self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own write buffers in place
-        self.choice = fused_attention.CHOICES.get(forward)
+        self.own = forward = _watched_forwards.get(forward, forward)
+        self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own modules write buffers in place
+        self.attention = fused_attention.ATTENTION_PATHS.get(forward)
         self.direct = _calls_forward(kind)
         self.scripted = _is_scripted(kind)
         self.forward = forward_of(forward)
-        special = self.assigns or self.direct or self.scripted or self.choice is not None
-        self.simple = None if special else self.forward  # most of torch's own: nothing to ask at each call
+        special = self.assigns or self.direct or self.scripted or self.attention is not None
+        self.simple = None if special else self.forward  # most of torch's own modules: no checks per call
 
 
-_plans: dict[type, _Plan] = {}
+_call_plans: dict[type, _CallPlan] = {}
 
 
-def _plan_of(kind: type) -> _Plan:
-    plan, forward = _plans.get(kind), getattr(kind, "forward", None)  # a scripted class has none
-    if plan is None or (forward is not plan.own and _watched.get(forward) is not plan.own):  # somebody wrote another
-        plan = _plans[kind] = _Plan(kind)
+def _call_plan(kind: type) -> _CallPlan:
+    plan, forward = _call_plans.get(kind), getattr(kind, "forward", None)  # a scripted class has none
+    if plan is None or (
+        forward is not plan.own and _watched_forwards.get(forward) is not plan.own
+    ):  # its forward was replaced
+        plan = _call_plans[kind] = _CallPlan(kind)
     return plan
 
 
@@ -393,7 +399,7 @@ def _nested_call(
     run: Callable[..., Any] = _run,
     caller: FrameType | None = None,
 ) -> Any:
-    """A module call seen by several captures at once: each keeps a scope of its own."""
+    """Run a module call for several nested captures: each gets its own scope."""
     caller = caller or _frame(3)
     outers = [recorder.scope for recorder in recorders]
     for recorder in recorders:
@@ -401,19 +407,19 @@ def _nested_call(
         recorder.scope = len(recorder.scopes) // _SCOPE_WIDTH
         recorder.scopes += (outer, module, caller.f_code, caller.f_lasti)
         if outer < 0:
-            recorder.entered(module, args, kwargs)
-        recorder.given.append(None)
-        recorder.given[recorder.scope] = received(recorder, args, kwargs)
-        if recorder is not recorders[-1]:  # `_run` sees to that one
-            meet_buffers(recorder, module)
-    mine = [recorder.scope for recorder in recorders]
+            recorder.add_root_inputs(module, args, kwargs)
+        recorder.call_inputs.append(None)
+        recorder.call_inputs[recorder.scope] = argument_refs(recorder, args, kwargs)
+        if recorder is not recorders[-1]:  # `_run` does it for the last one
+            find_assigned_buffers(recorder, module)
+    scopes = [recorder.scope for recorder in recorders]
     try:
         out = run(recorders[-1], module, args, kwargs)
     finally:
         for recorder, outer in zip(recorders, outers, strict=True):
             recorder.scope = outer
-    for recorder, scope in zip(recorders, mine, strict=True):
-        out = _returned(recorder, scope, out)
-        if recorder.after_module is not None:
-            out = recorder.after_module(scope, module, out)
+    for recorder, scope in zip(recorders, scopes, strict=True):
+        out = _add_outputs(recorder, scope, out)
+        if recorder.on_module is not None:
+            out = recorder.on_module(scope, module, out)
     return out

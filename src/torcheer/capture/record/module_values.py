@@ -1,4 +1,4 @@
-"""What module calls receive and return, as refs; read by `LiveTrace.runs`."""
+"""Inputs and outputs of module calls, as refs; read by `LiveTrace.runs`."""
 
 from __future__ import annotations
 
@@ -15,51 +15,54 @@ if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
 
 
-def received(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """What a call was given: place and ref of each tensor, the other arguments as they are or by type."""
-    found: list[tuple[Any, int | None, Any]] = []
+def argument_refs(recorder: Recorder, args: Any, kwargs: Any) -> tuple[Any, ...]:
+    """Return (where, ref, None) per tensor argument, (where, None, value or type) per other."""
+    refs: list[tuple[Any, int | None, Any]] = []
     try:
-        given = list(argument_leaves(args, kwargs))
-    except Exception:  # a container of somebody's own, which the model may never open
-        given = [((place,), value) for place, value in (*enumerate(args), *kwargs.items())]
-    for where, value in given:
+        arguments = list(argument_leaves(args, kwargs))
+    except Exception:  # a user-defined container that cannot be walked; the model may never open it
+        arguments = [((place,), value) for place, value in (*enumerate(args), *kwargs.items())]
+    for where, value in arguments:
         if isinstance(value, Tensor):
-            found.append((where, recorder.ref_of(value), None))
+            refs.append((where, recorder.ref_of(value), None))
         else:
-            found.append((where, None, value if type(value) in ATOMS else type(value).__name__))
-    return tuple(found)
+            refs.append((where, None, value if type(value) in ATOMS else type(value).__name__))
+    return tuple(refs)
 
 
-def returned(recorder: Recorder, scope: int, out: Any) -> None:
-    """What a call returned, or yielded: tensors in containers are its output, those in plain objects are held."""
+def add_outputs(recorder: Recorder, scope: int, out: Any) -> None:
+    """Record a call's outputs: tensors in containers, and those in plain objects separately."""
     direct = direct_tensors(out)
-    recorder.exits += (scope, tuple([recorder.known.get(id(tensor)) for tensor in direct]))
+    recorder.exits += (scope, tuple([recorder.refs_by_id.get(id(tensor)) for tensor in direct]))
     if type(out) in ATOMS or (len(direct) == 1 and out is direct[0]):
         return
-    known = set(map(id, direct))
-    held = [tensor for tensor in tensors_in(out) if id(tensor) not in known]
-    if held:
-        refs = tuple([recorder.known.get(id(tensor)) for tensor in held])
-        recorder.held[scope] = recorder.held.get(scope, ()) + refs
+    direct_ids = set(map(id, direct))
+    in_objects = [tensor for tensor in tensors_in(out) if id(tensor) not in direct_ids]
+    if in_objects:
+        refs = tuple([recorder.refs_by_id.get(id(tensor)) for tensor in in_objects])
+        recorder.object_outputs[scope] = recorder.object_outputs.get(scope, ()) + refs
 
 
-def meet_buffers(recorder: Recorder, module: Module) -> None:
-    """At the start of a call: a value that was computed, and then assigned, now has a buffer's name."""
+def find_assigned_buffers(recorder: Recorder, module: Module) -> None:
+    """Note, at the start of a call, computed values that were assigned to the module's buffers."""
     for name, buffer in module._buffers.items():
-        ref = recorder.known.get(id(buffer), -1)
-        if ref >= 0 and id(buffer) not in recorder.homes:
+        ref = recorder.refs_by_id.get(id(buffer), -1)
+        if ref >= 0 and id(buffer) not in recorder.owners:
             recorder.assigned.setdefault(ref, (recorder.count, module, name))
 
 
-def exchanged(recorder: Recorder, module: Module, name: str, new: Tensor, caller: FrameType) -> None:
-    """Before a parameter takes another's place: both have this name, and the new one may be a computed value."""
+def note_replacement(recorder: Recorder, module: Module, name: str, new: Tensor, caller: FrameType) -> None:
+    """Note that a parameter is about to be replaced.
+
+    Both tensors have this name, and the new one may be a computed value.
+    """
     old = module._parameters[name]
     if old is None or old is new:
         return
-    recorder.exchanged += (old, new)
+    recorder.replaced_parameters += (old, new)
     for tensor in (old, new):
-        recorder.homes.setdefault(id(tensor), (module, name))
-    ref = None if id(new) in recorder.known else recorder.memory.alias_of(new)
+        recorder.owners.setdefault(id(tensor), (module, name))
+    ref = None if id(new) in recorder.refs_by_id else recorder.memory.alias_of(new)
     if ref is not None:
-        recorder.called_by(ref >> SLOT_BITS, caller)
+        recorder.set_caller(ref >> SLOT_BITS, caller)
         recorder.assigned[ref] = (recorder.count, module, name)

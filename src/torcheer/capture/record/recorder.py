@@ -1,7 +1,7 @@
-"""The recorder: a function mode that appends what torch runs to flat columns, and nothing else.
+"""The recorder: a function mode that appends one row of raw facts per torch call.
 
-One row per operation, kept as consecutive cells of one list (an object per row costs twice as much and feeds the
-garbage collector). Everything a reader sees, labels, edges, source lines, is made from the rows later, in `trace`.
+Rows are consecutive cells of one flat list (an object per row costs twice as much and feeds the garbage collector).
+Everything a reader sees (labels, edges, source lines) is built from the rows later, in `op_rows`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from torcheer.capture import process_groups
 from torcheer.capture.record import autograd_engine
-from torcheer.capture.record.function_table import CALLS, Call, learn, written_tensors
+from torcheer.capture.record.function_table import CALLS, TorchCall, lookup_call, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import (
@@ -32,39 +32,39 @@ from torcheer.capture.record.tensor_trees import (
     tensors_in,
 )
 from torcheer.capture.torch_state import (
-    Unseen,
+    PausedRecording,
     autocast_settings,
     dispatch_modes,
     function_modes,
     random_state,
     version_of,
 )
-from torcheer.capture.values.copy_on_write import Memory
+from torcheer.capture.values.copy_on_write import ValueMemory
 from torcheer.capture.values.memory_layout import bare, is_empty, is_freed, is_wrapped
 from torcheer.errors import ValueUnavailable
 
 
-class Row(NamedTuple):
-    """The cells of one row."""
+class OpRow(NamedTuple):
+    """The cells of one recorded operation."""
 
-    call: Call
+    call: TorchCall
     args: Any
     kwargs: Any
     out: Any
-    refs: Any  # in the list: where its refs begin in `Recorder.refs`; read through `Recorder.row`: the refs themselves
-    scope: int  # the module call it ran in, -1 outside
-    code: CodeType | None  # the code that called it, and at which instruction
+    refs: Any  # in the list, the offset of its refs in `Recorder.refs`; from `Recorder.row`, the refs themselves
+    scope: int  # the enclosing module call, -1 outside of any
+    code: CodeType | None  # the calling code; `lasti` is the instruction in it
     lasti: int
     nanoseconds: int
 
 
-WIDTH = len(Row._fields)
+WIDTH = len(OpRow._fields)
 TENSORS = (Tensor, Parameter)
-ARGS, KWARGS, OUT, REFS, CODE = (Row._fields.index(name) for name in ("args", "kwargs", "out", "refs", "code"))
+ARGS, KWARGS, OUT, REFS, CODE = (OpRow._fields.index(name) for name in ("args", "kwargs", "out", "refs", "code"))
 
-# Rows that are no calls.
-MARKS = {name: Call(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
-MARKS["grad"] = Call(None, "grad", "torch.autograd.grad")
+# Rows that are not calls.
+MARKS = {name: TorchCall(None, name, "") for name in ("input", "output", "unseen", "alias", "edit")}
+MARKS["grad"] = TorchCall(None, "grad", "torch.autograd.grad")
 
 _frame = sys._getframe
 _autocast_enabled = torch._C._is_any_autocast_enabled
@@ -73,18 +73,18 @@ _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_functi
 
 
 class Recorder(TorchFunctionMode):
-    """Everything that ran while it was on."""
+    """A function mode that records every torch call while it is active."""
 
-    # What the hot path touches; an instance with this many attributes would look them up in a slower way.
+    # Attributes of the hot path: with this many in the instance dict, lookups would be slower.
     __slots__ = (
-        "after",
         "append",
-        "careful",
+        "call_inputs",
         "count",
+        "dispatch_mode_on",
         "exits",
-        "given",
-        "known",
+        "on_op",
         "refs",
+        "refs_by_id",
         "scope",
         "scopes",
         "versions",
@@ -95,61 +95,66 @@ class Recorder(TorchFunctionMode):
         self.fused = fused
         self.rows: list[Any] = []
         self.append = self.rows.extend
-        self.refs: list[int] = []  # of all rows, one after the other
+        self.refs: list[int] = []  # of all rows, concatenated
         self.count = 0
-        self.known: dict[int, int] = {}  # id of a live tensor -> ref of its value
+        self.refs_by_id: dict[int, int] = {}  # id of a live tensor -> ref of its value
         self.versions: dict[int, int] = {}  # id -> torch's version counter, where it is not 0
-        self.stored: list[Tensor] = []  # parameters and buffers met
+        self.stored: list[Tensor] = []  # parameters and buffers read so far
         self.distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        # id of a buffer or parameter -> who held it when it was first read: models assign new ones, FSDP exchanges them
-        self.homes: dict[int, tuple[torch.nn.Module, str]] = {}
-        # ref -> from which row on it is whose buffer, or parameter
+        # id of a buffer or parameter -> the module and name that held it when it was first read: models assign new
+        # ones, FSDP replaces them
+        self.owners: dict[int, tuple[torch.nn.Module, str]] = {}
+        # ref of a computed value that was assigned to a module -> (first row after that, module, attribute name)
         self.assigned: dict[int, tuple[int, torch.nn.Module, str]] = {}
-        self.exchanged: list[Tensor] = []  # parameters and those they took the place of: `homes` knows them by id
-        self.losses: list[int] = []  # refs of what the last backward pass began from
-        self.gradients: dict[int, int] | None = {}  # id of a gradient it left -> ref of whose; None: not looked yet
-        self.memory = Memory(self)
+        self.replaced_parameters: list[Tensor] = []  # old and new parameters, kept alive: `owners` is keyed by id
+        self.losses: list[int] = []  # refs of the tensors the last backward pass started from
+        self.gradients: dict[int, int] | None = {}  # id of a `.grad` -> ref of its owner; None: not collected yet
+        self.memory = ValueMemory(self)
         self.scopes: list[
             Any
         ] = []  # four cells per module call: outer scope, module, its caller's code and instruction
-        self.scope = -1  # the module call we are in
-        self.given: list[
+        self.scope = -1  # the current module call
+        self.call_inputs: list[
             Any
-        ] = []  # one cell per module call: the ref of its only argument, or (place, ref, setting) each
-        self.held: dict[int, tuple[int | None, ...]] = {}  # scope -> what it returned inside plain objects, as refs
-        self.exits: list[Any] = []  # two cells per module call that returned: its scope, what it returned as refs
+        ] = []  # one cell per module call: the ref of its only argument, or a (where, ref, setting) per argument
+        self.object_outputs: dict[
+            int, tuple[int | None, ...]
+        ] = {}  # scope -> refs of tensors in returned plain objects
+        self.exits: list[Any] = []  # two cells per module call that returned: its scope, the refs of its outputs
         self.random_states: dict[int, Any] = {}  # node -> random state before it ran
-        self.autocast: dict[int, Any] = {}  # node -> autocast settings, where on
-        self.modes: dict[int, tuple[Any, ...]] = {}  # node -> the dispatch modes it ran under, where there were any
-        self.outer_modes = function_modes()  # they were on before us, and see each call after us
-        self.callers: dict[int, Any] = {}  # node -> the user's code around it, where torch's own code made the call
-        self.notes: dict[int, str] = {}  # node -> what a reader should know
-        self.wrote: set[int] = set()  # nodes that wrote to their arguments
-        self.writers: dict[int, tuple[Tensor, ...]] = {}  # node -> tensors it wrote beyond those it returned
-        self.remarks: list[str] = []  # of the whole run
-        self.opened: Any = None  # the composite being opened
-        self.edited: dict[int, str] = {}  # node -> what an edit did to its result
-        self.edit_functions: dict[int, list[Any]] = {}  # node -> (slot, edit, random state) each, to be replayed
-        self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows keep everything
-        self.live: dict[int, Any] = {}  # ref -> weak tensor, for values let go
-        self.altered: set[int] = set()  # refs stored in another form than they ran
-        self.below: list[Any] = []  # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
-        self.resting = False  # whether a dispatch mode of ours should look away
-        self.careful = False  # a dispatch mode is on and asks which call is running
-        self.unsettled: set[int] = set()  # ids of results whose version is set after we see them
-        self.beside = 0  # whether the inside of a fused kernel is being computed, which the model will not use
+        self.autocast: dict[int, Any] = {}  # node -> autocast settings, if autocast was on
+        self.modes: dict[int, tuple[Any, ...]] = {}  # node -> the dispatch modes it ran under, if any
+        self.outer_modes = function_modes()  # active before this recorder: they see each call after it
+        self.callers: dict[int, Any] = {}  # node -> the user's calling code, where torch's own code made the call
+        self.notes: dict[int, str] = {}  # node -> `Op.note`
+        self.inplace_nodes: set[int] = set()  # nodes that wrote to their arguments
+        self.extra_writes: dict[int, tuple[Tensor, ...]] = {}  # node -> tensors it wrote but did not return
+        self.run_notes: list[str] = []  # `RunInfo.notes`
+        self.open_composite: Any = None  # the composite being opened
+        self.edited: dict[int, str] = {}  # node -> description of the edits of its result
+        self.edit_functions: dict[int, list[Any]] = {}  # node -> (slot, edit, random state) per edit, for replay
+        self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows hold all values
+        self.weak_values: dict[int, Any] = {}  # ref -> weak reference to a released tensor
+        self.converted: set[int] = set()  # refs whose saved value differs from what ran (dtype, device, transform)
+        self.aten_calls: list[
+            Any
+        ] = []  # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
+        self.dispatch_paused = False  # True while `AtenMode` must not record
+        self.dispatch_mode_on = False  # True while `AtenMode` is active, which needs `call_depth`
+        self.unsettled: set[int] = set()  # ids of results whose version torch sets after the call is recorded
+        self.explicit_depth = 0  # > 0 while a fused kernel's explicit path runs, for reading only
         self.has_edits = False
-        self.watched: set[int] = set()  # ids of modules below which calls of `.forward` are watched
-        self.under_way: list[tuple[int, Call, Any]] = []  # collectives whose results nobody has been shown yet
-        self.inside_higher = 0  # how many higher-order operators are open now
-        self.on_compile: Callable[[], None] | None = None  # when torch.compile is first called in this capture
-        self.inside = 0  # how many recorded calls are running now
-        self.after: Callable[[int, Call, Any], Any] | None = None  # edits, saving, gradients, followers
-        self.after_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
-        self.inputs_from_call = False  # whether tensors given to a root module call are inputs (in `recording`)
-        self._several: tuple[int, Any, list[Any]] = (-1, None, [])  # a row of many tensors, its result, and these
+        self.watched_modules: set[int] = set()  # ids of modules in which direct `.forward` calls are watched
+        self.pending_collectives: list[tuple[int, TorchCall, Any]] = []  # not yet passed to `on_op`
+        self.higher_order_depth = 0  # number of higher-order operators being opened
+        self.on_compile: Callable[[], None] | None = None  # called at the first torch.compile of this capture
+        self.call_depth = 0  # number of recorded calls that are running
+        self.on_op: Callable[[int, TorchCall, Any], Any] | None = None  # edits, saving, gradients, readers
+        self.on_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
+        self.inputs_from_call = False  # whether arguments of a root module call are inputs (in `recording`)
+        self._outputs_cache: tuple[int, Any, list[Any]] = (-1, None, [])  # a row of many tensors, its result, and these
         self._buffers: dict[int, tuple[str, Tensor]] | None = (
-            None  # of the model, by id, as they were at the first look
+            None  # of the model, by id, as they were when first needed
         )
 
     # -- the hot path ------------------------------------------------------------------------------------------------
@@ -158,41 +163,41 @@ class Recorder(TorchFunctionMode):
         call = CALLS.get(func)
         if (
             call is None
-            or self.careful
+            or self.dispatch_mode_on
             or not (call.plain or call.is_off(args))
             or (kwargs and not ATOMS.issuperset(map(type, kwargs.values())))
         ):
             if call is not None and call.skip:
                 return func(*args, **kwargs) if kwargs else func(*args)
-            return self._special(func, args, kwargs or {}, _frame(1))
-        known, versions, refs = self.known, self.versions, self.refs
+            return self._run_special(func, args, kwargs or {}, _frame(1))
+        refs_by_id, versions, refs = self.refs_by_id, self.versions, self.refs
         begin, has_list = len(refs), False
         try:
             for value in args:
                 kind = type(value)
                 if kind is Tensor or kind is Parameter:
                     key = id(value)
-                    ref = known.get(key)
+                    ref = refs_by_id.get(key)
                     if ref is None:
-                        if not self._takes(value, key):
+                        if not self._store_if_owned(value, key):
                             break
-                        ref = known[key]
+                        ref = refs_by_id[key]
                     elif value._version != versions.get(key, 0):
                         break
                     refs.append(ref)
                 elif kind is tuple or kind is list:
-                    if not ATOMS.issuperset(map(type, value)) and not self._takes_all(value):
+                    if not ATOMS.issuperset(map(type, value)) and not self._append_refs(value):
                         break
                     has_list = has_list or kind is list
                 elif kind not in ATOMS:
                     break
             else:
                 kind = None
-        except RuntimeError:  # inference tensors count no writes
+        except RuntimeError:  # inference tensors have no version counter
             pass
-        if kind is not None and args:  # something new or nested among the arguments
+        if kind is not None and args:  # an unknown or nested value among the arguments
             del refs[begin:]
-            return self._special(func, args, kwargs or {}, _frame(1))
+            return self._run_special(func, args, kwargs or {}, _frame(1))
         if has_list:
             args = snapshot(args)
         frame = _frame(1)
@@ -210,14 +215,14 @@ class Recorder(TorchFunctionMode):
                 del refs[begin:]
                 return out
             key = id(out)
-            known[key] = node << SLOT_BITS
+            refs_by_id[key] = node << SLOT_BITS
             try:
                 version = out._version
             except RuntimeError:
                 version = 0
             if version or key in versions:
                 versions[key] = version
-        elif not self.claim(out, node):
+        elif not self.set_refs(out, node):
             del refs[begin:]
             return out
         if _autocast_enabled():
@@ -228,61 +233,61 @@ class Recorder(TorchFunctionMode):
             self.callers[node] = caller_of(frame)
         self.count = node + 1
         self.append((call, args, kwargs, out, begin, self.scope, code, frame.f_lasti, nanoseconds))
-        if self.after is not None:
-            return self.after(node, call, out)
+        if self.on_op is not None:
+            return self.on_op(node, call, out)
         return out
 
-    def _takes(self, tensor: Tensor, key: int) -> bool:
-        """At first sight of a tensor: store it if it is a parameter, or a buffer of the module that runs."""
+    def _store_if_owned(self, tensor: Tensor, key: int) -> bool:
+        """Store a new tensor if it is a parameter, or a buffer of the running module."""
         memory = self.memory
-        if key in memory.stale or key in memory.leaked:
+        if key in memory.stale or key in memory.exposed:
             return False
         if type(tensor) is not Parameter:
             if self.scope < 0:
                 return False
             module = self.scopes[4 * self.scope + 1]
-            for name, held in (*module._buffers.items(), *module._parameters.items()):
+            for name, candidate in (*module._buffers.items(), *module._parameters.items()):
                 if (
-                    held is tensor
+                    candidate is tensor
                 ):  # among the parameters where torch.func.functional_call has put others in their place
-                    self.homes[key] = (module, name)
+                    self.owners[key] = (module, name)
                     break
             else:
                 return False
         if self.distributed:
             self.store(tensor)
             return True
-        self.known[key] = ~len(self.stored)
+        self.refs_by_id[key] = ~len(self.stored)
         self.stored.append(tensor)
         version = version_of(tensor)
         if version:
             self.versions[key] = version
         return True
 
-    def _takes_all(self, values: Any) -> bool:
-        """The refs of a list of tensors, if all of them are known."""
-        known, versions = self.known, self.versions
+    def _append_refs(self, values: Any) -> bool:
+        """Append the refs of a list of tensors; False if one of them has none."""
+        refs_by_id, versions = self.refs_by_id, self.versions
         for value in values:
             key = id(value)
-            ref = known.get(key)
+            ref = refs_by_id.get(key)
             if ref is None or type(value) not in TENSORS or value._version != versions.get(key, 0):
                 return False
             self.refs.append(ref)
         return True
 
-    # -- everything rarer --------------------------------------------------------------------------------------------
+    # -- rarer calls -------------------------------------------------------------------------------------------------
 
-    def _special(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        call = learn(func)
+    def _run_special(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        call = lookup_call(func)
         if call.skip:
             return func(*args, **kwargs)
         if call.higher:
             from torcheer.capture.record.higher_order import call_operator
 
             return call_operator(self, call, args, kwargs, frame)
-        if call.collective and process_groups.is_put_off(call, kwargs):
+        if call.collective and process_groups.is_coalesced(call, kwargs):
             return func(*args, **kwargs)
-        if call.twin is not None and self.opened is not func:
+        if call.twin is not None and self.open_composite is not func:
             return self._open(call, args, kwargs, frame)
         if not ATOMS_AND_TENSORS.issuperset(map(type, args)):
             args = snapshot(args)
@@ -290,24 +295,24 @@ class Recorder(TorchFunctionMode):
             kwargs = {name: snapshot(value) for name, value in kwargs.items()}
         return self.record(call, args, kwargs, frame)
 
-    def _open(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Run a composite's twin with the recorder on, so that what is inside arrives op by op."""
-        refs = autograd_engine.entering(self, call.function, args, kwargs) if call.engine else []
-        outer, self.opened = self.opened, call.function
+    def _open(self, call: TorchCall, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Run a composite's twin with the recorder active, to record its inner operations."""
+        refs = autograd_engine.engine_inputs(self, call.function, args, kwargs) if call.engine else []
+        outer, self.open_composite = self.open_composite, call.function
         _push(self)
         try:
             out = call.twin(*args, **kwargs)  # type: ignore[misc]
         finally:
             _pop()
-            self.opened = outer
+            self.open_composite = outer
         if call.engine:
-            autograd_engine.left(self, call.function, out, refs, frame)
+            autograd_engine.add_gradients(self, call.function, out, refs, frame)
         return out
 
-    def record(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Run one operation of any kind and keep its row."""
-        if self.under_way:
-            process_groups.settle(self)
+    def record(self, call: TorchCall, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        """Run one operation of any kind and append its row."""
+        if self.pending_collectives:
+            process_groups.flush_finished(self)
         refs = [self.ref_of(tensor) for tensor in argument_tensors(args, kwargs)]
         written = written_tensors(call, args, kwargs) if call.writes or "out" in kwargs else []
         windows = self.memory.protect(call, args, written) if written else []
@@ -315,22 +320,22 @@ class Recorder(TorchFunctionMode):
         if call.random is not None and call.random(args, kwargs):
             self.random_states[node] = random_state(args, kwargs)
         start = perf_counter_ns()
-        self.inside += 1
+        self.call_depth += 1
         try:
             out = call.function(*args, **kwargs)
         finally:
-            self.inside -= 1
+            self.call_depth -= 1
         nanoseconds = perf_counter_ns() - start
         if call.idle and args and out is args[0]:
             return out
-        if call.leaks:
-            self.memory.leak(args[0])
+        if call.exposes_memory:
+            self.memory.expose(args[0])
             if out is args[0]:
                 return out
-        node = self.count  # a function that is not opened may have called back into user code
+        node = self.count  # the function may have called back into user code, which recorded rows
         if len(written) == 1 and out is written[0]:
-            self.know(out, node << SLOT_BITS)
-        elif not self.claim_all(out, written, node):
+            self.set_ref(out, node << SLOT_BITS)
+        elif not self.set_all_refs(out, written, node):
             self.random_states.pop(node, None)
             return out
         if call.late:
@@ -344,55 +349,55 @@ class Recorder(TorchFunctionMode):
         self.refs += refs
         if id(frame.f_code) not in DIRECT:
             self.callers[node] = caller_of(frame)
-        under_way = call.collective and process_groups.is_under_way(out)
-        kept = out
+        under_way = call.collective and process_groups.is_pending(out)
+        row_out = out
         if call.collective:
-            kept = None  # what is under way holds its process group
+            row_out = None  # the returned Work holds its process group
             args, kwargs = process_groups.without_groups(args, kwargs)
-        cells = (call, args, kwargs, kept, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds)
+        cells = (call, args, kwargs, row_out, begin, self.scope, frame.f_code, frame.f_lasti, nanoseconds)
         self.append(cells)
         if written:
-            self.wrote.add(node)
-            self.memory.written(windows)
-        self.memory.spread((kept, written))
+            self.inplace_nodes.add(node)
+            self.memory.after_write(windows)
+        self.memory.expose_results((row_out, written))
         if under_way:
             self.unsettled.update(map(id, written))
-            if self.after is not None:
-                self.under_way.append((node, call, out))
-        elif self.after is not None:
-            found = self.after(node, call, kept)
-            return out if call.collective else found
+            if self.on_op is not None:
+                self.pending_collectives.append((node, call, out))
+        elif self.on_op is not None:
+            edited = self.on_op(node, call, row_out)
+            return out if call.collective else edited
         return out
 
     # -- refs --------------------------------------------------------------------------------------------------------
 
     def adopt(self, tensor: Tensor) -> int:
-        """The ref of a tensor that is not known, or whose value is no longer the one we know."""
-        if id(tensor) not in self.known and self._takes(tensor, id(tensor)):
-            return self.known[id(tensor)]
+        """Find or create the ref of a tensor that has none, or whose value has changed."""
+        if id(tensor) not in self.refs_by_id and self._store_if_owned(tensor, id(tensor)):
+            return self.refs_by_id[id(tensor)]
         return self.memory.adopt(tensor)
 
     def ref_of(self, tensor: Tensor) -> int:
-        """The ref of the value a tensor holds now."""
-        ref = self.known.get(id(tensor))
+        """Return the ref of a tensor's current value."""
+        ref = self.refs_by_id.get(id(tensor))
         if ref is None or version_of(tensor) != self.versions.get(id(tensor), 0):
             return self.adopt(tensor)
         return ref
 
     def store(self, tensor: Tensor) -> int:
-        """A ref for a parameter or buffer."""
+        """Add a parameter or buffer to `stored` and return its ref."""
         ref = ~len(self.stored)
         self.stored.append(tensor)
-        if self.distributed and self.scope >= 0:  # FSDP exchanges the parameters around each forward
+        if self.distributed and self.scope >= 0:  # FSDP replaces the parameters around each forward
             module = self.scopes[4 * self.scope + 1]
-            for name, held in module._parameters.items():
-                if held is tensor:
-                    self.homes[id(tensor)] = (module, name)
-        self.know(tensor, ref)
+            for name, parameter in module._parameters.items():
+                if parameter is tensor:
+                    self.owners[id(tensor)] = (module, name)
+        self.set_ref(tensor, ref)
         return ref
 
     def is_stored(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a parameter or a buffer of a module that is running, or of the model."""
+        """Whether a tensor is a parameter, or a buffer of a running module or of the model."""
         if isinstance(tensor, Parameter):
             return True
         scope = self.scope
@@ -400,50 +405,50 @@ class Recorder(TorchFunctionMode):
             outer, module = self.scopes[4 * scope : 4 * scope + 2]
             for name, buffer in module._buffers.items():
                 if buffer is tensor:
-                    self.homes[id(tensor)] = (module, name)
+                    self.owners[id(tensor)] = (module, name)
                     return True
             scope = outer
         if self._buffers is None:
             named = self.model.named_buffers() if self.model is not None else ()
             self._buffers = {id(buffer): (name, buffer) for name, buffer in named}
-        name, held = self._buffers.get(id(tensor), ("", None))
-        if held is tensor:
+        name, buffer_held = self._buffers.get(id(tensor), ("", None))
+        if buffer_held is tensor:
             assert self.model is not None
-            self.homes[id(tensor)] = (self.model, name)
-        return held is tensor
+            self.owners[id(tensor)] = (self.model, name)
+        return buffer_held is tensor
 
-    def know(self, tensor: Tensor, ref: int) -> None:
-        """From now on this tensor holds that value."""
+    def set_ref(self, tensor: Tensor, ref: int) -> None:
+        """Set the ref of a tensor's current value."""
         key = id(tensor)
-        self.known[key] = ref
+        self.refs_by_id[key] = ref
         version = version_of(tensor)
         if version or key in self.versions:
             self.versions[key] = version
 
-    def claim(self, out: Any, node: int) -> int:
-        """Know every tensor in a result; how many there were."""
+    def set_refs(self, out: Any, node: int) -> int:
+        """Set the refs of all tensors in a result; return how many there are."""
         slot = -1
         for slot, tensor in enumerate(leaves(out)):
-            self.know(tensor, node << SLOT_BITS | slot)
+            self.set_ref(tensor, node << SLOT_BITS | slot)
         return slot + 1
 
-    def claim_all(self, out: Any, written: list[Tensor], node: int) -> int:
-        """Know every tensor in a result, and those written but not returned: they are further tensors of the row."""
-        returned = self.claim(out, node)
+    def set_all_refs(self, out: Any, written: list[Tensor], node: int) -> int:
+        """Set the refs of a result's tensors and of those only written: further outputs of the row."""
+        returned = self.set_refs(out, node)
         if not written:
             return returned
-        answers = {id(tensor) for tensor in leaves(out)}
-        extra = tuple(tensor for tensor in written if id(tensor) not in answers)
-        for slot, tensor in enumerate(extra, returned):
-            self.know(tensor, node << SLOT_BITS | slot)
-        if extra:
-            self.writers[node] = extra
-        return returned + len(extra)
+        returned_ids = {id(tensor) for tensor in leaves(out)}
+        only_written = tuple(tensor for tensor in written if id(tensor) not in returned_ids)
+        for slot, tensor in enumerate(only_written, returned):
+            self.set_ref(tensor, node << SLOT_BITS | slot)
+        if only_written:
+            self.extra_writes[node] = only_written
+        return returned + len(only_written)
 
     def add(self, mark: str, out: Any, refs: list[int], args: tuple[Any, ...] = (), note: str = "") -> int:
-        """A row for something that was not a call; the ref of its first tensor."""
+        """Append a row that is not a call; return the ref of its first tensor."""
         node = self.count
-        self.claim(out, node)
+        self.set_refs(out, node)
         self.count = node + 1
         call = MARKS[mark]
         begin = len(self.refs)
@@ -451,39 +456,39 @@ class Recorder(TorchFunctionMode):
         self.append((call, args, None, out, begin, self.scope, None, 0, 0))
         if note:
             self.notes[node] = note
-        if self.after is not None:
-            self.after(node, call, out)
+        if self.on_op is not None:
+            self.on_op(node, call, out)
         return node << SLOT_BITS
 
-    def called_by(self, node: int, frame: FrameType) -> None:
-        """A row that was no call is the work of this line after all."""
+    def set_caller(self, node: int, frame: FrameType) -> None:
+        """Attribute a row that is not a call to a line of code."""
         self.rows[node * WIDTH + CODE : node * WIDTH + CODE + 2] = frame.f_code, frame.f_lasti
 
-    def made_memory(self, node: int, tensor: Tensor) -> bool:
-        """Whether a row gave its result new memory, or was the last to write to it: older rows cannot share it."""
+    def allocated_memory(self, node: int, tensor: Tensor) -> bool:
+        """Whether a row allocated or last wrote its result's memory, so that no older row shares it."""
         call, args = self.rows[node * WIDTH : node * WIDTH + 2]
         if call.mark or call.view or call.level == "aten" or call.name == "set_data":
             return False
-        return node in self.wrote or not any(value is tensor for value in args)
+        return node in self.inplace_nodes or not any(value is tensor for value in args)
 
-    def unseen(self) -> AbstractContextManager[Any]:
-        """For work of our own: no subclass, no other recorder and no dispatch mode of ours takes it for the model's."""
-        return torch._C.DisableTorchFunction() if not self.careful else Unseen(self)
+    def paused(self) -> AbstractContextManager[Any]:
+        """Return a context for torcheer's own torch calls: no recorder or subclass sees them."""
+        return torch._C.DisableTorchFunction() if not self.dispatch_mode_on else PausedRecording(self)
 
     def was_read(self, ref: int) -> bool:
-        """Whether a later row took this value."""
-        following = (ref >> SLOT_BITS) + 1
-        return following < self.count and ref in self.refs[self.rows[following * WIDTH + REFS] :]
+        """Whether a later row read this value."""
+        next_node = (ref >> SLOT_BITS) + 1
+        return next_node < self.count and ref in self.refs[self.rows[next_node * WIDTH + REFS] :]
 
-    def row(self, node: int) -> Row:
-        """One row, to be read."""
+    def row(self, node: int) -> OpRow:
+        """Read one row."""
         start = node * WIDTH
-        row = Row(*self.rows[start : start + WIDTH])
+        row = OpRow(*self.rows[start : start + WIDTH])
         end = self.rows[start + WIDTH + REFS] if node + 1 < self.count else len(self.refs)
         return row._replace(refs=self.refs[row.refs : end])
 
     def inputs(self) -> Iterator[tuple[int, Tensor]]:
-        """The tensors that came in as inputs and are still here, with their refs."""
+        """Yield the input tensors that are still alive, with their refs."""
         for node in range(self.count):
             if self.rows[node * WIDTH] is MARKS["input"]:
                 for tensor in self.outputs(node):
@@ -492,62 +497,62 @@ class Recorder(TorchFunctionMode):
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def keeps(self, ref: int) -> bool:
-        """Whether a value is kept by reference and must not change."""
+    def must_keep(self, ref: int) -> bool:
+        """Whether a value is kept by reference and must be preserved before a write."""
         if self.saved is None or ref in self.saved or ref < 0:
             return True
         return not hasattr(self.rows[(ref >> SLOT_BITS) * WIDTH + OUT], "metas")  # not decided yet
 
-    def returned(self, node: int) -> int:
-        """How many of a row's tensors are its value; where a call returns none, `x[0] = y`, what it wrote is."""
+    def output_count(self, node: int) -> int:
+        """Count the row's outputs; if it returned no tensor (`x[0] = y`), those it wrote."""
         out = self.rows[node * WIDTH + OUT]
         if self.saved is not None and hasattr(out, "metas"):
-            return int(out.returned)
+            return int(out.output_count)
         count = len(leaves(out))
-        return count if count else len(self.writers.get(node, ()))
+        return count if count else len(self.extra_writes.get(node, ()))
 
     def outputs(self, node: int) -> list[Any]:
-        """The tensors of a row: what it returned, then what else it wrote; what is known of them once let go."""
+        """Return a row's tensors: returned, then only written ones; metadata once released."""
         out = self.rows[node * WIDTH + OUT]
         if self.saved is not None and hasattr(out, "metas"):
             return list(out.metas)
-        if self._several[0] == node and self._several[1] is out:
-            return self._several[2]
-        found = leaves(out)
-        found = [*found, *self.writers[node]] if node in self.writers else found
-        if len(found) > 8 and self.saved is None:  # asked for one after the other, by their places
-            self._several = (node, out, found)
-        return found
+        if self._outputs_cache[0] == node and self._outputs_cache[1] is out:
+            return self._outputs_cache[2]
+        tensors = leaves(out)
+        tensors = [*tensors, *self.extra_writes[node]] if node in self.extra_writes else tensors
+        if len(tensors) > 8 and self.saved is None:  # callers read them one by one, by slot
+            self._outputs_cache = (node, out, tensors)
+        return tensors
 
     def values_since(self, node: int, stored: int) -> Iterator[tuple[int, Tensor]]:
-        """Every live value from a row and a stored tensor on, with its ref."""
+        """Yield (ref, tensor) of live values, from row `node` and stored tensor `stored` on."""
         for number in range(stored, len(self.stored)):
             yield ~number, self.stored[number]
         for row in range(node, self.count):
             for slot, tensor in enumerate(self.outputs(row)):
                 ref = row << SLOT_BITS | slot
                 if not isinstance(tensor, Tensor):
-                    tensor = self.live[ref]() if ref in self.live else None
+                    tensor = self.weak_values[ref]() if ref in self.weak_values else None
                 if tensor is not None:
                     yield ref, tensor
 
     def value(self, ref: int) -> Tensor:
-        """The tensor a ref names, as it was; raises ValueUnavailable."""
-        return bare(self._held(ref))
+        """Return the recorded value of a ref; raises ValueUnavailable."""
+        return bare(self._read_value(ref))
 
-    def exact(self, ref: int) -> Tensor:
-        """The value as it ran, for replay."""
-        if ref in self.altered:
+    def exact_value(self, ref: int) -> Tensor:
+        """Return the value exactly as it ran, for replay; raises ValueUnavailable."""
+        if ref in self.converted:
             raise ValueUnavailable("it was stored in another form (device, dtype or transform)")
-        tensor = self._held(ref)
+        tensor = self._read_value(ref)
         if is_wrapped(tensor):
             raise ValueUnavailable("values inside vmap, grad or jvp live only while the transform runs")
         return tensor
 
-    def _held(self, ref: int) -> Tensor:
-        copied = self.memory.kept(ref)
-        if copied is not None:
-            return copied
+    def _read_value(self, ref: int) -> Tensor:
+        preserved = self.memory.preserved(ref)
+        if preserved is not None:
+            return preserved
         if ref in self.memory.lost:
             raise ValueUnavailable(self.memory.lost[ref])
         if self.saved is None or ref < 0:
@@ -557,8 +562,8 @@ class Recorder(TorchFunctionMode):
             tensor, version = self.saved[ref]
         else:
             raise ValueUnavailable("it was not saved: layers_to_save did not ask for it")
-        now = version_of(tensor)
-        if now != version and not self.memory.accounts_for(tensor, ref, version, now):
+        current_version = version_of(tensor)
+        if current_version != version and not self.memory.all_writes_seen(tensor, ref, version, current_version):
             if id(tensor) not in self.unsettled and not is_empty(tensor):
                 raise ValueUnavailable("it was written in place after the pass; tl.Save(guard='clone') keeps copies")
         if is_freed(tensor):
@@ -567,11 +572,11 @@ class Recorder(TorchFunctionMode):
             )
         return tensor
 
-    # -- modules, called by `modules` --------------------------------------------------------------------------------
+    # -- modules, called by `module_stack` ---------------------------------------------------------------------------
 
-    def entered(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        """A root call."""
+    def add_root_inputs(self, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+        """Add the tensor arguments of a root module call as inputs."""
         if self.scopes[4 * self.scope] < 0 and self.inputs_from_call:
             for tensor in tensors_in((args, kwargs)):
-                if id(tensor) not in self.known and not self.is_stored(tensor):
+                if id(tensor) not in self.refs_by_id and not self.is_stored(tensor):
                     self.add("input", tensor, [])

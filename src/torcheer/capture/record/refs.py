@@ -1,6 +1,6 @@
-"""A ref is an int that names a tensor's value.
+"""Refs: integers that identify a tensor's value.
 
-`node << SLOT_BITS | slot` is output `slot` of row `node`; `~k` is the k-th parameter or buffer that was met.
+`node << SLOT_BITS | slot` is output `slot` of row `node`; `~k` is the k-th entry of `Recorder.stored`.
 """
 
 SLOT_BITS = 20

@@ -1,4 +1,7 @@
-"""What is known of a tensor without its values. Asking can itself raise; then that one fact is unknown."""
+"""Metadata of tensors.
+
+Reading a fact can raise (sparse, nested, subclasses); then only that fact is unknown.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from torcheer.records import TensorMeta
 UNKNOWN = "unknown"
 
 
-def fact(read: Callable[[], Any], otherwise: Any) -> Any:
-    """One fact of a tensor, or `otherwise` where torch, or a subclass, refuses to say."""
+def read_fact(read: Callable[[], Any], default: Any) -> Any:
+    """Read one fact of a tensor; return `default` if torch or a subclass raises."""
     try:
         return read()
     except Exception:
-        return otherwise
+        return default
 
 
 def meta_of(tensor: Any) -> TensorMeta:
-    """What is known of a tensor without reading it."""
+    """Return a tensor's metadata without reading its values."""
     if isinstance(tensor, TensorMeta):
         return tensor
     with torch._C.DisableTorchFunctionSubclass():
@@ -30,24 +33,27 @@ def meta_of(tensor: Any) -> TensorMeta:
             shape = tuple(length if type(length) is int else -1 for length in tensor.shape)
             size = int(tensor.numel()) * tensor.element_size()
             return TensorMeta(shape, str(tensor.dtype), str(tensor.device), size, tensor.requires_grad)
-        except Exception:  # one by one, then
+        except Exception:  # read the facts one by one
             return TensorMeta(
                 nested_shape(tensor),
-                fact(lambda: str(tensor.dtype), UNKNOWN),
-                fact(lambda: str(tensor.device), UNKNOWN),
-                fact(lambda: int(tensor.numel()) * tensor.element_size(), 0),
-                fact(lambda: bool(tensor.requires_grad), False),
+                read_fact(lambda: str(tensor.dtype), UNKNOWN),
+                read_fact(lambda: str(tensor.device), UNKNOWN),
+                read_fact(lambda: int(tensor.numel()) * tensor.element_size(), 0),
+                read_fact(lambda: bool(tensor.requires_grad), False),
             )
 
 
 def nested_shape(tensor: Any) -> tuple[int, ...]:
-    """The shape of a tensor that has no regular one; -1 where lengths differ."""
-    count = fact(lambda: int(tensor.dim()), 0)
-    lengths = [fact(partial(tensor.size, place), -1) for place in range(count)]
+    """Return the shape of a nested tensor, with -1 where lengths differ."""
+    count = read_fact(lambda: int(tensor.dim()), 0)
+    lengths = [read_fact(partial(tensor.size, place), -1) for place in range(count)]
     return tuple(length if type(length) is int else -1 for length in lengths)
 
 
 def grad_fn_name(tensor: Any) -> str:
-    """The name of the autograd node behind a tensor, or ""; "unknown" for a view whose base was written since."""
-    node = fact(lambda: getattr(tensor, "grad_fn", None), UNKNOWN)
+    """Return the name of a tensor's autograd node or "".
+
+    It is "unknown" for a view whose base was written since.
+    """
+    node = read_fact(lambda: getattr(tensor, "grad_fn", None), UNKNOWN)
     return node if isinstance(node, str) else type(node).__name__ if node is not None else ""

@@ -1,4 +1,4 @@
-"""Finding the tensors inside arguments and results."""
+"""Nested arguments and results: find, replace and copy the tensors in them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torch.utils import _pytree
 
 Path = tuple[int | str, ...]
 
-# Types that never hold a tensor, so that the hot path need not look.
+# Types that never hold a tensor: the hot path skips them.
 ATOMS = frozenset(
     {
         int,
@@ -39,12 +39,12 @@ ATOMS = frozenset(
         torch.Generator,
     }
 )
-DEEPEST = 64  # containers in containers; a list may hold itself
+DEEPEST = 64  # levels of nesting; a list may contain itself
 ATOMS_AND_TENSORS = ATOMS | {Tensor, Parameter}
 
 
 def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every leaf of a nested value with the way to it; containers are opened, all else is a leaf."""
+    """Yield every leaf of a nested value with its path; everything but a container is a leaf."""
     if isinstance(value, Tensor) or type(value) in ATOMS or len(path) > DEEPEST:
         yield path, value
     elif isinstance(value, (tuple, list)):
@@ -61,19 +61,22 @@ def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def argument_tensors(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
-    """The tensors of a call's arguments, in order."""
-    found: list[Tensor] = []
+    """Return the tensors of a call's arguments, in order."""
+    tensors: list[Tensor] = []
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
         if kind is Tensor or kind is Parameter:
-            found.append(value)
+            tensors.append(value)
         elif kind not in ATOMS:
-            found += leaves(value)
-    return found
+            tensors += leaves(value)
+    return tensors
 
 
 def argument_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> Iterator[tuple[Path, Any]]:
-    """Every leaf of a call's arguments with where it enters: (0,) the first argument, ("weight",) a keyword."""
+    """Yield every leaf of a call's arguments with its path.
+
+    (0,) is the first argument, ("weight",) a keyword.
+    """
     for place, value in enumerate(args):
         if type(value) in ATOMS_AND_TENSORS:
             yield (place,), value
@@ -84,7 +87,7 @@ def argument_leaves(args: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> 
 
 
 def leaves(value: Any) -> list[Tensor]:
-    """The tensors of a nested value, in order."""
+    """Return the tensors of a nested value, in order."""
     kind = type(value)
     if kind is Tensor or kind is Parameter:
         return [value]
@@ -96,7 +99,7 @@ def leaves(value: Any) -> list[Tensor]:
 
 
 def direct_tensors(value: Any) -> list[Tensor]:
-    """The tensors of a nested value; none where it holds a container of somebody's own that cannot be opened."""
+    """Return the tensors of a nested value; none if a user-defined container cannot be walked."""
     try:
         return leaves(value)
     except Exception:
@@ -104,34 +107,34 @@ def direct_tensors(value: Any) -> list[Tensor]:
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """The tensors of what a model was given or returned: in containers of any kind, and in plain objects.
+    """Return the tensors in containers of any kind and in plain objects.
 
-    A container counts as often as it occurs, an object once; what holds itself is opened once. No recursion: a tree of
-    objects may be deeper than Python's stack.
+    A container is walked as often as it occurs, an object once; a container that contains itself, once. No recursion:
+    a tree of objects may be deeper than Python's stack.
     """
-    found: list[Tensor] = []
-    objects: dict[int, Any] = {}  # held, so that no other takes their ids
-    around: set[int] = set()
-    waiting: list[Any] = [value]
-    while waiting:
-        item = waiting.pop()
+    tensors: list[Tensor] = []
+    objects: dict[int, Any] = {}  # kept alive, so that their ids are not reused
+    open_containers: set[int] = set()
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
         if isinstance(item, Tensor):
-            found.append(item)
-        elif type(item) is _End:
-            around.discard(item.key)
-        elif type(item) not in ATOMS and id(item) not in objects and id(item) not in around:
+            tensors.append(item)
+        elif type(item) is _ContainerEnd:
+            open_containers.discard(item.key)
+        elif type(item) not in ATOMS and id(item) not in objects and id(item) not in open_containers:
             parts = _parts(item)
             if parts is None:
                 parts, objects[id(item)] = list(attributes(item).values()), item
             else:
-                around.add(id(item))
-                waiting.append(_End(id(item), item))
-            waiting += reversed(parts)
-    return found
+                open_containers.add(id(item))
+                stack.append(_ContainerEnd(id(item), item))
+            stack += reversed(parts)
+    return tensors
 
 
-class _End:
-    """All parts of a container have been seen."""
+class _ContainerEnd:
+    """A stack marker: all items of a container have been visited."""
 
     __slots__ = ("held", "key")
 
@@ -140,10 +143,10 @@ class _End:
 
 
 def _parts(value: Any) -> list[Any] | None:
-    """What a container holds; None where it is an object, if anything."""
+    """Return the items of a container; None if the value is not a container."""
     if isinstance(value, (tuple, list, set, frozenset, deque)):
         return [] if ATOMS.issuperset(map(type, value)) else list(value)
-    with suppress(Exception):  # what others wrote: the model may never have asked it
+    with suppress(Exception):  # user-defined code, which the model may never call
         if (node := _pytree.SUPPORTED_NODES.get(type(value))) is not None:
             return list(node.flatten_fn(value)[0])
         if isinstance(value, Mapping):
@@ -152,50 +155,56 @@ def _parts(value: Any) -> list[Any] | None:
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """What a plain object holds; nothing for modules, classes, functions and what Python itself brings."""
+    """Return the attributes of a plain object.
+
+    None for modules, classes, functions and objects of the standard library.
+    """
     kind = type(value)
     if isinstance(value, (torch.nn.Module, type)) or kind.__module__ == "builtins":
         return {}
     if kind.__module__.partition(".")[0] in sys.stdlib_module_names and kind is not SimpleNamespace:
         return {}
-    found = dict(getattr(value, "__dict__", None) or {})
+    values = dict(getattr(value, "__dict__", None) or {})
     for base in kind.__mro__:
         for name, member in vars(base).items() if "__slots__" in vars(base) else ():
             if isinstance(member, MemberDescriptorType):
-                with suppress(AttributeError):  # never set
-                    found.setdefault(name, member.__get__(value))
-    return found
+                with suppress(AttributeError):  # a slot that was never set
+                    values.setdefault(name, member.__get__(value))
+    return values
 
 
 def replace(value: Any, tensors: Iterator[Any]) -> Any:
-    """The same nest with its tensors taken, in order, from `tensors`."""
-    return _rebuilt(value, lambda _: next(tensors), None)
+    """Return the same nested value with its tensors taken, in order, from `tensors`."""
+    return _rebuild(value, lambda _: next(tensors), None)
 
 
 def exchange(value: Any, new: Mapping[int, Tensor]) -> Any:
-    """The same nest, plain objects included, with the tensors that `new` knows by their ids exchanged."""
-    return _rebuilt(value, lambda tensor: new.get(id(tensor), tensor), {})
+    """Replace tensors of a nested value, also in plain objects, by `new` (keyed by id)."""
+    return _rebuild(value, lambda tensor: new.get(id(tensor), tensor), {})
 
 
-def _rebuilt(value: Any, change: Callable[[Tensor], Any], objects: dict[int, Any] | None) -> Any:
-    """The same nest with other tensors; plain objects are copied where `objects` has room for them."""
+def _rebuild(value: Any, change: Callable[[Tensor], Any], objects: dict[int, Any] | None) -> Any:
+    """Rebuild a nested value with changed tensors.
+
+    Plain objects are rebuilt only if `objects`, their memo, is given.
+    """
     if isinstance(value, Tensor):
         return change(value)
     kind = type(value)
     if kind in ATOMS:
         return value
     if isinstance(value, tuple):
-        items = [_rebuilt(item, change, objects) for item in value]
+        items = [_rebuild(item, change, objects) for item in value]
         return kind(*items) if hasattr(value, "_fields") else (tuple(items) if kind is tuple else kind(items))
     if isinstance(value, list):
-        return [_rebuilt(item, change, objects) for item in value]
+        return [_rebuild(item, change, objects) for item in value]
     if kind is dict:
-        return {name: _rebuilt(item, change, objects) for name, item in value.items()}
+        return {name: _rebuild(item, change, objects) for name, item in value.items()}
     if isinstance(value, MutableMapping):
-        other = copy.copy(value)
+        rebuilt = copy.copy(value)
         for name, item in value.items():
-            other[name] = _rebuilt(item, change, objects)
-        return other
+            rebuilt[name] = _rebuild(item, change, objects)
+        return rebuilt
     is_record = dataclasses.is_dataclass(value) and not isinstance(value, type)
     if not is_record and objects is None:
         return value
@@ -204,23 +213,23 @@ def _rebuilt(value: Any, change: Callable[[Tensor], Any], objects: dict[int, Any
     names = [field.name for field in dataclasses.fields(value)] if is_record and objects is None else attributes(value)
     if not names:
         return value
-    twin = copy.copy(value)
+    rebuilt_object = copy.copy(value)
     if objects is not None:
-        objects[id(value)] = twin
+        objects[id(value)] = rebuilt_object
     for name in names:
-        object.__setattr__(twin, name, _rebuilt(getattr(value, name, None), change, objects))
-    return twin
+        object.__setattr__(rebuilt_object, name, _rebuild(getattr(value, name, None), change, objects))
+    return rebuilt_object
 
 
 def swap(value: Any, old: Tensor, new: Tensor) -> Any:
-    """The same nest with one tensor exchanged."""
+    """Return the same nested value with one tensor replaced."""
     if value is old:
         return new
     return replace(value, iter([new if tensor is old else tensor for tensor in leaves(value)]))
 
 
 def snapshot(value: Any) -> Any:
-    """An argument as it is now: a list may grow after the call."""
+    """Copy the containers of an argument: a list may be changed after the call."""
     kind = type(value)
     if kind is list:
         return [snapshot(item) for item in value]

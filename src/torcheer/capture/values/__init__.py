@@ -1,1 +1,1 @@
-"""The values of a capture: what is kept, and how it stays what it was when it was recorded."""
+"""The values of a capture: which are kept, and how they are preserved from later writes."""

@@ -1,8 +1,8 @@
-"""The past of one storage: the bytes that each write replaced, so that old values are made when they are asked for.
+"""The undo log of a storage: the bytes each write replaced, to rebuild old values on demand.
 
-A buffer filled in a thousand steps has a thousand values. To copy it before each write would cost the square; the
-bytes under each write cost what the write cost. A value is the memory of today with the later writes taken back, and
-the moment that was asked for last is kept: reading all values, in either direction, takes back each write once.
+A buffer filled in a thousand steps has a thousand values. Copying it before each write would cost quadratic time; the
+replaced bytes cost as much as the writes. A value is the current memory with the later writes undone, and the position
+that was read last is kept: reading all values, in either direction, undoes each write once.
 """
 
 from __future__ import annotations
@@ -15,143 +15,145 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.capture.values.memory_layout import Place
+from torcheer.capture.values.memory_layout import MemoryRegion
 from torcheer.capture.values.value_copies import restrided
 from torcheer.errors import ValueUnavailable
 
 ALIGNMENT = 16  # of the first byte, so that numbers of every type can be read
 
 
-class _Patch:
-    """The bytes on the other side of one write: those before it, or, once it was taken back, those after it."""
+class _UndoRecord:
+    """The other bytes of one write: those before it, or, while it is undone, those after it."""
 
-    __slots__ = ("dtype", "held", "index", "place")
+    __slots__ = ("dtype", "held", "index", "region")
 
-    def __init__(self, place: Place, dtype: torch.dtype, index: Any, held: Tensor) -> None:
-        self.place = place
+    def __init__(self, region: MemoryRegion, dtype: torch.dtype, index: Any, held: Tensor) -> None:
+        self.region = region
         self.dtype = dtype
-        self.index = index  # None: the whole place
+        self.index = index  # None: the whole region
         self.held = held
 
     def swap(self, memory: Tensor, first: int) -> None:
-        """Take the write back, or do it again."""
-        window = window_at(memory.untyped_storage(), self.place, self.dtype, first)
+        """Undo the write, or redo it."""
+        window = window_at(memory.untyped_storage(), self.region, self.dtype, first)
         if self.index is None:
-            other = window.clone()
+            replaced = window.clone()
             window.copy_(self.held)
         else:
-            other = window[self.index]
+            replaced = window[self.index]
             window[self.index] = self.held
-        self.held = other
+        self.held = replaced
 
 
-class Film:
-    """The writes to one storage since a value in it was first put off."""
+class UndoLog:
+    """The writes to one storage since a value in it was first deferred."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self._live: Any = tensor.untyped_storage()  # None: it is in other hands
-        self._patches: list[_Patch] = []
-        self._first, self._end = 1 << 62, 0  # the bytes that matter
-        self._memory: Tensor | None = None  # these bytes as they were after `_at` writes
+        self._live: Any = tensor.untyped_storage()  # None once sealed
+        self._undo_records: list[_UndoRecord] = []
+        self._first, self._end = 1 << 62, 0  # range of the bytes involved
+        self._memory: Tensor | None = None  # a copy of these bytes, after `_at` writes
         self._at = 0
         self._lock = threading.Lock()
-        self.waiting: list[int] = []  # refs of the values that can be had from here; they hold us, so no cycle
-        self.bytes = 0  # of all of these
+        self.waiting: list[int] = []  # refs of the deferred values; they hold this log, so only refs: no cycle
+        self.bytes = 0  # total size of the deferred values
 
-    def defer(self, ref: int, place: Place, dtype: torch.dtype, anchor: Tensor | None) -> Deferred:
-        """A value as it is now, to be made when it is asked for."""
-        self._reach(place)
-        self.bytes += place.bytes
+    def defer(self, ref: int, region: MemoryRegion, dtype: torch.dtype, anchor: Tensor | None) -> DeferredValue:
+        """Return a deferred copy of the value now in a region."""
+        self._reach(region)
+        self.bytes += region.bytes
         self.waiting.append(ref)
-        return Deferred(self, len(self._patches), place, dtype, anchor)
+        return DeferredValue(self, len(self._undo_records), region, dtype, anchor)
 
-    def about_to_write(self, part: Tensor, place: Place, index: Any) -> int:
-        """Keep the bytes that a write will replace; how many."""
+    def record_write(self, part: Tensor, region: MemoryRegion, index: Any) -> int:
+        """Keep the bytes that a write will replace; return how many."""
         if self._memory is not None:
             with self._lock, torch.inference_mode(False):
-                self._go_to(len(self._patches))  # every patch holds the past again
+                self._go_to(len(self._undo_records))  # every record holds the bytes before its write again
                 self._memory = None
         part = part.detach() if part.requires_grad else part
         if index is not None:
             index = tuple(item.clone() if type(item) is Tensor else item for item in index)
         held = part.clone() if index is None else part[index]
-        self._patches.append(_Patch(place, part.dtype, index, held))
-        self._reach(place)
+        self._undo_records.append(_UndoRecord(region, part.dtype, index, held))
+        self._reach(region)
         return held.numel() * held.element_size()
 
     def seal(self) -> None:
-        """Depend on the live memory no longer: it is in other hands from now on."""
+        """Copy the live memory, which may change unseen from now on."""
         with self._lock, torch.inference_mode(False):
             if self._memory is None:
-                with suppress(ValueUnavailable):  # whoever asks for a value will hear of it
+                with suppress(ValueUnavailable):  # raised again when a value is read
                     self._copy_memory()
             self._live = None
 
-    def read(self, position: int, place: Place, dtype: torch.dtype) -> Tensor:
-        """What lay in a place before the write number `position`."""
+    def read(self, position: int, region: MemoryRegion, dtype: torch.dtype) -> Tensor:
+        """Return the content of a region before write number `position`."""
         with self._lock, torch.inference_mode(False):
             if self._memory is None:
                 self._copy_memory()
             self._go_to(position)
             assert self._memory is not None
-            window = window_at(self._memory.untyped_storage(), place, dtype, self._first)
+            window = window_at(self._memory.untyped_storage(), region, dtype, self._first)
             return restrided(window.clone(), window)
 
-    def _reach(self, place: Place) -> None:
-        self._first = min(self._first, place.first // ALIGNMENT * ALIGNMENT)
-        self._end = max(self._end, place.end)
+    def _reach(self, region: MemoryRegion) -> None:
+        self._first = min(self._first, region.first // ALIGNMENT * ALIGNMENT)
+        self._end = max(self._end, region.end)
 
     def _copy_memory(self) -> None:
         if self._live is None or self._live.nbytes() < self._end:
             raise ValueUnavailable("its memory was freed by the model, unseen, before its value was needed")
         size = self._end - self._first
-        place = Place((size,), (1,), self._first, 1, self._first, self._end)
-        self._memory = window_at(self._live, place, torch.uint8, 0).clone()
-        self._at = len(self._patches)
+        region = MemoryRegion((size,), (1,), self._first, 1, self._first, self._end)
+        self._memory = window_at(self._live, region, torch.uint8, 0).clone()
+        self._at = len(self._undo_records)
 
     def _go_to(self, position: int) -> None:
         assert self._memory is not None
         while self._at > position:
             self._at -= 1
-            self._patches[self._at].swap(self._memory, self._first)
+            self._undo_records[self._at].swap(self._memory, self._first)
         while self._at < position:
-            self._patches[self._at].swap(self._memory, self._first)
+            self._undo_records[self._at].swap(self._memory, self._first)
             self._at += 1
 
 
-class Deferred:
-    """A value that is made from its film when it is asked for."""
+class DeferredValue:
+    """A value that is rebuilt from the undo log when it is read."""
 
-    __slots__ = ("_anchor", "_dtype", "_film", "_made", "_place", "_position")
+    __slots__ = ("_anchor", "_dtype", "_made", "_position", "_region", "_undo_log")
 
-    def __init__(self, film: Film, position: int, place: Place, dtype: torch.dtype, anchor: Tensor | None) -> None:
-        self._film = film
+    def __init__(
+        self, undo_log: UndoLog, position: int, region: MemoryRegion, dtype: torch.dtype, anchor: Tensor | None
+    ) -> None:
+        self._undo_log = undo_log
         self._position = position
-        self._place = place
+        self._region = region
         self._dtype = dtype
-        self._anchor = anchor  # of the autograd graph: where gradients go on to
+        self._anchor = anchor  # the node of the autograd graph that gradients flow to
         self._made: weakref.ref[Tensor] | None = None
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients go on from it."""
+        """Whether the value is part of an autograd graph."""
         return self._anchor is not None
 
     def value(self) -> Tensor:
-        """The value, the same tensor as long as somebody holds it."""
-        made = self._made() if self._made is not None else None
-        if made is None:
-            made = self._film.read(self._position, self._place, self._dtype)
+        """Return the value; the same tensor as long as a caller holds it."""
+        value = self._made() if self._made is not None else None
+        if value is None:
+            value = self._undo_log.read(self._position, self._region, self._dtype)
             if self._anchor is not None:
                 with torch.inference_mode(False), torch.enable_grad():
-                    data, made = made, torch.ops.aten._unsafe_view.default(self._anchor, self._place.sizes)
-                made.data = data
-            self._made = weakref.ref(made)
-        return made
+                    data, value = value, torch.ops.aten._unsafe_view.default(self._anchor, self._region.sizes)
+                value.data = data
+            self._made = weakref.ref(value)
+        return value
 
 
 def anchor_of(tensor: Tensor) -> Tensor | None:
-    """A tensor without memory of its own that leads into the graph of another as it is now; None where none is kept."""
+    """Return a view that keeps a tensor's current autograd node; None if there is none."""
     try:
         with torch.inference_mode(False), torch.enable_grad():
             anchor: Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
@@ -160,8 +162,8 @@ def anchor_of(tensor: Tensor) -> Tensor | None:
     return anchor if anchor.requires_grad else None
 
 
-def window_at(storage: Any, place: Place, dtype: torch.dtype, first: int) -> Tensor:
-    """A place of a storage, in memory that begins at its byte `first`."""
+def window_at(storage: Any, region: MemoryRegion, dtype: torch.dtype, first: int) -> Tensor:
+    """Return a region of a storage as a tensor; `storage` begins at the original's byte `first`."""
     window = torch.empty(0, dtype=dtype, device=storage.device)
-    offset = place.offset - first // place.itemsize
-    return window.set_(storage, offset, place.sizes, place.strides)
+    offset = region.offset - first // region.itemsize
+    return window.set_(storage, offset, region.sizes, region.strides)

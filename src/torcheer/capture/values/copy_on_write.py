@@ -1,9 +1,9 @@
-"""Copy-on-write: saved values are references until somebody is about to write to their memory.
+"""Copy-on-write: saved values are references until an operation writes to their memory.
 
-Before a write that torch shows us, the saved values that share the memory are copied, or put off where a small part of
-a large one is written (`film`). Tensors that look at the same memory under another name become *stale*; when one is
-read again, an `alias` row says where its new value came from.
-Writes nobody showed us are found by torch's version counter when the tensor is next read, and become `unseen` rows.
+Before a recorded write, the saved values that share the memory are copied, or deferred if a small part of a large one
+is written (`byte_history`). Other tensors over the same memory become *stale*; when one is read again, an `alias` row
+says where its new value came from.
+Unrecorded writes are found by torch's version counter when the tensor is next read, and become `unseen` rows.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from torcheer.capture.record import autograd_engine
-from torcheer.capture.record.function_table import Call
+from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.record.tensor_trees import leaves
 from torcheer.capture.torch_state import version_of
-from torcheer.capture.values.byte_history import Deferred, Film, anchor_of
+from torcheer.capture.values.byte_history import DeferredValue, UndoLog, anchor_of
 from torcheer.capture.values.memory_layout import (
-    Place,
-    apart,
+    MemoryRegion,
+    are_disjoint,
     geometry,
     inside,
     is_being_recorded_into_a_graph,
     is_empty,
     is_freed,
-    place_of,
+    region_of,
     storage_of,
     weak_storage,
 )
 from torcheer.capture.values.storage_writes import (
-    MOST_MISSES,
-    Block,
-    Entry,
-    Reached,
-    Stale,
-    can_wait,
+    MAX_MISSES,
+    OverwrittenValue,
+    StaleTensor,
+    StorageBlock,
+    StorageEntry,
+    can_defer,
     is_raw,
     nbytes,
     writes_to,
@@ -52,73 +52,79 @@ if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
 
 
-class Leaked(NamedTuple):
-    """A tensor whose memory is in other hands."""
+class ExposedTensor(NamedTuple):
+    """A tensor whose memory was handed out (numpy, dlpack, its storage) and may change unseen."""
 
     tensor: weakref.ref[Tensor]
-    ref: int  # its value at the last look
-    value: Tensor | None  # None: it could not be read
+    ref: int  # of its value at the last comparison
+    value: Tensor | None  # a copy of that value; None: it could not be read
 
 
-SMALL_BYTES = 1 << 14  # a value of this size is copied sooner than it is known which part of it is written
+SMALL_BYTES = 1 << 14  # up to this size, copying a value is faster than finding out which part of it is written
 
 
-class Memory:
-    """Who shares memory with whom, found out only once something writes."""
+class ValueMemory:
+    """Values that share memory, and their copies from before writes.
+
+    The index of storages is built only once something writes.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = weakref.ref(recorder)  # no cycle: a dropped history frees its tensors at once
         self.copies: dict[int, Tensor] = {}  # ref -> the value before its memory was written
-        self.deferred: dict[int, Deferred] = {}  # ref -> such a value that is made when it is asked for
-        self.grad_fns: dict[int, str] = {}  # ref -> its autograd node's name, where a write replaced it
-        self.lost: dict[int, str] = {}  # ref -> why its value is gone
-        self.stale: dict[int, Stale] = {}  # id of a tensor whose memory was written under another name
-        self.leaked: dict[int, Leaked] = {}  # id of a tensor whose memory was handed out
-        self.copied_bytes = 0  # of all copies made before writes
-        self._handed: dict[int, StorageWeakRef] = {}  # storage that was handed out, held weakly
-        self._index: dict[int, list[tuple[int, Any]]] = {}  # storage nobody wrote to -> (ref, weak tensor)
-        self._blocks: dict[int, Block] = {}  # storage that was written
+        self.deferred: dict[int, DeferredValue] = {}  # ref -> such a value, rebuilt when it is read
+        self.grad_fns: dict[int, str] = {}  # ref -> name of its autograd node before a write replaced it
+        self.lost: dict[int, str] = {}  # ref -> why its value is unavailable
+        self.stale: dict[int, StaleTensor] = {}  # id of a tensor -> its memory was written through another tensor
+        self.exposed: dict[int, ExposedTensor] = {}  # id of a tensor -> its memory was handed out
+        self.copied_bytes = 0  # total of the copies made before writes
+        self._exposed_storages: dict[int, StorageWeakRef] = {}  # storage id -> weak reference to it
+        self._index: dict[int, list[tuple[int, Any]]] = {}  # id of an unwritten storage -> (ref, weak tensor)
+        self._blocks: dict[int, StorageBlock] = {}  # id of a written storage -> its tensors and writes
         self._rows = 0  # rows already in the index
         self._stored = 0  # stored tensors already in the index
 
     @property
     def recorder(self) -> Recorder:
-        """The recorder whose memory this is."""
+        """The recorder that owns this object."""
         recorder = self._recorder()
         assert recorder is not None
         return recorder
 
-    # -- writes we see -----------------------------------------------------------------------------------------------
+    # -- recorded writes ---------------------------------------------------------------------------------------------
 
-    def protect(self, call: Call, args: tuple[Any, ...], written: list[Tensor]) -> list[Window]:
-        """Keep the saved values that a write to these tensors, whose refs are known, would change."""
+    def protect(self, call: TorchCall, args: tuple[Any, ...], written: list[Tensor]) -> list[Window]:
+        """Preserve the saved values that a write to these tensors would change.
+
+        The refs of the tensors must be known.
+        """
         if len(written) == 1 and (call.name not in BY_INDEX or nbytes(written[0]) <= SMALL_BYTES):
             shared = self._protect_fresh(written[0])
             if shared is not None and not shared:
                 return []
         else:
             shared = None
-        with self.recorder.unseen():  # subclasses and other recorders need not know that we look
+        with self.recorder.paused():  # hide these reads from subclasses and other recorders
             windows = [window_of(call, args, tensor) for tensor in written]
             for window in windows:
                 if shared is None:
                     self._protect(window)
                 for ref, other in shared or ():
                     self._copy(ref, other, other)
-                    self._overtake(ref, other, window, self._block(window.tensor, window.number))
+                    self._mark_stale(ref, other, window, self._block(window.tensor, window.number))
         return windows
 
     def _protect_fresh(self, tensor: Tensor) -> list[tuple[int, Tensor]] | None:
-        """The common case, without an index: memory of its own, and young, so that only recent rows can share it.
+        """Handle recently allocated memory without the index: only recent rows can share it.
 
-        The tensor's own value is copied; the others that share its memory are returned. None: the case is another one.
+        Copies the tensor's value and returns the other values that share its memory; None if the case does not apply.
         """
         recorder = self.recorder
-        ref = recorder.known.get(id(tensor), -1)
+        ref = recorder.refs_by_id.get(id(tensor), -1)
         node = ref >> SLOT_BITS
         if ref < 0 or recorder.count - node > 8 or recorder.saved is not None or type(tensor) is not Tensor:
             return None
-        if not recorder.made_memory(node, tensor) or tensor._is_view() or tensor.is_inference():
+        if not recorder.allocated_memory(node, tensor) or tensor._is_view() or tensor.is_inference():
             return None
         storage = tensor.untyped_storage()
         number = storage._cdata
@@ -130,71 +136,71 @@ class Memory:
                 if other is not tensor and storage_of(other) == number:
                     shared.append((row << SLOT_BITS | slot, other))
         if ref not in self.copies and ref not in self.lost:
-            with recorder.unseen():
-                self._hold(ref, tensor, graph_copy(tensor))
+            with recorder.paused():
+                self._add_copy(ref, tensor, graph_copy(tensor))
         return shared
 
     def _protect(self, window: Window) -> None:
-        self._bring_up_to_date()
+        self._update_index()
         recorder, block = self.recorder, self._block(window.tensor, window.number)
-        reached: list[Reached] = []
-        done: list[int] = []
-        for number in block.entries.overlapping(window.place):
-            entry: Entry = block.entries.items[number]
+        reached: list[OverwrittenValue] = []
+        removed: list[int] = []
+        for number in block.entries.overlapping(window.region):
+            entry: StorageEntry = block.entries.items[number]
             ref, other = entry.ref, entry.weak()
             if other is None and recorder.saved and ref in recorder.saved:
-                other = recorder.saved[ref][0]  # kept without its graph, the original is gone
-            if other is None or storage_of(other) != window.number:  # gone, or its memory was exchanged
-                done.append(number)
-            elif entry.missed < MOST_MISSES and other is not window.tensor and apart(entry.place, window.place):
+                other = recorder.saved[ref][0]  # saved detached; the original tensor is gone
+            if other is None or storage_of(other) != window.number:  # gone, or its storage was replaced
+                removed.append(number)
+            elif entry.missed < MAX_MISSES and other is not window.tensor and are_disjoint(entry.region, window.region):
                 entry.missed += 1
             else:
-                done.append(number)
-                reached.append(Reached(ref, other, entry.place))
-        self._keep_all([value for value in reached if recorder.keeps(value.ref)], window, block)
+                removed.append(number)
+                reached.append(OverwrittenValue(ref, other, entry.region))
+        self._preserve([value for value in reached if recorder.must_keep(value.ref)], window, block)
         for ref, other, _ in reached:
-            self._overtake(ref, other, window, block)
-        for number in done:  # only now: until they are kept, they are asked for
+            self._mark_stale(ref, other, window, block)
+        for number in removed:  # only now: preserving them reads the entries
             block.entries.remove(number)
 
-    def _overtake(self, ref: int, other: Tensor, window: Window, block: Block) -> None:
-        """Another tensor holds what is about to be written: it will have to look again."""
+    def _mark_stale(self, ref: int, other: Tensor, window: Window, block: StorageBlock) -> None:
+        """Mark another tensor over the memory about to be written as stale."""
         if other is window.tensor or not self._holds(other, ref) or self._written_unseen(other):
             return
-        self.stale[id(other)] = Stale(weakref.ref(other), ref, block, len(block.writes.items))
+        self.stale[id(other)] = StaleTensor(weakref.ref(other), ref, block, len(block.writes.items))
         block.stale.append(id(other))
-        self.recorder.known.pop(id(other), None)
-        self.leaked.pop(id(other), None)
+        self.recorder.refs_by_id.pop(id(other), None)
+        self.exposed.pop(id(other), None)
 
-    def _keep_all(self, kept: list[Reached], window: Window, block: Block) -> None:
-        """Copy values, or put them off if they are much larger than what is written."""
-        if not kept and block.film is None:
+    def _preserve(self, values: list[OverwrittenValue], window: Window, block: StorageBlock) -> None:
+        """Copy values, or defer them if they are much larger than the region written."""
+        if not values and block.undo_log is None:
             return
-        size = block.film.bytes if block.film is not None else 0
-        for _, _, place in kept:
-            size += place.bytes if place is not None else 0
-        if size <= 4 * window.bytes or not can_wait(window):
+        size = block.undo_log.bytes if block.undo_log is not None else 0
+        for _, _, region in values:
+            size += region.bytes if region is not None else 0
+        if size <= 4 * window.bytes or not can_defer(window):
             self._settle(block)
-            for ref, other, _ in kept:
-                self._copy(ref, other, self._kept_form(ref, other))
+            for ref, other, _ in values:
+                self._copy(ref, other, self._saved_form(ref, other))
             return
-        for ref, other, place in kept:
-            form = self._kept_form(ref, other)
-            if not self._is_gone(ref, other, place) and not self._defer(ref, form, place, window, block):
+        for ref, other, region in values:
+            form = self._saved_form(ref, other)
+            if not self._needs_no_copy(ref, other, region) and not self._defer(ref, form, region, window, block):
                 self._copy(ref, other, form)
-        if block.film is not None:
-            assert window.place is not None
-            self.copied_bytes += block.film.about_to_write(window.part, window.place, window.index)
+        if block.undo_log is not None:
+            assert window.region is not None
+            self.copied_bytes += block.undo_log.record_write(window.part, window.region, window.index)
 
-    def _kept_form(self, ref: int, other: Tensor) -> Tensor:
-        """A value as it is kept: with its graph or without."""
+    def _saved_form(self, ref: int, other: Tensor) -> Tensor:
+        """Return a value in the form in which it is saved: with its graph or detached."""
         saved = self.recorder.saved.pop(ref, None) if self.recorder.saved else None
         return saved[0] if saved is not None else other
 
-    def _is_gone(self, ref: int, tensor: Tensor, place: Place | None = None) -> bool:
-        """Whether there is nothing to be copied, or no need."""
+    def _needs_no_copy(self, ref: int, tensor: Tensor, region: MemoryRegion | None = None) -> bool:
+        """Whether a value is preserved already, or can no longer be copied."""
         if ref not in self.copies and ref not in self.deferred and ref not in self.lost:
-            if is_freed(tensor) if place is None else place.end > tensor.untyped_storage().nbytes():
+            if is_freed(tensor) if region is None else region.end > tensor.untyped_storage().nbytes():
                 self.lost[ref] = FREED
             elif self.changed(tensor, ref):
                 self.lost[ref] = CHANGED
@@ -203,137 +209,145 @@ class Memory:
         return True
 
     def _copy(self, ref: int, tensor: Tensor, form: Tensor) -> None:
-        """Copy the value of a tensor, in the form in which it is kept."""
-        if not self._is_gone(ref, tensor):
-            self._hold(ref, tensor, graph_copy(form))
+        """Copy the value of a tensor, in the form in which it is saved."""
+        if not self._needs_no_copy(ref, tensor):
+            self._add_copy(ref, tensor, graph_copy(form))
 
-    def _hold(self, ref: int, tensor: Tensor, copied: Tensor) -> None:
+    def _add_copy(self, ref: int, tensor: Tensor, copied: Tensor) -> None:
         self.copies[ref] = copied
         self.grad_fns[ref] = grad_fn_name(tensor) if tensor.requires_grad else ""
         self.copied_bytes += nbytes(copied)
 
-    def _defer(self, ref: int, form: Tensor, place: Place | None, window: Window, block: Block) -> bool:
-        """Put a value off; False where it must be copied after all."""
-        if place is None or window.number in self._handed or (form is not window.tensor and not is_raw(form, place)):
+    def _defer(self, ref: int, form: Tensor, region: MemoryRegion | None, window: Window, block: StorageBlock) -> bool:
+        """Defer the copy of a value; False if it must be copied now."""
+        if (
+            region is None
+            or window.number in self._exposed_storages
+            or (form is not window.tensor and not is_raw(form, region))
+        ):
             return False
         anchor = anchor_of(form) if form.requires_grad else None
         if form.requires_grad and anchor is None:
             return False
-        if block.film is None:
-            block.film = Film(form)
-        self.deferred[ref] = block.film.defer(ref, place, form.dtype, anchor)
+        if block.undo_log is None:
+            block.undo_log = UndoLog(form)
+        self.deferred[ref] = block.undo_log.defer(ref, region, form.dtype, anchor)
         self.grad_fns[ref] = grad_fn_name(form) if anchor is not None else ""
         return True
 
-    def _settle(self, block: Block) -> None:
-        """Make every value that was put off, where that costs no more than to remember one write more."""
-        film, block.film = block.film, None
-        if film is None:
+    def _settle(self, block: StorageBlock) -> None:
+        """Materialize all deferred values of a block: cheaper than one more entry in the undo log."""
+        undo_log, block.undo_log = block.undo_log, None
+        if undo_log is None:
             return
-        for ref in film.waiting:
+        for ref in undo_log.waiting:
             value = self.deferred.pop(ref, None)
             if value is not None:
                 self.copies[ref] = copied = value.value()
                 self.copied_bytes += nbytes(copied)
 
-    def _block(self, tensor: Tensor, number: int) -> Block:
-        """What is known of a storage, those that were met since it was last asked included."""
+    def _block(self, tensor: Tensor, number: int) -> StorageBlock:
+        """Return the block of a storage, with the tensors indexed since the last call added."""
         block = self._blocks.get(number)
         if block is None:
-            block = self._blocks[number] = Block(tensor)
+            block = self._blocks[number] = StorageBlock(tensor)
         for ref, weak in self._index.pop(number, ()):
             other = weak()
             if other is not None or (self.recorder.saved and ref in self.recorder.saved):
-                place = place_of(other if other is not None else self.recorder.saved[ref][0])  # type: ignore[index]
-                block.entries.append(place, Entry(ref, weak, place))
+                region = region_of(other if other is not None else self.recorder.saved[ref][0])  # type: ignore[index]
+                block.entries.append(region, StorageEntry(ref, weak, region))
         return block
 
-    def as_it_was(self, ref: int, tensor: Any) -> Any:
-        """A tensor of a row, its copy, or its facts: what stands for it since its memory was written."""
+    def original(self, ref: int, tensor: Any) -> Any:
+        """Return a row's tensor as recorded: itself, the copy made before a write, or its metadata."""
         if ref in self.deferred:
             return replace(meta_of(tensor), requires_grad=self.deferred[ref].requires_grad)
         return self.copies.get(ref, tensor)
 
-    def kept(self, ref: int) -> Tensor | None:
-        """The value before its memory was written, if it was."""
-        found = self.copies.get(ref)
-        if found is None and ref in self.deferred:
-            with self.recorder.unseen():
+    def preserved(self, ref: int) -> Tensor | None:
+        """Return the value from before its memory was written; None if it was not."""
+        value = self.copies.get(ref)
+        if value is None and ref in self.deferred:
+            with self.recorder.paused():
                 return self.deferred[ref].value()
-        return found
+        return value
 
-    def take(self, ref: int) -> Tensor | None:
-        """Such a value, which is then no longer kept here."""
-        found = self.kept(ref)
+    def pop_preserved(self, ref: int) -> Tensor | None:
+        """Return a preserved value and drop it here."""
+        value = self.preserved(ref)
         self.drop(ref)
-        return found
+        return value
 
     def drop(self, ref: int) -> None:
-        """Forget such a value."""
+        """Drop a preserved value."""
         self.copies.pop(ref, None)
         self.deferred.pop(ref, None)
 
     def finish(self) -> None:
-        """The recording is over: what is written from now on is not seen."""
-        with self.recorder.unseen():
+        """End the recording: seal the undo logs, as later writes are not recorded."""
+        with self.recorder.paused():
             for block in self._blocks.values():
                 self._seal(block)
 
-    def _seal(self, block: Block) -> None:
-        if block.film is not None:
-            block.film.seal()
-            block.film = None
+    def _seal(self, block: StorageBlock) -> None:
+        if block.undo_log is not None:
+            block.undo_log.seal()
+            block.undo_log = None
 
     def changed(self, tensor: Tensor, ref: int) -> bool:
-        """Whether something unseen wrote to a tensor, or exchanged its memory, after it took this value."""
+        """Whether a tensor was written, or its storage replaced, unrecorded since this value."""
         recorder, key = self.recorder, id(tensor)
-        if recorder.known.get(key) != ref or key in recorder.unsettled or is_empty(tensor):
+        if recorder.refs_by_id.get(key) != ref or key in recorder.unsettled or is_empty(tensor):
             return False
-        before, now = recorder.versions.get(key, 0), version_of(tensor)
-        return before != now and not self.accounts_for(tensor, ref, before, now)
+        before, after = recorder.versions.get(key, 0), version_of(tensor)
+        return before != after and not self.all_writes_seen(tensor, ref, before, after)
 
-    def accounts_for(self, tensor: Tensor, ref: int, before: int, now: int) -> bool:
-        """Whether all writes that torch counted were seen, and to other parts of the memory in which a value lies."""
+    def all_writes_seen(self, tensor: Tensor, ref: int, before: int, after: int) -> bool:
+        """Whether all writes between two versions were recorded and missed the value's region."""
         block = self._blocks.get(storage_of(tensor))
-        if block is None or not block.accounts_for(before, now):
+        if block is None or not block.all_writes_seen(before, after):
             return False
-        place = place_of(tensor)
-        entries = (block.entries.items[number] for number in block.entries.overlapping(place))
-        return any(entry.ref == ref and entry.place == place for entry in entries)
+        region = region_of(tensor)
+        entries = (block.entries.items[number] for number in block.entries.overlapping(region))
+        return any(entry.ref == ref and entry.region == region for entry in entries)
 
     def _holds(self, tensor: Tensor, ref: int) -> bool:
-        """Whether a value is, as far as is known, what this tensor still holds."""
-        leaked = self.leaked.get(id(tensor))
-        if leaked is not None and leaked.tensor() is tensor:
-            return leaked.ref == ref
-        return self.recorder.known.get(id(tensor)) == ref
+        """Whether this tensor still holds a value, as far as is known."""
+        exposed = self.exposed.get(id(tensor))
+        if exposed is not None and exposed.tensor() is tensor:
+            return exposed.ref == ref
+        return self.recorder.refs_by_id.get(id(tensor)) == ref
 
-    def written(self, windows: list[Window]) -> None:
-        """After the write: the stale learn who wrote, and siblings that torch counted one more write for nothing."""
+    def after_write(self, windows: list[Window]) -> None:
+        """Register finished writes: who wrote, for stale tensors; versions, for unaffected ones."""
         for window in windows:
             block, tensor = self._blocks.get(window.number), window.tensor
-            if block is not None and storage_of(tensor) == window.number:  # else it took other memory: `.data = …`
-                block.saw(window.version, version_of(tensor))
-                block.writes.append(window.place, (self.recorder.known[id(tensor)], geometry(tensor), window.place))
+            if block is not None and storage_of(tensor) == window.number:  # else `.data = …` replaced its storage
+                block.add_seen_write(window.version, version_of(tensor))
+                block.writes.append(
+                    window.region, (self.recorder.refs_by_id[id(tensor)], geometry(tensor), window.region)
+                )
 
-    # -- memory in other hands ---------------------------------------------------------------------------------------
+    # -- exposed memory ----------------------------------------------------------------------------------------------
 
-    def leak(self, tensor: Any) -> None:
-        """Memory was handed out (numpy, dlpack, its storage): whoever has it writes, frees and resizes unseen.
+    def expose(self, tensor: Any) -> None:
+        """Handle memory handed out (numpy, dlpack, storage), which may be written or freed unseen.
 
-        The values that lie there are copied, and each tensor of that memory is compared whenever it is read.
+        The values in it are copied, and each tensor over it is compared with its copy whenever it is read.
         """
         if not isinstance(tensor, Tensor):
             return
         ref = self.recorder.ref_of(tensor)
-        with self.recorder.unseen():
+        with self.recorder.paused():
             number = storage_of(tensor)
-            if number not in self._handed:
+            if number not in self._exposed_storages:
                 weak = weak_storage(tensor)
                 if weak is None:
-                    return  # no plain memory: there is nothing to write behind our back
-                self._handed = {key: one for key, one in self._handed.items() if not one.expired()}
-                self._handed[number] = weak
+                    return  # no plain memory, so no unrecorded writes
+                self._exposed_storages = {
+                    key: weak_ref for key, weak_ref in self._exposed_storages.items() if not weak_ref.expired()
+                }
+                self._exposed_storages[number] = weak
             block = self._block(tensor, number)
             self._seal(block)
             keys, block.stale = block.stale, []
@@ -342,40 +356,40 @@ class Memory:
                 old = stale.tensor() if stale is not None else None
                 if old is not None:
                     self._adopt(old)
-            self._bring_up_to_date()
+            self._update_index()
             for entry in filter(None, list(self._block(tensor, number).entries.items)):
                 other = entry.weak()
                 if other is None or storage_of(other) != number or not self._holds(other, entry.ref):
                     continue
-                if not self.changed(other, entry.ref):  # else its next read will tell
-                    self._leak_one(other, entry.ref)
-            self._leak_one(tensor, ref)
+                if not self.changed(other, entry.ref):  # else its next read finds the change
+                    self._expose_tensor(other, entry.ref)
+            self._expose_tensor(tensor, ref)
 
-    def spread(self, out: Any) -> None:
-        """A result that lies in memory which was handed out is in other hands, too."""
-        if not self._handed:
+    def expose_results(self, out: Any) -> None:
+        """Mark results over exposed memory as exposed, too."""
+        if not self._exposed_storages:
             return
-        with self.recorder.unseen():
+        with self.recorder.paused():
             for tensor in leaves(out):
-                if id(tensor) not in self.recorder.known:
+                if id(tensor) not in self.recorder.refs_by_id:
                     continue
-                if storage_of(tensor) in self._handed:
-                    self._leak_one(tensor, self.recorder.known[id(tensor)])
+                if storage_of(tensor) in self._exposed_storages:
+                    self._expose_tensor(tensor, self.recorder.refs_by_id[id(tensor)])
                 else:
-                    self.leaked.pop(id(tensor), None)  # `.data = …` took it out of those hands
+                    self.exposed.pop(id(tensor), None)  # `.data = …` replaced its storage
 
-    def _leak_one(self, tensor: Tensor, ref: int) -> None:
-        key, leaked = id(tensor), self.leaked
-        before = leaked.get(key)
+    def _expose_tensor(self, tensor: Tensor, ref: int) -> None:
+        key, exposed = id(tensor), self.exposed
+        before = exposed.get(key)
         if before is None or before.tensor() is not tensor or before.ref != ref:
             value = graph_copy(tensor) if not is_freed(tensor) else None
             self._keep(ref, tensor, value)
-            leaked[key] = Leaked(weakref.ref(tensor, lambda _: leaked.pop(key, None)), ref, value)
-        self.recorder.known.pop(key, None)  # so that every read asks `adopt`
+            exposed[key] = ExposedTensor(weakref.ref(tensor, lambda _: exposed.pop(key, None)), ref, value)
+        self.recorder.refs_by_id.pop(key, None)  # so that every read goes through `adopt`
 
     def _keep(self, ref: int, tensor: Tensor, value: Tensor | None) -> None:
-        """Remember the value of a tensor that may change at any time, if it is one to be kept."""
-        if ref in self.copies or ref in self.deferred or ref in self.lost or not self.recorder.keeps(ref):
+        """Keep a copy of the value of an exposed tensor, if the value is to be kept."""
+        if ref in self.copies or ref in self.deferred or ref in self.lost or not self.recorder.must_keep(ref):
             return
         if value is None:
             self.lost[ref] = FREED
@@ -383,33 +397,33 @@ class Memory:
         self.copies[ref] = value
         self.grad_fns[ref] = grad_fn_name(tensor)
 
-    # -- values that come from elsewhere -----------------------------------------------------------------------------
+    # -- values of unknown origin ------------------------------------------------------------------------------------
 
     def adopt(self, tensor: Tensor) -> int:
-        """A ref for a value we do not know: stale, leaked, a buffer, shared memory, or unseen."""
-        with self.recorder.unseen():
+        """Return a ref for an unknown value: stale, exposed, a buffer, shared memory, or unseen."""
+        with self.recorder.paused():
             return self._adopt(tensor)
 
     def _adopt(self, tensor: Tensor) -> int:
         key = id(tensor)
-        stale, leaked = self.stale.get(key), self.leaked.get(key)
+        stale, exposed = self.stale.get(key), self.exposed.get(key)
         if stale is not None and stale.tensor() is tensor:
             del self.stale[key]
-            if self._blocks.get(storage_of(tensor)) is not stale.block:  # `set_` gave it other memory
+            if self._blocks.get(storage_of(tensor)) is not stale.block:  # `set_` replaced its storage
                 return self._from_shared_memory(tensor)
             writes = writes_to(tensor, stale)
-            if not writes:  # they went to cells between its own
-                self.recorder.know(tensor, stale.ref)
+            if not writes:  # they went to elements between its own
+                self.recorder.set_ref(tensor, stale.ref)
                 self._index.setdefault(storage_of(tensor), []).append((stale.ref, stale.tensor))
-                self.spread(tensor)
+                self.expose_results(tensor)
                 return stale.ref
             refs = [stale.ref, *(ref for ref, _, _ in writes)]
             return self._alias(
                 tensor, refs, tuple(where for _, where, _ in writes), "its memory was written under another name"
             )
-        if leaked is not None and leaked.tensor() is tensor:
-            return self._look_again(tensor, leaked)
-        previous = self.recorder.known.get(key)
+        if exposed is not None and exposed.tensor() is tensor:
+            return self._check_exposed(tensor, exposed)
+        previous = self.recorder.refs_by_id.get(key)
         if previous is not None:
             return self._changed_unseen(tensor, previous)
         if self.recorder.is_stored(tensor):
@@ -417,61 +431,61 @@ class Memory:
         return self._from_shared_memory(tensor)
 
     def _written_unseen(self, tensor: Tensor) -> bool:
-        """Whether memory that was handed out is no longer what it was at the last look, as far as it can be read."""
-        leaked = self.leaked.get(id(tensor))
-        if leaked is None or leaked.tensor() is not tensor:
+        """Whether an exposed tensor differs from its copy, as far as it can be read."""
+        exposed = self.exposed.get(id(tensor))
+        if exposed is None or exposed.tensor() is not tensor:
             return False
         if is_freed(tensor) or is_being_recorded_into_a_graph(tensor):
             return False
-        return leaked.value is None or not same_bits(leaked.value, tensor)
+        return exposed.value is None or not same_bits(exposed.value, tensor)
 
-    def _look_again(self, tensor: Tensor, leaked: Leaked) -> int:
+    def _check_exposed(self, tensor: Tensor, exposed: ExposedTensor) -> int:
         if not self._written_unseen(tensor):
-            return leaked.ref
+            return exposed.ref
         note = "written through memory that was handed out (numpy, dlpack or its storage)"
-        ref = self._unseen(tensor, [leaked.ref], note)
-        self._leak_one(tensor, ref)
+        ref = self._unseen(tensor, [exposed.ref], note)
+        self._expose_tensor(tensor, ref)
         return ref
 
     def _changed_unseen(self, tensor: Tensor, previous: int) -> int:
         if id(tensor) in self.recorder.unsettled or is_empty(tensor):
             self.recorder.unsettled.discard(id(tensor))
-            self.recorder.know(tensor, previous)
+            self.recorder.set_ref(tensor, previous)
             return previous
-        now = version_of(tensor)
-        if self.accounts_for(tensor, previous, self.recorder.versions.get(id(tensor), 0), now):
-            self.recorder.know(tensor, previous)  # all writes were to other parts of the memory
+        version = version_of(tensor)
+        if self.all_writes_seen(tensor, previous, self.recorder.versions.get(id(tensor), 0), version):
+            self.recorder.set_ref(tensor, previous)  # all writes missed its region
             return previous
         if previous not in self.copies and previous not in self.deferred:
             self.lost[previous] = CHANGED
-        del self.recorder.known[id(tensor)]
-        alias = self._same_memory(tensor)  # `set_` takes the memory of another tensor, and no mode is told
+        del self.recorder.refs_by_id[id(tensor)]
+        alias = self._same_memory(tensor)  # `set_` takes another tensor's memory, and reaches no mode
         if alias is not None:
             return alias
         return self._unseen(tensor, [previous], "written by something the recorder could not see")
 
     def _from_shared_memory(self, tensor: Tensor) -> int:
-        """A new tensor: memory of a value we know, or made where we could not look."""
+        """Return a ref for a new tensor: an alias of known memory, a gradient, or unseen."""
         alias = self._same_memory(tensor)
         if alias is None:
-            alias = autograd_engine.gradient(self.recorder, tensor)
+            alias = autograd_engine.gradient_ref(self.recorder, tensor)
         if alias is not None:
             return alias
         return self._unseen(tensor, [], "made outside the recording, or where the recorder could not look")
 
     def alias_of(self, tensor: Tensor) -> int | None:
-        """A ref for a new tensor, if it lies in the memory of a value that was computed here."""
-        with self.recorder.unseen():
+        """Return a ref for a new tensor over the memory of a recorded value; None for others."""
+        with self.recorder.paused():
             return self._same_memory(tensor)
 
     def _same_memory(self, tensor: Tensor) -> int | None:
-        """A ref for a tensor that lies in the memory of a value we know; None if there is none."""
-        self._bring_up_to_date()
+        """Add an alias row for a tensor over a known value's memory; None if there is none."""
+        self._update_index()
         number = storage_of(tensor)
         if number in self._blocks:
             entries = self._block(tensor, number).entries
-            found = [entries.items[place] for place in entries.overlapping(place_of(tensor))]
-            near = [(entry.ref, entry.weak) for entry in found]
+            overlapping = [entries.items[region] for region in entries.overlapping(region_of(tensor))]
+            near = [(entry.ref, entry.weak) for entry in overlapping]
         else:
             near = self._index.get(number, [])
         for ref, weak in reversed(near):
@@ -479,30 +493,30 @@ class Memory:
             if other is None or storage_of(other) != number or not self._holds(other, ref) or not inside(tensor, other):
                 continue
             if not self.changed(other, ref):
-                ref = self.recorder.ref_of(other)  # memory that was handed out may have been written meanwhile
+                ref = self.recorder.ref_of(other)  # exposed memory may have been written meanwhile
                 return self._alias(tensor, [ref, ref], (geometry(other),), "the same memory under a new name")
         return None
 
     def _alias(self, tensor: Tensor, refs: list[int], parts: tuple[Any, ...], note: str) -> int:
         ref = self.recorder.add("alias", tensor, refs, (geometry(tensor), *parts), note)
-        self.spread(tensor)
+        self.expose_results(tensor)
         return ref
 
     def _unseen(self, tensor: Tensor, refs: list[int], note: str) -> int:
         ref = self.recorder.add("unseen", tensor, refs, (), note)
-        self.spread(tensor)
+        self.expose_results(tensor)
         return ref
 
     # -- the index ---------------------------------------------------------------------------------------------------
 
-    def _bring_up_to_date(self) -> None:
-        recorder, known, versions = self.recorder, self.recorder.known, self.recorder.versions
+    def _update_index(self) -> None:
+        recorder, known, versions = self.recorder, self.recorder.refs_by_id, self.recorder.versions
         for ref, tensor in recorder.values_since(self._rows, self._stored):
             if ref in self.copies or ref in self.deferred:
                 continue
             key = id(tensor)
             if version_of(tensor) != versions.get(key, 0) and known.get(key) == ref and key not in recorder.unsettled:
-                continue  # written or moved unseen: its next read will tell
+                continue  # written or moved unseen: its next read finds out
             self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))
         self._rows, self._stored = recorder.count, len(recorder.stored)
 

@@ -1,4 +1,4 @@
-"""Where tensors lie in their memory, and whether it is there."""
+"""Memory regions of tensors: storage, offset, strides, overlap; an index of spans."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-# What tensors without plain memory raise: sparse, nested, wrapped, not yet initialised.
+# Errors raised by tensors without plain memory: sparse, nested, wrapped, uninitialised.
 NO_MEMORY = (NotImplementedError, RuntimeError, ValueError, AttributeError, TypeError)
 PLAIN = (Tensor, torch.nn.Parameter)
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # sizes, strides, offset
 
 
-class Place(NamedTuple):
-    """Where a tensor lies in its storage."""
+class MemoryRegion(NamedTuple):
+    """The region of its storage that a tensor covers."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What its elements take."""
+        """Total size of its elements."""
         count = self.itemsize
         for size in self.sizes:
             count *= size
@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 def storage_of(tensor: Tensor) -> int:
-    """A number for the memory behind a tensor; tensors without plain memory stand for themselves."""
+    """Return an id of a tensor's storage; of the tensor itself if it has no plain memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except NO_MEMORY:
@@ -43,19 +43,19 @@ def storage_of(tensor: Tensor) -> int:
 
 
 def is_wrapped(tensor: Tensor) -> bool:
-    """Whether a tensor stands for another one inside vmap, grad or jvp."""
+    """Whether a tensor is a wrapper of vmap, grad or jvp."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def bare(tensor: Tensor) -> Tensor:
-    """The tensor behind the wrappers of torch.func; itself where there are none."""
+    """Return the tensor inside torch.func's wrappers; itself if there are none."""
     while isinstance(tensor, Tensor) and is_wrapped(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     return tensor
 
 
 def geometry(tensor: Tensor) -> Geometry | None:
-    """Where in its storage a tensor lies."""
+    """Return sizes, strides and offset of a tensor; None if it has no plain memory."""
     tensor = bare(tensor)
     try:
         return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
@@ -63,8 +63,8 @@ def geometry(tensor: Tensor) -> Geometry | None:
         return None
 
 
-def place_of(tensor: Tensor) -> Place | None:
-    """Where in its storage a tensor lies, in bytes too; None where it has no plain memory."""
+def region_of(tensor: Tensor) -> MemoryRegion | None:
+    """Return the region of its storage that a tensor covers; None if it has no plain memory."""
     if is_wrapped(tensor):
         tensor = bare(tensor)
     try:
@@ -75,62 +75,64 @@ def place_of(tensor: Tensor) -> Place | None:
     except NO_MEMORY:
         return None
     if 0 in sizes:
-        return Place(sizes, strides, offset, itemsize, offset * itemsize, offset * itemsize)
+        return MemoryRegion(sizes, strides, offset, itemsize, offset * itemsize, offset * itemsize)
     end = offset + 1
     for size, stride in zip(sizes, strides, strict=True):
         end += (size - 1) * stride
-    return Place(sizes, strides, offset, itemsize, offset * itemsize, end * itemsize)
+    return MemoryRegion(sizes, strides, offset, itemsize, offset * itemsize, end * itemsize)
 
 
-def apart(one: Place | None, other: Place | None) -> bool:
-    """Whether two places of one storage surely share no element."""
-    if one is None or other is None:
+def are_disjoint(first: MemoryRegion | None, second: MemoryRegion | None) -> bool:
+    """Whether two regions of one storage certainly share no element."""
+    if first is None or second is None:
         return False
-    if one.end <= other.first or other.end <= one.first:
+    if first.end <= second.first or second.end <= first.first:
         return True
-    return one.itemsize == other.itemsize and _on_other_lattice_points(one, other)
+    return first.itemsize == second.itemsize and _on_other_lattice_points(first, second)
 
 
-def _on_other_lattice_points(one: Place, other: Place) -> bool:
-    """Columns, patches and other windows of one dense tensor: their spans overlap, their indices may not."""
-    steps = sorted({step for place in (one, other) for size, step in zip(*place[:2], strict=True) if size > 1})[::-1]
+def _on_other_lattice_points(first: MemoryRegion, second: MemoryRegion) -> bool:
+    """Whether windows of one dense tensor (columns, patches) interleave without overlap."""
+    steps = sorted({step for region in (first, second) for size, step in zip(*region[:2], strict=True) if size > 1})[
+        ::-1
+    ]
     if not steps or steps[-1] <= 0 or any(wide % narrow for wide, narrow in itertools.pairwise(steps)):
         return False
-    ranges = [_ranges(place, steps) for place in (one, other)]
+    ranges = [_ranges(region, steps) for region in (first, second)]
     if ranges[0] is None or ranges[1] is None:
         return False
     return any(a + m <= b or b + n <= a for (a, m), (b, n) in zip(*ranges, strict=True))
 
 
-def _ranges(place: Place, steps: list[int]) -> list[tuple[int, int]] | None:
-    """First index and count along each step; None if a window reaches over the end of a row."""
-    counts = {step: size for size, step in zip(*place[:2], strict=True) if size > 1}
-    if len(counts) != sum(size > 1 for size in place.sizes):
+def _ranges(region: MemoryRegion, steps: list[int]) -> list[tuple[int, int]] | None:
+    """Return first index and count along each step; None if a window crosses the end of a row."""
+    counts = {step: size for size, step in zip(*region[:2], strict=True) if size > 1}
+    if len(counts) != sum(size > 1 for size in region.sizes):
         return None
-    found, rest, room = [], place.offset, 0
+    ranges, remainder, room = [], region.offset, 0
     for step in steps:
-        start, rest = divmod(rest, step)
+        start, remainder = divmod(remainder, step)
         count = counts.get(step, 1)
         if room and start + count > room // step:
             return None
-        found.append((start, count))
+        ranges.append((start, count))
         room = step
-    return [*found, (rest, 1)]
+    return [*ranges, (remainder, 1)]
 
 
-def disjoint(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one storage surely share no element."""
-    return apart(place_of(one), place_of(other))
+def disjoint(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors of one storage certainly share no element."""
+    return are_disjoint(region_of(first), region_of(second))
 
 
-def inside(one: Tensor, other: Tensor) -> bool:
-    """Whether `one` lies within the span of `other`."""
-    a, b = place_of(one), place_of(other)
+def inside(inner: Tensor, outer: Tensor) -> bool:
+    """Whether `inner` lies within the span of `outer`."""
+    a, b = region_of(inner), region_of(outer)
     return a is not None and b is not None and b.first <= a.first and a.end <= b.end and a.itemsize == b.itemsize
 
 
 def is_empty(tensor: Tensor) -> bool:
-    """Whether it has no element that a write could change."""
+    """Whether a tensor has no elements."""
     try:
         return tensor.numel() == 0
     except NO_MEMORY:
@@ -138,7 +140,7 @@ def is_empty(tensor: Tensor) -> bool:
 
 
 def is_freed(tensor: Tensor) -> bool:
-    """Whether its storage is too small to be read; reading it would crash the process."""
+    """Whether a tensor's storage is too small to be read; reading it would crash the process."""
     try:
         if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
             tensor = bare(tensor)
@@ -147,8 +149,8 @@ def is_freed(tensor: Tensor) -> bool:
                 return any(is_freed(part) for part in parts)
         if tensor.numel() == 0 or tensor.device.type == "meta":
             return False
-        place = place_of(tensor)
-        return place is not None and place.end > tensor.untyped_storage().nbytes()
+        region = region_of(tensor)
+        return region is not None and region.end > tensor.untyped_storage().nbytes()
     except NO_MEMORY:
         return False
 
@@ -161,7 +163,7 @@ _SPARSE_PARTS = {
 
 
 def parts_of(tensor: Tensor) -> list[Tensor]:
-    """The tensors that a sparse tensor or a wrapper (DTensor, masked, jagged) is made of."""
+    """Return the tensors that a sparse tensor or a wrapper (DTensor, masked, jagged) is made of."""
     if tensor.layout in _SPARSE_PARTS:
         return [getattr(tensor, name)() for name in _SPARSE_PARTS[tensor.layout]]
     flatten = getattr(tensor, "__tensor_flatten__", None)
@@ -169,7 +171,7 @@ def parts_of(tensor: Tensor) -> list[Tensor]:
 
 
 def weak_storage(tensor: Tensor) -> StorageWeakRef | None:
-    """A weak reference to the memory behind a tensor; None where it has no plain memory."""
+    """Return a weak reference to a tensor's storage; None if it has no plain memory."""
     try:
         return StorageWeakRef(bare(tensor).untyped_storage())
     except NO_MEMORY:
@@ -177,21 +179,24 @@ def weak_storage(tensor: Tensor) -> StorageWeakRef | None:
 
 
 def is_being_recorded_into_a_graph(tensor: Tensor) -> bool:
-    """Whether a CUDA graph is being recorded: nothing has a value yet, and asking for one would end the recording."""
+    """Whether a CUDA graph is being recorded.
+
+    No value exists yet, and reading one would end the recording.
+    """
     return tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
-# -- many places -----------------------------------------------------------------------------------------------------
+# -- an index of spans -----------------------------------------------------------------------------------------------
 
 FAN = 16
-NOWHERE = (1 << 62, -1)  # the span of what was removed
+NOWHERE = (1 << 62, -1)  # the span of a removed item
 EVERYWHERE = (-1, 1 << 62)
 
 
-class Spans:
-    """Things in the order they came, each with a span of bytes; those that overlap a span are found without a walk.
+class SpanIndex:
+    """Items in insertion order, each with a byte span; finds overlaps without a full scan.
 
-    Each level holds the common span of every sixteen of the level below, so that whole groups are passed over.
+    Each level holds the common span of every sixteen spans of the level below, so that whole groups are skipped.
     """
 
     __slots__ = ("_levels", "_removed", "items")
@@ -201,11 +206,14 @@ class Spans:
         self._levels: list[list[tuple[int, int]]] = [[]]
         self._removed = 0
 
-    def append(self, place: Place | None, item: Any) -> None:
-        """Add one; where its place is unknown, it overlaps everything. Numbers change if most were removed."""
+    def append(self, region: MemoryRegion | None, item: Any) -> None:
+        """Add an item; without a region it overlaps everything.
+
+        Renumbers the items if most were removed.
+        """
         if self._removed > FAN and 2 * self._removed > len(self.items):
             self._pack()
-        first, end = _span(place)
+        first, end = _span(region)
         number = len(self.items)
         self.items.append(item)
         for level in self._levels:
@@ -216,10 +224,10 @@ class Spans:
                 level[number] = (first if first < a else a, end if end > b else b)
             number //= FAN
         if len(self._levels[-1]) > FAN:
-            self._levels.append(_above(self._levels[-1]))
+            self._levels.append(_merge_level(self._levels[-1]))
 
     def remove(self, number: int) -> None:
-        """Forget one; the numbers of the others stay."""
+        """Remove an item; the numbers of the others stay."""
         self.items[number] = None
         self._removed += 1
         self._levels[0][number] = NOWHERE
@@ -228,15 +236,15 @@ class Spans:
             level[number] = _common(below[number * FAN : (number + 1) * FAN])
 
     def _pack(self) -> None:
-        left = [pair for pair in zip(self.items, self._levels[0], strict=True) if pair[0] is not None]
-        self.items, self._removed = [item for item, _ in left], 0
-        self._levels = [[span for _, span in left]]
+        remaining = [pair for pair in zip(self.items, self._levels[0], strict=True) if pair[0] is not None]
+        self.items, self._removed = [item for item, _ in remaining], 0
+        self._levels = [[span for _, span in remaining]]
         while len(self._levels[-1]) > FAN:
-            self._levels.append(_above(self._levels[-1]))
+            self._levels.append(_merge_level(self._levels[-1]))
 
-    def overlapping(self, place: Place | None, since: int = 0) -> list[int]:
-        """The numbers, from `since` on, of all whose span overlaps that of a place."""
-        first, end = _span(place)
+    def overlapping(self, region: MemoryRegion | None, since: int = 0) -> list[int]:
+        """Return the numbers, from `since` on, of the items whose span overlaps a region."""
+        first, end = _span(region)
         numbers = list(range(len(self._levels[-1])))
         for height in range(len(self._levels) - 1, -1, -1):
             level, size = self._levels[height], FAN**height
@@ -247,13 +255,15 @@ class Spans:
         return numbers
 
 
-def _span(place: Place | None) -> tuple[int, int]:
-    """Never empty, so that a tensor without elements finds itself."""
-    return EVERYWHERE if place is None else (place.first, place.end if place.end > place.first else place.first + 1)
+def _span(region: MemoryRegion | None) -> tuple[int, int]:
+    """Return the byte span of a region; never empty, so that an empty tensor finds itself."""
+    return (
+        EVERYWHERE if region is None else (region.first, region.end if region.end > region.first else region.first + 1)
+    )
 
 
-def _above(level: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The common spans of every sixteen."""
+def _merge_level(level: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the common span of every sixteen spans."""
     return [_common(level[start : start + FAN]) for start in range(0, len(level), FAN)]
 
 

@@ -1,4 +1,4 @@
-"""Keeping only what was asked for."""
+"""Saving: the options of `tl.Save`, and the release of values that they do not ask for."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from torcheer.errors import BadArgument
 
 @dataclass(frozen=True)
 class Save:
-    """What to keep, and in which form."""
+    """Which values to save, and in which form."""
 
     layers: Any = "all"  # "all", "none", or names, module paths, positions, patterns and functions
     device: Any = None  # move values there
     dtype: torch.dtype | None = None  # store values in this type
     transform: Callable[[Tensor], Tensor] | None = None  # store what this returns instead
     detach: bool = False  # without the autograd graph
-    stop_early: bool = False  # stop the pass once everything asked for has been seen
+    stop_early: bool = False  # stop the pass once all requested layers are saved
     guard: str = "write"  # "write": copy when torch is about to write; "clone": copy at once
 
     def __post_init__(self) -> None:
@@ -48,78 +48,81 @@ class Save:
 
     @property
     def is_plain(self) -> bool:
-        """Everything, as it is: the recorder's own way."""
+        """Whether everything is saved as it ran, the recorder's default."""
         return self.layers == "all" and not self.alters and not self.detach and self.guard == "write"
 
     @property
     def alters(self) -> bool:
-        """Whether what is stored differs from what ran."""
+        """Whether stored values differ from what ran."""
         return self.device is not None or self.dtype is not None or self.transform is not None
 
 
 class StopEarly(BaseException):
-    """Everything asked for has been seen. Not an Exception: the model's own handlers must not catch it."""
+    """Raised once all requested layers are saved.
+
+    Not an Exception: the model's own handlers must not catch it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """What is left of a row whose tensors were let go."""
+class ReleasedOutput:
+    """The output cell of a row whose tensors were released."""
 
     metas: tuple[Any, ...]
     grad_fn: str
-    returned: int  # how many of them it returned; the others it wrote
+    output_count: int  # the first ones were returned; the others were only written
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
-    """Arguments without their tensors."""
+class ReleasedArguments:
+    """The argument cell of a row whose tensors were released."""
 
-    tensors: tuple[tuple[tuple[int | str, ...], Any], ...]  # where tensors entered, and the parameters among them
-    settings: tuple[Any, ...]  # the rest
+    tensors: tuple[tuple[tuple[int | str, ...], Any], ...]  # (where, the tensor if it is a parameter) of each tensor
+    settings: tuple[Any, ...]  # (where, value) of the other arguments
 
 
-class Keeper:
-    """Lets go of what was not asked for, row by row."""
+class RowPruner:
+    """Save the requested values of each row and release the others."""
 
     def __init__(self, save: Save, recorder: Recorder, window: int = 0) -> None:
         self.save = save
         self.recorder = recorder
-        self._window = window  # positions from the end are certain only this much later
+        self._window = window  # rows to hold back: negative positions are certain only this much later
         self._recent: list[int] = []
         self._weak_recorder = weakref.ref(recorder)
         self._saved: dict[int, tuple[Tensor, int]] = {}
         self._kept: set[int] = set()
         recorder.saved = self._saved
-        recorder.live = {}
+        recorder.weak_values = {}
 
     def op(self, node: int, wanted: bool) -> None:
-        """A row is complete: keep its values or let them go."""
+        """Save or release the values of a complete row."""
         if wanted:
             self.keep(node)
         self._recent.append(node)
         while len(self._recent) > self._window:
-            self._let_go(self._recent.pop(0))
+            self._release(self._recent.pop(0))
 
     def finish(self, count: int, positions: set[int]) -> None:
-        """The run is over: positions from the end are known now."""
+        """Handle the last rows: negative positions are known now."""
         for node in self._recent:
             if node - count in positions:
                 self.keep(node)
-            self._let_go(node)
+            self._release(node)
         self._recent.clear()
 
     def keep(self, node: int) -> None:
-        """Keep every output of a row whose tensors are still here."""
+        """Save every output of a row that was not released yet."""
         for slot, tensor in enumerate(self.recorder.outputs(node)):
             self.keep_value(node << SLOT_BITS | slot, tensor)
 
     def keep_value(self, ref: int, tensor: Tensor) -> None:
-        """Keep one value, in the form that was asked for."""
+        """Save one value, in the requested form."""
         memory, save = self.recorder.memory, self.save
         if ref in self._kept:
             return
         self._kept.add(ref)
-        copied = memory.take(ref)  # before it was known to be wanted, its memory was written or handed out
+        copied = memory.pop_preserved(ref)  # its memory was written or exposed before the value was requested
         if ref in memory.lost:
             return
         if copied is None and (is_freed(tensor) or memory.changed(tensor, ref)):
@@ -127,17 +130,17 @@ class Keeper:
             return
         tensor = tensor if copied is None else copied
         if save.alters:
-            memory.copies[ref] = self._altered(tensor)
-            self.recorder.altered.add(ref)
+            memory.copies[ref] = self._convert(tensor)
+            self.recorder.converted.add(ref)
         elif copied is not None:
             memory.copies[ref] = copied.detach() if save.detach else copied
-        elif save.guard == "clone" or id(tensor) in memory.leaked:
+        elif save.guard == "clone" or id(tensor) in memory.exposed:
             memory.copies[ref] = copy_of(tensor) if save.detach else graph_copy(tensor)
         else:
             self._saved[ref] = (tensor.detach() if save.detach else tensor, version_of(tensor))
 
-    def _altered(self, tensor: Tensor) -> Any:
-        """A value in the form that was asked for; part of the graph, even where the model runs without one."""
+    def _convert(self, tensor: Tensor) -> Any:
+        """Return a value in the requested form, part of its graph even with grad disabled."""
         save = self.save
         value: Any = tensor.detach() if save.detach else tensor
         with torch.set_grad_enabled(torch.is_grad_enabled() or value.requires_grad):
@@ -147,7 +150,7 @@ class Keeper:
             return copy_of(value) if save.detach else graph_copy(value)  # a view would change with the memory
         return value
 
-    def _let_go(self, node: int) -> None:
+    def _release(self, node: int) -> None:
         recorder = self.recorder
         start = node * WIDTH
         outputs = recorder.outputs(node)
@@ -155,14 +158,14 @@ class Keeper:
             ref, key = node << SLOT_BITS | slot, id(tensor)
             if ref not in self._kept:
                 recorder.memory.drop(ref)
-            recorder.live[ref] = weakref.ref(tensor, partial(_forget, self._weak_recorder, ref, key))
+            recorder.weak_values[ref] = weakref.ref(tensor, partial(_forget, self._weak_recorder, ref, key))
         first = outputs[0] if outputs else None
-        metas, returned = tuple(meta_of(tensor) for tensor in outputs), recorder.returned(node)
-        recorder.rows[start + OUT] = Gone(metas, grad_fn_name(first), returned)
-        recorder.writers.pop(node, None)
-        if not isinstance(recorder.rows[start + ARGS], Outline):
+        metas, returned = tuple(meta_of(tensor) for tensor in outputs), recorder.output_count(node)
+        recorder.rows[start + OUT] = ReleasedOutput(metas, grad_fn_name(first), returned)
+        recorder.extra_writes.pop(node, None)
+        if not isinstance(recorder.rows[start + ARGS], ReleasedArguments):
             leaves = list(argument_leaves(recorder.rows[start + ARGS], recorder.rows[start + KWARGS]))
-            recorder.rows[start + ARGS] = Outline(
+            recorder.rows[start + ARGS] = ReleasedArguments(
                 tuple(
                     (path, value if isinstance(value, torch.nn.Parameter) else None)
                     for path, value in leaves
@@ -174,11 +177,11 @@ class Keeper:
 
 
 def _forget(weak: weakref.ref[Recorder], ref: int, key: int, _: Any) -> None:
-    """A tensor died: its id may be used again."""
+    """Remove a freed tensor from the recorder's tables: its id may be reused."""
     recorder = weak()
     if recorder is None:
         return
-    recorder.live.pop(ref, None)
-    if recorder.known.get(key) == ref:
-        del recorder.known[key]
+    recorder.weak_values.pop(ref, None)
+    if recorder.refs_by_id.get(key) == ref:
+        del recorder.refs_by_id[key]
         recorder.versions.pop(key, None)

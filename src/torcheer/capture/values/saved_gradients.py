@@ -1,4 +1,4 @@
-"""Gradients of what was saved, one entry per backward call."""
+"""Gradients of saved values, one entry per backward call."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torcheer.errors import BadArgument
 
 
 class GradientLog:
-    """Listens to autograd through tensor hooks; forgets nothing until it is dropped."""
+    """Collects gradients through tensor hooks and keeps them until it is freed."""
 
     def __init__(self) -> None:
-        self._calls: list[int] = []  # autograd's number of each backward call, in order
+        self._calls: list[int] = []  # autograd's graph task id of each backward call, in order
         self._found: dict[tuple[int, int], Tensor] = {}  # (backward call, ref or id) -> gradient
         self._handles: list[Any] = []
-        self._listening: set[int] = set()
+        self._keys: set[int] = set()
         weakref.finalize(self, _remove, self._handles)
 
     def listen(self, tensor: Tensor, key: int) -> None:
-        """Keep the gradients that will reach this tensor."""
-        if not tensor.requires_grad or key in self._listening:
+        """Hook a tensor to keep its gradients."""
+        if not tensor.requires_grad or key in self._keys:
             return
-        self._listening.add(key)
+        self._keys.add(key)
         log = weakref.ref(self)
 
         def keep(gradient: Tensor | None) -> None:
@@ -36,7 +36,7 @@ class GradientLog:
         self._handles.append(tensor.register_hook(keep))
 
     def _keep(self, key: int, gradient: Tensor | None) -> None:
-        if gradient is None:  # autograd's word for zero: nothing flowed back through an output that was not used
+        if gradient is None:  # autograd's zero: no gradient flows back through an unused output
             return
         call = torch._C._current_graph_task_id()
         if call not in self._calls:
@@ -45,9 +45,9 @@ class GradientLog:
             self._found[call, key] = gradient.detach()
 
     def of(self, key: int) -> list[Tensor | None]:
-        """One gradient per backward call, None where that call did not reach the tensor; [] if none ever did."""
-        found = [self._found.get((call, key)) for call in self._calls]
-        return found if any(gradient is not None for gradient in found) else []
+        """Return one gradient per backward call, None if it missed the tensor; [] if all did."""
+        gradients = [self._found.get((call, key)) for call in self._calls]
+        return gradients if any(gradient is not None for gradient in gradients) else []
 
 
 def _remove(handles: list[Any]) -> None:
@@ -56,7 +56,7 @@ def _remove(handles: list[Any]) -> None:
 
 
 def backward(history: Any, loss: Any = None, **options: Any) -> Any:
-    """Run backward from `loss` (a tensor; by default the sum of the first output) and return the history."""
+    """Run backward from `loss` (default: the sum of the first output); return the history."""
     log = getattr(history.trace, "gradient_log", None)
     if log is None:
         raise BadArgument("this history keeps no gradients: capture with save_gradients=True")

@@ -1,4 +1,4 @@
-"""What is known of a storage that was written: who lies where in it, who wrote, and what can be taken back."""
+"""Written storages: the tensors over each, the writes to it, and its undo log."""
 
 from __future__ import annotations
 
@@ -8,81 +8,89 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torcheer.capture.values.byte_history import Film
-from torcheer.capture.values.memory_layout import PLAIN, Place, Spans, apart, is_wrapped, place_of, weak_storage
+from torcheer.capture.values.byte_history import UndoLog
+from torcheer.capture.values.memory_layout import (
+    PLAIN,
+    MemoryRegion,
+    SpanIndex,
+    are_disjoint,
+    is_wrapped,
+    region_of,
+    weak_storage,
+)
 from torcheer.capture.values.written_regions import Window
 
 
-class Entry:
-    """A tensor of a written storage that no write has reached."""
+class StorageEntry:
+    """A tensor over a written storage that no write has reached."""
 
-    __slots__ = ("missed", "place", "ref", "weak")
+    __slots__ = ("missed", "ref", "region", "weak")
 
-    def __init__(self, ref: int, weak: Any, place: Place | None) -> None:
+    def __init__(self, ref: int, weak: Any, region: MemoryRegion | None) -> None:
         self.ref = ref
         self.weak = weak
-        self.place = place
-        self.missed = 0  # how many writes went to cells between its own
+        self.region = region
+        self.missed = 0  # number of writes that went to elements between its own
 
 
-class Reached(NamedTuple):
-    """A value that a write reaches."""
+class OverwrittenValue(NamedTuple):
+    """A value that a write will change."""
 
     ref: int
     tensor: Tensor
-    place: Place | None
+    region: MemoryRegion | None
 
 
-MOST_MISSES = 8  # then a tensor is taken as written: to ask for ever would cost the square
+MAX_MISSES = 8  # then a tensor counts as written: checking it for ever would cost quadratic time
 
 
-class Block:
-    """A storage that was written: who lies where in it, and what was written."""
+class StorageBlock:
+    """A written storage: the tensors over it and the writes to it."""
 
-    __slots__ = ("chain", "entries", "film", "stale", "storage", "writes")
+    __slots__ = ("chain", "entries", "stale", "storage", "undo_log", "writes")
 
     def __init__(self, tensor: Tensor) -> None:
-        self.storage = weak_storage(tensor)  # held weakly: its number is not used again meanwhile
-        self.entries = Spans()  # an Entry each
-        self.writes = Spans()  # (ref, geometry of the tensor written, place), in order
-        self.chain: dict[int, int] = {}  # count of writes now -> the first from which on we saw every one
-        self.film: Film | None = None
+        self.storage = weak_storage(tensor)  # a weak reference keeps its id from being reused
+        self.entries = SpanIndex()  # of StorageEntry
+        self.writes = SpanIndex()  # of (ref, geometry of the tensor written, region), in order
+        self.chain: dict[int, int] = {}  # version -> the earliest version from which every write was recorded
+        self.undo_log: UndoLog | None = None
         self.stale: list[int] = []  # ids of stale tensors
 
-    def saw(self, before: int, after: int) -> None:
-        """A write that we saw took torch's count from one number to another."""
+    def add_seen_write(self, before: int, after: int) -> None:
+        """Note a recorded write that took torch's version counter from `before` to `after`."""
         start = self.chain.get(before, before)
         self.chain[after] = min(start, self.chain.get(after, start))
 
-    def accounts_for(self, before: int, now: int) -> bool:
-        """Whether we saw every write since the count was `before`."""
-        return self.chain.get(now, now + 1) <= before
+    def all_writes_seen(self, before: int, after: int) -> bool:
+        """Whether every write between two versions was recorded."""
+        return self.chain.get(after, after + 1) <= before
 
 
-class Stale(NamedTuple):
-    """A tensor whose memory was written under another name."""
+class StaleTensor(NamedTuple):
+    """A tensor whose memory was written through another tensor."""
 
     tensor: weakref.ref[Tensor]
     ref: int  # the value it had
-    block: Block
+    block: StorageBlock
     since: int  # the first write to the block that changed it
 
 
-def writes_to(tensor: Tensor, stale: Stale) -> list[tuple[int, Any, Place | None]]:
-    """The writes that reached a stale tensor; from the last on whose tensor holds all of it."""
-    place, found = place_of(tensor), []
-    for number in reversed(stale.block.writes.overlapping(place, stale.since)):
+def writes_to(tensor: Tensor, stale: StaleTensor) -> list[tuple[int, Any, MemoryRegion | None]]:
+    """Return the writes that reached a stale tensor, from the last that covers all of it on."""
+    region, writes = region_of(tensor), []
+    for number in reversed(stale.block.writes.overlapping(region, stale.since)):
         write = stale.block.writes.items[number]
-        if apart(place, write[2]):
+        if are_disjoint(region, write[2]):
             continue
-        found.append(write)
-        if place is not None and covers(write[1], place):
+        writes.append(write)
+        if region is not None and covers(write[1], region):
             break
-    return found[::-1]
+    return writes[::-1]
 
 
-def covers(writer: Any, place: Place) -> bool:
-    """Whether a dense tensor holds every byte of a place."""
+def covers(writer: Any, region: MemoryRegion) -> bool:
+    """Whether a dense tensor covers every byte of a region."""
     if writer is None:
         return False
     sizes, strides, offset = writer
@@ -91,28 +99,28 @@ def covers(writer: Any, place: Place) -> bool:
         if size != 1 and stride != expected:
             return False
         expected *= size
-    return bool(offset * place.itemsize <= place.first and place.end <= (offset + expected) * place.itemsize)
+    return bool(offset * region.itemsize <= region.first and region.end <= (offset + expected) * region.itemsize)
 
 
-def can_wait(window: Window) -> bool:
-    """Whether what a write replaces can be remembered apart from the tensor it belongs to."""
-    place = window.place
-    if place is None or not place.bytes or not is_raw(window.tensor, place):
+def can_defer(window: Window) -> bool:
+    """Whether the bytes that a write replaces can be kept in an undo log."""
+    region = window.region
+    if region is None or not region.bytes or not is_raw(window.tensor, region):
         return False
-    return place.end <= window.tensor.untyped_storage().nbytes()
+    return region.end <= window.tensor.untyped_storage().nbytes()
 
 
-def is_raw(tensor: Tensor, place: Place) -> bool:
-    """Whether a tensor is nothing but numbers in memory, each in a place of its own."""
+def is_raw(tensor: Tensor, region: MemoryRegion) -> bool:
+    """Whether a tensor is plain strided memory in which no two elements overlap."""
     if type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_meta or tensor.is_quantized:
         return False
     if tensor.is_conj() or tensor.is_neg() or is_wrapped(tensor):
         return False
-    return 0 not in place.strides or all(size == 1 for size, step in zip(*place[:2], strict=True) if step == 0)
+    return 0 not in region.strides or all(size == 1 for size, step in zip(*region[:2], strict=True) if step == 0)
 
 
 def nbytes(tensor: Tensor) -> int:
-    """What its elements take; 0 where that is not to be had."""
+    """Return the total size of a tensor's elements; 0 if unknown."""
     try:
         return tensor.numel() * tensor.element_size()
     except (NotImplementedError, RuntimeError):

@@ -9,13 +9,13 @@ from torcheer.capture.values.memory_layout import NO_MEMORY, PLAIN, is_wrapped
 
 
 def copy_of(tensor: Tensor) -> Tensor:
-    """The value now, in memory of its own, with the strides it has and without a graph."""
+    """Copy a tensor with its strides, detached from its graph."""
     value = tensor.detach() if tensor.requires_grad else tensor
     return restrided(value.clone(), value)
 
 
 def graph_copy(tensor: Tensor) -> Tensor:
-    """The value now, in memory of its own; what is computed from it sends gradients where the tensor's own would go."""
+    """Copy a tensor with its strides, still part of the autograd graph."""
     if not tensor.requires_grad:
         return copy_of(tensor)
     try:
@@ -24,9 +24,9 @@ def graph_copy(tensor: Tensor) -> Tensor:
         else:
             with torch.inference_mode(False), torch.enable_grad():
                 copied = tensor.clone()
-    except RuntimeError:  # a view that autograd itself gave up
+    except RuntimeError:  # a view that autograd has invalidated
         return cut_off(copy_of(tensor))
-    if not copied.requires_grad:  # below autograd
+    if not copied.requires_grad:  # called below autograd, in a dispatch mode
         return cut_off(copied)
     if type(copied) in PLAIN and not is_wrapped(copied) and copied.stride() != tensor.stride():
         copied.data = restrided(copied.detach(), tensor.detach())
@@ -34,13 +34,13 @@ def graph_copy(tensor: Tensor) -> Tensor:
 
 
 def restrided(copied: Tensor, like: Tensor) -> Tensor:
-    """A copy with the strides of the value it was made from, where it can have them."""
+    """Return a copy with the strides of `like`, if it can have them."""
     try:
         if copied.stride() != like.stride():
-            other = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
-            other.copy_(like)
-            return other
-    except NO_MEMORY:  # no strides, or several elements in one place
+            strided = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device)
+            strided.copy_(like)
+            return strided
+    except NO_MEMORY:  # no strides, or overlapping elements
         pass
     return copied
 
@@ -51,34 +51,36 @@ CUT_OFF = (
 
 
 def cut_off(value: Tensor) -> Tensor:
-    """A value that required grad and whose graph is gone: backward through it says so, instead of reaching nothing."""
+    """Make backward through a value whose graph is lost raise, instead of doing nothing."""
     if not (value.is_floating_point() or value.is_complex()):
         return value
     try:
         with torch.inference_mode(False), torch.enable_grad():
             leaf = value.detach().requires_grad_()
-            found: Tensor = torch._C._functions.DelayedError(CUT_OFF.encode(), 1)(leaf)
-            return found
+            delayed: Tensor = torch._C._functions.DelayedError(CUT_OFF.encode(), 1)(leaf)
+            return delayed
     except RuntimeError:
         return value
 
 
-def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Equal to the last bit, NaN included."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+def same_bits(first: Tensor, second: Tensor) -> bool:
+    """Whether two tensors are bit-equal, NaN included."""
+    if first.shape != second.shape or first.dtype != second.dtype:
         return False
     try:
-        if torch.equal(one, other):
+        if torch.equal(first, second):
             return True
     except NotImplementedError:  # complex numbers of half precision
         pass
-    return _same_bytes(one, other)
+    return _same_bytes(first, second)
 
 
-def _same_bytes(one: Tensor, other: Tensor) -> bool:
+def _same_bytes(first: Tensor, second: Tensor) -> bool:
     try:
-        a = one.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)  # a single number has no bytes
-        b = other.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+        a = (
+            first.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
+        )  # a 0-dimensional tensor cannot be viewed as bytes
+        b = second.detach().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8)
     except RuntimeError:
         return False
     return bool(torch.equal(a, b))

@@ -9,42 +9,45 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torcheer.capture.record.function_table import Call
+from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.torch_state import version_of
-from torcheer.capture.values.memory_layout import PLAIN, Place, is_wrapped, place_of, storage_of
+from torcheer.capture.values.memory_layout import PLAIN, MemoryRegion, is_wrapped, region_of, storage_of
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
-_WHOLE_NUMBERS = (torch.int64, torch.int32)  # bool and uint8 are masks: as large as what they choose from
+_WHOLE_NUMBERS = (torch.int64, torch.int32)  # not bool and uint8: masks are as large as what they select from
 _BY_DIMENSION = frozenset("index_copy_ index_fill_ index_add_ index_reduce_".split())
 BY_INDEX = _BY_DIMENSION | {"__setitem__", "index_put_"}  # these may write a small part of a tensor
 
 
 class Window(NamedTuple):
-    """Where an operation will write."""
+    """The part of a tensor that an operation will write."""
 
     tensor: Tensor
-    part: Tensor  # the view of it that is written; all of it where that is not known
-    place: Place | None  # where that lies; None: its memory cannot be looked at
-    index: Any  # of the cells within the part; None: all of them
-    bytes: int  # at most this much
-    number: int  # the storage
-    version: int  # torch's count of writes before this one
+    part: Tensor  # the view of it that is written; all of it if unknown
+    region: MemoryRegion | None  # of the part; None: no plain memory
+    index: Any  # of the elements within the part; None: all of them
+    bytes: int  # upper bound of what is written
+    number: int  # id of the storage
+    version: int  # torch's version counter before the write
 
 
-def window_of(call: Call, args: tuple[Any, ...], tensor: Tensor) -> Window:
-    """What a call is about to write of one of its tensors."""
+def window_of(call: TorchCall, args: tuple[Any, ...], tensor: Tensor) -> Window:
+    """Return the part of a tensor that a call is about to write."""
     index, part = _index(call, args, tensor), tensor
     if index is not None and all(type(item) in _BASIC for item in index):
         with suppress(IndexError):  # the call itself will raise it
             part = (tensor.detach() if tensor.requires_grad else tensor)[index]
         index = None
-    place = place_of(part)
-    size = 0 if place is None else place.bytes if index is None else _most_bytes(tensor, index)
-    return Window(tensor, part, place, index, size, storage_of(tensor), version_of(tensor))
+    region = region_of(part)
+    size = 0 if region is None else region.bytes if index is None else _most_bytes(tensor, index)
+    return Window(tensor, part, region, index, size, storage_of(tensor), version_of(tensor))
 
 
-def _index(call: Call, args: tuple[Any, ...], tensor: Tensor) -> tuple[Any, ...] | None:
-    """The index of a call that writes by index; None where it may write everywhere, or costs as much as if it did."""
+def _index(call: TorchCall, args: tuple[Any, ...], tensor: Tensor) -> tuple[Any, ...] | None:
+    """Return the index of a call that writes by index.
+
+    None if it may write everything, or costs as much as that.
+    """
     name = call.name
     if name == "__setitem__" and len(args) > 1:
         index = args[1] if type(args[1]) is tuple else (args[1],)
@@ -56,7 +59,7 @@ def _index(call: Call, args: tuple[Any, ...], tensor: Tensor) -> tuple[Any, ...]
         return None
     if type(tensor) not in PLAIN or is_wrapped(tensor) or args[0] is not tensor or tensor.layout is not torch.strided:
         return None
-    if len(index) > tensor.dim() + index.count(None):  # of a single number, or one index too many
+    if len(index) > tensor.dim() + index.count(None):  # a 0-dimensional tensor, or one index too many
         return None
     return index if all(type(part) in _BASIC or _is_list_of_places(part) for part in index) else None
 
@@ -66,7 +69,10 @@ def _is_list_of_places(part: Any) -> bool:
 
 
 def _most_bytes(tensor: Tensor, index: tuple[Any, ...]) -> int:
-    """What an index by lists of places reaches at most: each list in turn, everything along the other dimensions."""
+    """Return an upper bound of the bytes that an index by lists of positions reaches.
+
+    Each list, times all of the other dimensions.
+    """
     cells, dimension = tensor.numel() * tensor.element_size(), 0
     lists = [part for part in index if type(part) is Tensor]
     for part in index:
