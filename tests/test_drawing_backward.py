@@ -25,7 +25,7 @@ from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.font_metrics import CHARACTERS
 from torcheer.drawing.looks.formula_typesetting import typeset
 from torcheer.errors import BadArgument
-from torcheer.history.text.latex_text import plain
+from torcheer.history.text.latex_text import latex_to_text
 
 GOLDEN = Path(__file__).parent / "golden"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -93,7 +93,7 @@ def test_a_bar_is_drawn_above_its_letter_and_a_power_above_the_line() -> None:
 
 def test_no_letter_of_a_formula_is_missing_in_the_font() -> None:
     every = r"\bar y \odot \otimes \oplus A^\top \partial \sqrt x \sum x^2 x_i e^{-x^2} x_{\text{index}} \eta \mathbb 1"
-    pieces, width = typeset(plain(every), 11.5)
+    pieces, width = typeset(latex_to_text(every), 11.5)
     assert width > 0 and set("".join(piece.text for piece in pieces)) <= CHARACTERS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from torcheer.history.text.latex_text import equations, plain
+from torcheer.history.text.latex_text import equations, latex_to_text
 
 
 @pytest.mark.parametrize(
@@ -34,12 +34,12 @@ from torcheer.history.text.latex_text import equations, plain
     ],
 )  # fmt: skip
 def test_a_formula_is_one_line_of_text(latex: str, text: str) -> None:
-    assert plain(latex) == text
+    assert latex_to_text(latex) == text
 
 
 @pytest.mark.parametrize("broken", ["{", "}", "\\", r"x^{", r"\frac", r"\text{a", r"\bar", "^", r"\sqrt{", "$x$"])
 def test_a_broken_formula_is_still_some_text(broken: str) -> None:
-    assert isinstance(plain(broken), str)
+    assert isinstance(latex_to_text(broken), str)
 
 
 def test_each_gradient_is_an_equation_of_its_own() -> None:

@@ -9,7 +9,7 @@ from fake_trace import FakeTrace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torcheer.history.layers.cycles import Descent, on_cycles
+from torcheer.history.layers.cycles import AncestorSearch, nodes_on_cycles
 from torcheer.history.layers.layer_names import assign_layers, layer_name
 
 
@@ -410,12 +410,12 @@ def test_cycles_are_found_as_by_trying_every_path(edges: list[tuple[int, int]]) 
     reach = {node: {end for start, end in edges if start == node} for node in range(8)}
     for _ in range(8):
         reach = {node: ends | {far for end in ends for far in reach[end]} for node, ends in reach.items()}
-    assert on_cycles(edges, 8) == {node for node in range(8) if node in reach[node]}
+    assert nodes_on_cycles(edges, 8) == {node for node in range(8) if node in reach[node]}
 
 
 def test_a_descent_is_found_and_a_missing_one_is_not() -> None:
     parents = [(), (), (0,), (2,), (1,), (3, 4)]
-    descent = Descent(parents)
+    descent = AncestorSearch(parents)
     assert descent.reaches(5, 0)
     assert not descent.reaches(4, 2)
     assert [descends(parents, 5, node) for node in range(5)] == [True] * 5

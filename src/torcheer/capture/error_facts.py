@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.record.recorder import Recorder
-from torcheer.history.error_notes import arguments, failed_in, frames_of
+from torcheer.history.error_notes import describe_arguments, failing_operation, frames_of
 
 if TYPE_CHECKING:
     from torcheer.capture.record.op_rows import LiveTrace
@@ -24,12 +24,12 @@ def operation(frame: FrameType) -> str:
     call = frame.f_locals.get("call") if frame.f_code in _RUNS else None
     if call is None:
         return ""
-    return f"{call.name}({arguments(frame.f_locals.get('args', ()), frame.f_locals.get('kwargs') or {})})"
+    return f"{call.name}({describe_arguments(frame.f_locals.get('args', ()), frame.f_locals.get('kwargs') or {})})"
 
 
 def operation_name(error: BaseException) -> str:
     """Return the name of the operation that raised, "" if none did."""
-    return failed_in(list(frames_of(error)), operation).partition("(")[0]
+    return failing_operation(list(frames_of(error)), operation).partition("(")[0]
 
 
 def kept_bytes_by_module(trace: LiveTrace) -> dict[str, int]:

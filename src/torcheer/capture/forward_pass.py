@@ -169,7 +169,7 @@ class _Session:
             error.history = self.history  # type: ignore[attr-defined]
         summary = f"error.history is the pass until then, {plural(self.recorder.count, 'operation')}"
         kept_bytes = partial(kept_bytes_by_module, self.trace)
-        explain(error, self.recorder.model, operation=operation, held=kept_bytes, history=summary)
+        explain(error, self.recorder.model, operation=operation, bytes_by_module=kept_bytes, history=summary)
 
 
 class _SharedSwitch:

@@ -17,7 +17,7 @@ from torcheer.drawing.layout.plans import plan_scene
 from torcheer.drawing.looks.style import Style, style_of
 from torcheer.drawing.writers.backward_text import draw_steps_text
 from torcheer.drawing.writers.html_page import Facts
-from torcheer.history.text.latex_text import plain
+from torcheer.history.text.latex_text import latex_to_text
 from torcheer.records import Step
 from torcheer.terminal import human_bytes
 
@@ -98,7 +98,7 @@ class BackwardDrawing(Drawing):
         flow = self.flow
         told = [("result", f"{shape_text(step.shape)} {step.dtype.removeprefix('torch.')}, {human_bytes(step.bytes)}")]
         if backward:
-            told = [("rule", plain(step.formula))] if step.formula else []
+            told = [("rule", latex_to_text(step.formula))] if step.formula else []
             told += [("why", step.why)] if step.why else []
             told += [("by", "torch")] if step.borrowed else []
             told += [("keeps", ", ".join(self._name(index, step) for index in step.saved) or "nothing")]

@@ -19,7 +19,7 @@ from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_of, inputs_of
 from torcheer.extraction.hook_values import Hooks
-from torcheer.history.error_notes import NO_HISTORY, arguments, explain
+from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
 
 LEEWAY = 0.02  # of two runs that are called the same
 Reduce = Callable[..., Any]
@@ -58,7 +58,7 @@ class Taker:
         try:
             return self._take(batch)
         except Exception as error:
-            text = f"{batch} did not go through; it is {arguments((batch.data,), {})}"
+            text = f"{batch} did not go through; it is {describe_arguments((batch.data,), {})}"
             explain(error, self.model, extraction=text, history=NO_HISTORY)
             raise
 

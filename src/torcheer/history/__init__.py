@@ -1,4 +1,4 @@
-"""ModelHistory: everything that happened, to find, slice, print, compare and tabulate."""
+"""ModelHistory: the operations of a run, to look up, slice, print, compare and tabulate."""
 
 from __future__ import annotations
 

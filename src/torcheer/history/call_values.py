@@ -1,4 +1,4 @@
-"""What went into an operation or a module call, and what came out: each value with its place."""
+"""Inputs and outputs of operations and module calls: each value with its argument position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ArgumentView:
-    """One value that was received or returned: a tensor, a parameter, or a plain setting."""
+    """One input or output value: a tensor, a parameter, or a plain setting."""
 
     __slots__ = ("history", "record")
 
@@ -25,39 +25,39 @@ class ArgumentView:
 
     @property
     def where(self) -> tuple[int | str, ...]:
-        """Its place: (0,) is the first argument, ("mask",) a keyword, (0, 2) the third of a list that came first."""
+        """Its position: (0,) the first argument, ("mask",) a keyword, (0, 2) an item of a list."""
         return self.record.where
 
     @property
     def is_tensor(self) -> bool:
-        """Whether it was a tensor."""
+        """Whether it is a tensor."""
         return self.record.parent >= 0 or bool(self.record.stored)
 
     @property
     def op(self) -> OpView | None:
-        """The operation that made it; None for a parameter, a buffer as it was stored, or a setting."""
+        """The operation that made it; None for a parameter, a stored buffer, or a setting."""
         return self.history[self.record.parent] if self.record.parent >= 0 else None
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of a tensor, () of anything else."""
+        """The shape of a tensor; () for other values."""
         shape: tuple[int, ...] = self._fact("shape", ())
         return shape
 
     @property
     def dtype(self) -> str:
-        """The number type of a tensor, "" of anything else."""
+        """The dtype of a tensor; "" for other values."""
         return str(self._fact("dtype", ""))
 
-    def _fact(self, name: str, otherwise: Any) -> Any:
+    def _fact(self, name: str, default: Any) -> Any:
         if self.record.parent >= 0:
             return getattr(self.history.facts.ops[self.record.parent].tensors[self.record.output], name)
         stored = self.history.facts.stored.get(self.record.stored)
-        return getattr(stored, name) if stored is not None else otherwise
+        return getattr(stored, name) if stored is not None else default
 
     @property
     def tensor_contents(self) -> Any:
-        """The tensor, where it was saved; a setting is returned as it is."""
+        """The tensor, if it was saved; for a setting, its value."""
         if self.record.parent < 0:
             return self.history.trace.stored_value(self.record.stored) if self.record.stored else self.record.setting
         try:
@@ -75,32 +75,32 @@ class ArgumentView:
 
 
 class Arguments(list[ArgumentView]):
-    """Values in the order in which they were handed over."""
+    """The values of a call, in argument order."""
 
     def __init__(self, history: ModelHistory, records: Iterable[Argument]) -> None:
         super().__init__(ArgumentView(history, record) for record in records)
 
     @property
     def tensors(self) -> list[Any]:
-        """The tensors among them, where they were saved."""
+        """The tensors among them; raises ValueUnavailable if one was not saved."""
         return [argument.tensor_contents for argument in self if argument.is_tensor]
 
     def __repr__(self) -> str:
         return "\n".join(map(repr, self)) or "nothing"
 
 
-def of_op(op: Op) -> list[Argument]:
-    """What an operation received, by place: tensors, parameters and settings."""
-    found = {edge.where: Argument(edge.where, edge.parent, edge.output) for edge in op.parents}
+def op_arguments(op: Op) -> list[Argument]:
+    """Return an operation's arguments by position: tensors, parameters and settings."""
+    arguments = {edge.where: Argument(edge.where, edge.parent, edge.output) for edge in op.parents}
     for stored in op.stored:
-        found.setdefault(stored.where, Argument(stored.where, stored=stored.name))
+        arguments.setdefault(stored.where, Argument(stored.where, stored=stored.name))
     for where, setting in op.settings:
-        found.setdefault(tuple(where), Argument(tuple(where), setting=setting))
-    return sorted(found.values(), key=lambda one: [(isinstance(part, str), part) for part in one.where])
+        arguments.setdefault(tuple(where), Argument(tuple(where), setting=setting))
+    return sorted(arguments.values(), key=lambda argument: [(isinstance(part, str), part) for part in argument.where])
 
 
-def run_of(history: ModelHistory, address: str, call: int | None) -> ModuleRun:
-    """What one call of a module received and returned; its only call where none is named."""
+def module_run(history: ModelHistory, address: str, call: int | None) -> ModuleRun:
+    """Return the inputs and outputs of one call of a module; of its only call if `call` is None."""
     runs = history.facts.module_runs.get(address, {})
     if not runs:
         if not history.facts.has_runs:

@@ -1,4 +1,4 @@
-"""How two runs differ, layer by layer."""
+"""Comparison of two runs, layer by layer."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ NAN = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output of one operation, in both runs."""
+    """The difference of one output of one operation between two runs."""
 
-    label: str  # as the first run has it; "max_1_3[1]" is the second output
+    label: str  # in the first run; "max_1_3[1]" is the second output
     status: str  # "equal", "different", "other shape", "not saved", …
     max_abs: float = NAN
     mean_abs: float = NAN
-    relative: float = NAN  # the largest difference against the largest value
+    relative: float = NAN  # largest difference divided by largest absolute value
     cosine: float = NAN
-    nan_mismatches: int = 0  # places where one is NaN or infinite and the other is something else
+    nan_mismatches: int = 0  # elements where one value is NaN or infinite and the other differs
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Every difference between two runs; true when every value is equal bit for bit."""
+    """All differences between two runs; true if every value is equal bit for bit."""
 
     rows: tuple[Difference, ...]
     missing: tuple[str, ...]  # only in the first run
@@ -50,7 +50,7 @@ class Comparison:
 
     @property
     def first_difference(self) -> str | None:
-        """The first layer whose values differ."""
+        """Label of the first operation whose values differ."""
         return next((row.label for row in self.rows if row.status not in ("equal", "not saved")), None)
 
     def __str__(self) -> str:
@@ -70,23 +70,23 @@ class Comparison:
     __repr__ = __str__
 
 
-def compare(one: ModelHistory, other: ModelHistory) -> Comparison:
+def compare(first: ModelHistory, second: ModelHistory) -> Comparison:
     """Match operations by layer number and pass, and compare their values."""
-    mine, yours = _by_name(one), _by_name(other)
+    first_ops, second_ops = _by_name(first), _by_name(second)
     rows: list[Difference] = []
-    for name, index in mine.items():
-        if name in yours:
-            rows += _op_differences(one, index, other, yours[name])
+    for name, index in first_ops.items():
+        if name in second_ops:
+            rows += _op_differences(first, index, second, second_ops[name])
     return Comparison(
         rows=tuple(rows),
-        missing=tuple(one.facts.layers.label(index) for name, index in mine.items() if name not in yours),
-        extra=tuple(other.facts.layers.label(index) for name, index in yours.items() if name not in mine),
-        same_structure=structural_hash(one.ops) == structural_hash(other.ops),
+        missing=tuple(first.facts.layers.label(index) for name, index in first_ops.items() if name not in second_ops),
+        extra=tuple(second.facts.layers.label(index) for name, index in second_ops.items() if name not in first_ops),
+        same_structure=structural_hash(first.ops) == structural_hash(second.ops),
     )
 
 
 def _by_name(history: ModelHistory) -> dict[str, int]:
-    """Labels without positions: one op more at the start must not shift all the others."""
+    """Return ops by label without position: an extra op at the start must not shift the others."""
     return {
         f"{layer.short}:{number}": index
         for layer in history.facts.layers.all
@@ -94,36 +94,38 @@ def _by_name(history: ModelHistory) -> dict[str, int]:
     }
 
 
-def _op_differences(one: ModelHistory, mine: int, other: ModelHistory, yours: int) -> Iterator[Difference]:
-    label = one.facts.layers.label(mine)
-    first, second = one.ops[mine], other.ops[yours]
-    count, their_count = len(first.outputs), len(second.outputs)
-    if count != their_count:
-        yield Difference(label, f"{count} outputs against {their_count}")
+def _op_differences(
+    first: ModelHistory, first_index: int, second: ModelHistory, second_index: int
+) -> Iterator[Difference]:
+    label = first.facts.layers.label(first_index)
+    first_op, second_op = first.ops[first_index], second.ops[second_index]
+    count, second_count = len(first_op.outputs), len(second_op.outputs)
+    if count != second_count:
+        yield Difference(label, f"{count} outputs against {second_count}")
         return
-    if len(first.written) != len(second.written):
-        yield Difference(label, f"{len(first.written)} arguments written against {len(second.written)}")
-    for output in range(min(len(first.tensors), len(second.tensors))):
+    if len(first_op.written) != len(second_op.written):
+        yield Difference(label, f"{len(first_op.written)} arguments written against {len(second_op.written)}")
+    for output in range(min(len(first_op.tensors), len(second_op.tensors))):
         name = label if count == 1 else f"{label}[{output}]"
         if output >= count:
             name = f"{label} written[{output - count}]"
-        shapes = first.tensors[output].shape, second.tensors[output].shape
+        shapes = first_op.tensors[output].shape, second_op.tensors[output].shape
         if shapes[0] != shapes[1]:
             yield Difference(name, f"shape {shapes[0]} against {shapes[1]}")
             continue
         try:
-            values = one.trace.value(mine, output), other.trace.value(yours, output)
+            values = first.trace.value(first_index, output), second.trace.value(second_index, output)
             yield difference(name, *map(to_numpy, values), same_type=str(values[0].dtype) == str(values[1].dtype))
         except ValueUnavailable:
             yield Difference(name, "not saved")
 
 
-def difference(label: str, one: NDArray[Any], other: NDArray[Any], *, same_type: bool = True) -> Difference:
-    """Measure two arrays of one shape against each other."""
-    if same_type and bits_equal(one, other):
+def difference(label: str, first: NDArray[Any], second: NDArray[Any], *, same_type: bool = True) -> Difference:
+    """Measure the difference of two arrays of the same shape."""
+    if same_type and bits_equal(first, second):
         return Difference(label, "equal", 0.0, 0.0, 0.0, 1.0)
-    wide = np.complex128 if np.iscomplexobj(one) or np.iscomplexobj(other) else np.float64
-    a, b = one.astype(wide).ravel(), other.astype(wide).ravel()
+    wide = np.complex128 if np.iscomplexobj(first) or np.iscomplexobj(second) else np.float64
+    a, b = first.astype(wide).ravel(), second.astype(wide).ravel()
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     finite = np.isfinite(a) & np.isfinite(b)
     gaps = np.abs(a[finite] - b[finite])

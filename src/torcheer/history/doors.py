@@ -1,4 +1,4 @@
-"""Doors from a history into other rooms, each opened when it is used."""
+"""Methods of a history that other rooms implement, imported when they are called."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torcheer.errors import TorcheerError
 
 
 class Doors:
-    """What a history does with the help of the rooms that read or made it."""
+    """Methods of ModelHistory that are implemented in other rooms."""
 
     def validate(self, **options: Any) -> Any:
-        """Replay every operation and compare bit for bit; the report is true when everything held."""
+        """Replay every operation and compare bit for bit; the report is true if everything held."""
         with _door("validating", "torcheer.capture"):
             from torcheer.capture.proof.replay import validate_history
         return validate_history(self, **options)
 
     def backward(self, loss: Any = None, **options: Any) -> Any:
-        """Run backward from `loss`, or from the sum of the first output, and keep the gradients of what was saved."""
+        """Run backward from `loss` (default: the sum of the first output) and keep gradients."""
         with _door("backward", "torcheer.capture"):
             from torcheer.capture.values.saved_gradients import backward
         return backward(self, loss, **options)
@@ -39,7 +39,7 @@ class Doors:
         return draw_history(history, *arguments, **options)
 
     def report(self, *arguments: Any, **options: Any) -> Any:
-        """Write the history as a page of its own."""
+        """Write the history as a self-contained page."""
         with _door("reporting", "torcheer.drawing"):
             from torcheer.drawing import report_history  # type: ignore[attr-defined, unused-ignore]
         return report_history(self, *arguments, **options)
@@ -47,7 +47,7 @@ class Doors:
 
 @contextmanager
 def _door(verb: str, room: str) -> Iterator[None]:
-    """Say plainly that a room is not built yet; an error inside a room that is there passes."""
+    """Raise a clear error if a room does not exist; errors inside an existing room pass through."""
     try:
         yield
     except ImportError as error:

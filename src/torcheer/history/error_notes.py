@@ -1,7 +1,7 @@
-"""The one note on an exception that passes through us: where in the model it was raised, and with what.
+"""The note on an exception: where in the model it was raised, and with which arguments.
 
-Everything is read from the traceback, after the fact: nothing is kept while a model runs. No torch is imported here;
-where a module is on the way, torch is there already.
+Everything is read from the traceback after the error: nothing is recorded while a model runs. Torch is not imported
+here; if the traceback contains a module, it is imported already.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from torcheer.terminal import human_bytes
 HEAD = "torcheer: what is known of this error"
 NO_HISTORY = "none was kept; tl.log_forward_pass(model, inputs) of the same call keeps one, as error.history"
 _FACTS = "_torcheer_facts"
-# They hold what a module was given.
+# Functions whose frames hold the arguments of a module call.
 _CALLS = frozenset(("_call_impl", "_wrapped_call_impl", "_traced_call", "_direct_call"))
-_MOST_ARGUMENTS, _MOST_MODULES = 8, 5
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_MAX_ARGUMENTS, _MAX_MODULES = 8, 5
+_TORCHEER = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _CONTEXTLIB = os.path.join(os.path.dirname(os.__file__), "contextlib.py")
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")
 
 
-def _nothing(frame: FrameType) -> str:
+def _no_operation(frame: FrameType) -> str:
     return ""
 
 
 def annotate(error: BaseException, **facts: str) -> None:
-    """Add facts to the note that an exception carries: one note, whoever adds to it; what is known already stays."""
+    """Add facts to the one note that an exception carries; facts already in it stay."""
     with suppress(AttributeError, TypeError):  # exceptions that take no attributes
-        known: dict[str, str] = getattr(error, _FACTS, {})
-        before = _text(known)
-        known = {**known, **{name: text for name, text in facts.items() if text and name not in known}}
-        setattr(error, _FACTS, known)
+        collected: dict[str, str] = getattr(error, _FACTS, {})
+        before = _text(collected)
+        collected = {**collected, **{name: text for name, text in facts.items() if text and name not in collected}}
+        setattr(error, _FACTS, collected)
         notes = [note for note in getattr(error, "__notes__", ()) if note != before]
-        error.__notes__ = [*notes, _text(known)]
+        error.__notes__ = [*notes, _text(collected)]
 
 
 def _text(facts: Mapping[str, str]) -> str:
@@ -51,54 +51,55 @@ def explain(
     error: BaseException | None,
     model: Any = None,
     *,
-    operation: Callable[[FrameType], str] = _nothing,
-    held: Callable[[], Mapping[str, int]] = dict,
+    operation: Callable[[FrameType], str] = _no_operation,
+    bytes_by_module: Callable[[], Mapping[str, int]] = dict,
     **facts: str | Callable[[], str],
 ) -> None:
-    """Annotate an exception that passes through us with where it was raised; Ctrl-C and the like stay as they are.
+    """Annotate an exception with where it was raised; skip KeyboardInterrupt and the like.
 
-    `operation` says what a frame of the traceback was doing, and `held` how many bytes of values each module has, by
-    address, which is asked only when memory has run out. `facts` are what else is known, as text or made when needed.
+    `operation` describes the operation of a frame of the traceback; `bytes_by_module` returns the bytes of kept values
+    by module address, and is called only if memory has run out. `facts` are further facts, as text or as functions.
     """
     if not isinstance(error, Exception):
         return
-    with suppress(Exception):  # the error itself is what counts
-        annotate(error, **located(error, model, operation))
+    with suppress(Exception):  # never hide the original error
+        annotate(error, **locate_error(error, model, operation))
     for name, text in facts.items():
         with suppress(Exception):
             annotate(error, **{name: text if isinstance(text, str) else text()})
     if is_out_of_memory(error):
         with suppress(Exception):
-            annotate(error, memory=memory_of(model if model is not None else _root(error), held()))
+            annotate(error, memory=describe_memory(model if model is not None else _root(error), bytes_by_module()))
 
 
-# -- where -----------------------------------------------------------------------------------------------------------
+# -- location --------------------------------------------------------------------------------------------------------
 
 
-def located(
-    error: BaseException, model: Any = None, operation: Callable[[FrameType], str] = _nothing
+def locate_error(
+    error: BaseException, model: Any = None, operation: Callable[[FrameType], str] = _no_operation
 ) -> dict[str, str]:
-    """The module, the operation, the line and what the module was given, as far as the traceback tells."""
+    """Return the module, its arguments, the operation and the line that a traceback shows."""
     frames = list(frames_of(error))
     modules = [(frame, module) for frame, _ in frames if (module := _module_of(frame)) is not None]
     if not modules:
-        if isinstance(error, TorcheerError):  # ours, about what was asked for: its text says it all
+        if isinstance(error, TorcheerError):  # torcheer's own error: its message is complete
             return {}
-        return {"module": "none, it was raised outside of any", "operation": failed_in(frames, operation)} | _line(
-            frames
-        )
+        return {
+            "module": "none, it was raised outside of any",
+            "operation": failing_operation(frames, operation),
+        } | _line(frames)
     inner = modules[-1][1]
-    called = [frame for frame, module in modules if module is inner and frame.f_code.co_name in _CALLS]
-    given = called[-1].f_locals if called else {}
+    calls = [frame for frame, module in modules if module is inner and frame.f_code.co_name in _CALLS]
+    inputs = calls[-1].f_locals if calls else {}
     return {
-        "module": _named(inner, modules[0][1] if model is None else model),
-        "operation": failed_in(frames, operation),
-        "it_received": arguments(given.get("args", ()), given.get("kwargs") or {}) if called else "",
+        "module": _module_name(inner, modules[0][1] if model is None else model),
+        "operation": failing_operation(frames, operation),
+        "it_received": describe_arguments(inputs.get("args", ()), inputs.get("kwargs") or {}) if calls else "",
     } | _line(frames)
 
 
-def failed_in(frames: list[tuple[FrameType, int]], operation: Callable[[FrameType], str]) -> str:
-    """The operation that was running; none where somebody's own code raised, whatever it had called it from."""
+def failing_operation(frames: list[tuple[FrameType, int]], operation: Callable[[FrameType], str]) -> str:
+    """Return the operation that raised; "" if user code did, even called by an operation."""
     for frame, _ in reversed(frames):
         if text := operation(frame):
             return text
@@ -108,7 +109,7 @@ def failed_in(frames: list[tuple[FrameType, int]], operation: Callable[[FrameTyp
 
 
 def frames_of(error: BaseException) -> Iterator[tuple[FrameType, int]]:
-    """The frames that an exception came through, outermost first, with their lines."""
+    """Yield the frames of a traceback, outermost first, with their line numbers."""
     step = error.__traceback__
     while step is not None:
         yield step.tb_frame, step.tb_lineno
@@ -125,17 +126,17 @@ def _root(error: BaseException) -> Any:
     return next((module for frame, _ in frames_of(error) if (module := _module_of(frame)) is not None), None)
 
 
-def _named(module: Any, root: Any) -> str:
+def _module_name(module: Any, root: Any) -> str:
     kind = type(module).__name__
-    name = next((name for name, one in root.named_modules() if one is module), "").replace("_orig_mod.", "")
+    name = next((name for name, candidate in root.named_modules() if candidate is module), "").replace("_orig_mod.", "")
     return f"{name} ({kind})" if name else kind
 
 
 def _line(frames: list[tuple[FrameType, int]]) -> dict[str, str]:
-    """The innermost line that a person would look at first."""
-    theirs = [one for one in frames if not one[0].f_code.co_filename.startswith(_OURS)]
-    users = [one for one in theirs if not _is_machinery(one[0].f_code.co_filename)]
-    for frame, line in (users or theirs)[-1:]:
+    """Return the innermost line of user code; failing that, of code outside of torcheer."""
+    outside = [entry for entry in frames if not entry[0].f_code.co_filename.startswith(_TORCHEER)]
+    users = [entry for entry in outside if not _is_machinery(entry[0].f_code.co_filename)]
+    for frame, line in (users or outside)[-1:]:
         file = frame.f_code.co_filename
         code = linecache.getline(file, line, frame.f_globals).strip()
         return {"line": f"{file}:{line} in {frame.f_code.co_qualname}" + (f": {code}" if code else "")}
@@ -143,34 +144,39 @@ def _line(frames: list[tuple[FrameType, int]]) -> dict[str, str]:
 
 
 def _is_machinery(file: str) -> bool:
-    """Whether a file is torch's, ours or Python's own: not what a person would look at first."""
+    """Whether a file is part of torch, torcheer or Python itself rather than user code."""
     torch = sys.modules.get("torch")
-    homes = [_OURS, _CONTEXTLIB, "<frozen"] + ([os.path.dirname(str(torch.__file__)) + os.sep] if torch else [])
-    return file.startswith(tuple(homes))
+    prefixes = [_TORCHEER, _CONTEXTLIB, "<frozen"] + ([os.path.dirname(str(torch.__file__)) + os.sep] if torch else [])
+    return file.startswith(tuple(prefixes))
 
 
-# -- with what -------------------------------------------------------------------------------------------------------
+# -- arguments -------------------------------------------------------------------------------------------------------
 
 
-def arguments(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
-    """What a call was given, in one line: shapes and types of tensors, the rest as it is or by type."""
-    texts = [described(value) for value in args] + [f"{name}={described(value)}" for name, value in kwargs.items()]
-    more = f" and {len(texts) - _MOST_ARGUMENTS} more" if len(texts) > _MOST_ARGUMENTS else ""
-    return (", ".join(texts[:_MOST_ARGUMENTS]) or "nothing") + more
+def describe_arguments(args: Iterable[Any], kwargs: Mapping[str, Any]) -> str:
+    """Describe the arguments of a call in one line.
+
+    Tensors by shape and dtype, other arguments by value or type.
+    """
+    texts = [describe_argument(value) for value in args] + [
+        f"{name}={describe_argument(value)}" for name, value in kwargs.items()
+    ]
+    more = f" and {len(texts) - _MAX_ARGUMENTS} more" if len(texts) > _MAX_ARGUMENTS else ""
+    return (", ".join(texts[:_MAX_ARGUMENTS]) or "nothing") + more
 
 
-def described(value: Any) -> str:
-    """One argument in a few words."""
+def describe_argument(value: Any) -> str:
+    """Describe one argument in a few words."""
     with suppress(Exception):
         if hasattr(value, "dtype") and hasattr(value, "shape"):
             device = str(getattr(value, "device", "cpu"))
             shape = "×".join(map(str, value.shape)) or "scalar"
             return f"{shape} {str(value.dtype).removeprefix('torch.')}" + (f" on {device}" if device != "cpu" else "")
     if isinstance(value, (tuple, list)):
-        inner = ", ".join(described(item) for item in value[:4]) + (", …" if len(value) > 4 else "")
+        inner = ", ".join(describe_argument(item) for item in value[:4]) + (", …" if len(value) > 4 else "")
         return f"({inner})" if isinstance(value, tuple) else f"[{inner}]"
     if isinstance(value, dict):
-        inner = ", ".join(f"{key}: {described(item)}" for key, item in list(value.items())[:4])
+        inner = ", ".join(f"{key}: {describe_argument(item)}" for key, item in list(value.items())[:4])
         return f"{{{inner}{', …' if len(value) > 4 else ''}}}"
     if value is None or isinstance(value, (bool, int, float, str)):
         text = repr(value)
@@ -182,31 +188,33 @@ def described(value: Any) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory has run out, on whatever device."""
+    """Whether an error says that memory ran out, on any device."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _NO_MEMORY)
 
 
-def memory_of(model: Any, values: Mapping[str, int]) -> str:
-    """Which modules hold most: parameters, buffers and gradients of their own, and values that were kept of them."""
-    found: dict[str, list[int]] = {}
-    seen: set[int] = set()
+def describe_memory(model: Any, values: Mapping[str, int]) -> str:
+    """Describe which modules hold most memory: parameters, buffers, gradients and kept values."""
+    sizes_by_module: dict[str, list[int]] = {}
+    counted: set[int] = set()
     for name, module in model.named_modules() if model is not None else ():
-        own = [one for group in (module._parameters, module._buffers) for one in group.values() if one is not None]
-        fresh = [one for one in own if id(one) not in seen]
-        seen.update(map(id, fresh))
-        gradients = [one.grad for one in fresh if one.is_leaf and one.grad is not None]
-        found[name] = [_bytes(fresh), _bytes(gradients), 0]
+        tensors = [
+            tensor for group in (module._parameters, module._buffers) for tensor in group.values() if tensor is not None
+        ]
+        new = [tensor for tensor in tensors if id(tensor) not in counted]
+        counted.update(map(id, new))
+        gradients = [tensor.grad for tensor in new if tensor.is_leaf and tensor.grad is not None]
+        sizes_by_module[name] = [_bytes(new), _bytes(gradients), 0]
     for name, size in values.items():
-        found.setdefault(name, [0, 0, 0])[2] += size
-    largest = sorted(found.items(), key=lambda one: -sum(one[1]))[:_MOST_MODULES]
-    shown = [_shares(name or "the model itself", sizes) for name, sizes in largest if sum(sizes)]
-    totals = [sum(sizes[place] for sizes in found.values()) for place in range(3)]
-    return "; ".join([_shares("all modules", totals), *shown]) if shown else "no module is known that holds any"
+        sizes_by_module.setdefault(name, [0, 0, 0])[2] += size
+    largest = sorted(sizes_by_module.items(), key=lambda tensor: -sum(tensor[1]))[:_MAX_MODULES]
+    shown = [_format_sizes(name or "the model itself", sizes) for name, sizes in largest if sum(sizes)]
+    totals = [sum(sizes[place] for sizes in sizes_by_module.values()) for place in range(3)]
+    return "; ".join([_format_sizes("all modules", totals), *shown]) if shown else "no module is known that holds any"
 
 
-def _shares(name: str, sizes: list[int]) -> str:
+def _format_sizes(name: str, sizes: list[int]) -> str:
     parts = zip(("parameters and buffers", "gradients", "values kept"), sizes)
     return (
         f"{name} {human_bytes(sum(sizes))} ({', '.join(f'{what} {human_bytes(size)}' for what, size in parts if size)})"

@@ -1,4 +1,4 @@
-"""Floating point operations of an op: a multiply-add counts as two, a bias as nothing, as in torch's own counter."""
+"""FLOP formulas: a multiply-add counts as two, a bias as none, as in torch's own counter."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Shape = tuple[int, ...]
 Where = tuple[int | str, ...]
 
 
-class Arguments:
-    """The shapes that entered an op, and its other arguments, by place or keyword."""
+class ArgumentShapes:
+    """The shapes of an op's tensor arguments, and its other arguments, by position or keyword."""
 
     def __init__(self, op: Op, ops: Sequence[Op]) -> None:
         self.out = op.outputs[0].shape if op.outputs else ()
@@ -24,7 +24,7 @@ class Arguments:
         self._settings = op.settings
 
     def shape(self, place: int, *names: str) -> Shape:
-        """The shape of one tensor argument; raises LookupError."""
+        """Return the shape of one tensor argument; raises LookupError."""
         wheres: list[Where] = [(place,), *((name,) for name in names)]
         for where in wheres:
             if where in self.shapes:
@@ -32,33 +32,33 @@ class Arguments:
         raise LookupError(place)
 
     def numbers(self, place: int, name: str) -> list[int]:
-        """One argument that is a number or a tuple of them."""
+        """Return the integers of one argument, an int or a tuple."""
         return [value for where, value in self._settings if where[0] in (place, name) and isinstance(value, int)]
 
     def text(self) -> str:
-        """The first argument that is a string."""
+        """Return the first argument that is a string, or ""."""
         return next((value for _, value in self._settings if isinstance(value, str)), "")
 
 
-Formula = Callable[[Arguments], int]
+Formula = Callable[[ArgumentShapes], int]
 FORMULAS: dict[str, Formula] = {}
 
 
 def count_flops(op: Op, ops: Sequence[Op]) -> int | None:
-    """The FLOPs of one op, or None where no formula is known."""
+    """Return the FLOPs of one op, None if no formula is known."""
     if op.kind in ("input", "output", "alias"):
         return 0
     formula = FORMULAS.get(op.name.strip("_"))
     if op.kind != "op" or formula is None:
         return None
     try:
-        return formula(Arguments(op, ops))
+        return formula(ArgumentShapes(op, ops))
     except LookupError:
         return None
 
 
 def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Enter a formula in the table under these names."""
+    """Register a formula under these function names."""
 
     def enter(function: Formula) -> Formula:
         FORMULAS.update(dict.fromkeys(names, function))
@@ -68,38 +68,38 @@ def formula(*names: str) -> Callable[[Formula], Formula]:
 
 
 @formula("linear")
-def linear(a: Arguments) -> int:
+def linear(arguments: ArgumentShapes) -> int:
     """Each output is a dot product as long as the last dimension of the input."""
-    return 2 * prod(a.out) * a.shape(0, "input")[-1]
+    return 2 * prod(arguments.out) * arguments.shape(0, "input")[-1]
 
 
 @formula("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner")
-def matmul(a: Arguments) -> int:
+def matmul(arguments: ArgumentShapes) -> int:
     """Each output is a dot product as long as the last dimension of the first factor."""
-    return 2 * prod(a.out) * a.shape(0, "input", "self")[-1]
+    return 2 * prod(arguments.out) * arguments.shape(0, "input", "self")[-1]
 
 
 @formula("addmm", "baddbmm", "addmv", "addbmm")
-def addmm(a: Arguments) -> int:
-    """A matrix product after what is added to it."""
-    first = a.shape(1, "mat1", "batch1", "mat")
-    return 2 * prod(a.out) * first[-1]
+def addmm(arguments: ArgumentShapes) -> int:
+    """A matrix product; its factors come after the summand."""
+    first = arguments.shape(1, "mat1", "batch1", "mat")
+    return 2 * prod(arguments.out) * first[-1]
 
 
 @formula("bilinear")
-def bilinear(a: Arguments) -> int:
+def bilinear(arguments: ArgumentShapes) -> int:
     """Each output is a sum over pairs of inputs."""
-    return 3 * prod(a.out) * prod(a.shape(2, "weight")[1:])
+    return 3 * prod(arguments.out) * prod(arguments.shape(2, "weight")[1:])
 
 
 @formula("einsum")
-def einsum(a: Arguments) -> int:
+def einsum(arguments: ArgumentShapes) -> int:
     """Every combination of the indices, once per factor."""
-    equation = a.text().replace(" ", "")
+    equation = arguments.text().replace(" ", "")
     if not equation or "." in equation:
         raise LookupError("no plain equation")
     terms = equation.partition("->")[0].split(",")
-    shapes = [shape for _, shape in sorted(a.shapes.items(), key=_in_order)]
+    shapes = [shape for _, shape in sorted(arguments.shapes.items(), key=_in_order)]
     if len(terms) != len(shapes):
         raise LookupError("not every factor is known")
     sizes = {letter: size for term, shape in zip(terms, shapes) for letter, size in zip(term, shape)}
@@ -111,58 +111,58 @@ def _in_order(item: tuple[Where, Shape]) -> tuple[str, ...]:
 
 
 @formula("conv1d", "conv2d", "conv3d")
-def conv(a: Arguments) -> int:
+def conv(arguments: ArgumentShapes) -> int:
     """Each output is a dot product with one filter; the weight's shape has groups taken out."""
-    return 2 * prod(a.out) * prod(a.shape(1, "weight")[1:])
+    return 2 * prod(arguments.out) * prod(arguments.shape(1, "weight")[1:])
 
 
 @formula("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
-def conv_transpose(a: Arguments) -> int:
+def conv_transpose(arguments: ArgumentShapes) -> int:
     """Each input is spread over one filter."""
-    return 2 * prod(a.shape(0, "input")) * prod(a.shape(1, "weight")[1:])
+    return 2 * prod(arguments.shape(0, "input")) * prod(arguments.shape(1, "weight")[1:])
 
 
 @formula("scaled_dot_product_attention")
-def attention(a: Arguments) -> int:
+def attention(arguments: ArgumentShapes) -> int:
     """Scores, then their weighted sum."""
-    query, key, value = a.shape(0, "query"), a.shape(1, "key"), a.shape(2, "value")
+    query, key, value = arguments.shape(0, "query"), arguments.shape(1, "key"), arguments.shape(2, "value")
     return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
 
 @formula("lstm", "gru", "rnn_tanh", "rnn_relu")
-def recurrent(a: Arguments) -> int:
+def recurrent(arguments: ArgumentShapes) -> int:
     """Every weight matrix, once per step and sequence."""
-    weights = [shape for where, shape in a.shapes.items() if len(where) == 2 and len(shape) == 2]
+    weights = [shape for where, shape in arguments.shapes.items() if len(where) == 2 and len(shape) == 2]
     if not weights:
         raise LookupError("no weights")
-    return 2 * prod(a.out[:-1]) * sum(map(prod, weights))
+    return 2 * prod(arguments.out[:-1]) * sum(map(prod, weights))
 
 
 @formula("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
-def recurrent_cell(a: Arguments) -> int:
+def recurrent_cell(arguments: ArgumentShapes) -> int:
     """Both weight matrices, once per sequence."""
-    return 2 * prod(a.out[:-1]) * (prod(a.shape(2, "w_ih")) + prod(a.shape(3, "w_hh")))
+    return 2 * prod(arguments.out[:-1]) * (prod(arguments.shape(2, "w_ih")) + prod(arguments.shape(3, "w_hh")))
 
 
 @formula("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d")
 @formula("max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices", "lp_pool1d", "lp_pool2d")
-def pool(a: Arguments) -> int:
+def pool(arguments: ArgumentShapes) -> int:
     """One operation per element of each window."""
-    sizes = a.numbers(1, "kernel_size")
-    dimensions = len(a.out) - 2 if len(a.out) > 2 else 1
+    sizes = arguments.numbers(1, "kernel_size")
+    dimensions = len(arguments.out) - 2 if len(arguments.out) > 2 else 1
     if not sizes:
         raise LookupError("no kernel size")
-    return prod(a.out) * (prod(sizes) if len(sizes) > 1 else sizes[0] ** dimensions)
+    return prod(arguments.out) * (prod(sizes) if len(sizes) > 1 else sizes[0] ** dimensions)
 
 
 def per_output(count: int) -> Formula:
-    """So many operations per element of the result."""
-    return lambda a: count * prod(a.out)
+    """Return a formula of `count` operations per output element."""
+    return lambda arguments: count * prod(arguments.out)
 
 
 def per_input(count: int) -> Formula:
-    """So many operations per element of the first argument."""
-    return lambda a: count * prod(a.shape(0, "input", "self"))
+    """Return a formula of `count` operations per element of the first argument."""
+    return lambda arguments: count * prod(arguments.shape(0, "input", "self"))
 
 
 ELEMENTWISE = """

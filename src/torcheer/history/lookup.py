@@ -1,4 +1,4 @@
-"""From what a person writes between the brackets to the operations meant."""
+"""Lookup: resolve the key of `history[key]` and of `history.find` to operations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WILD = frozenset("*?[")
 
 
 def lookup(history: ModelHistory, key: Any) -> OpView | LayerView | OpList:
-    """What `history[key]` answers."""
+    """Return the operation, layer or list that `history[key]` selects."""
     if isinstance(key, slice):
         if any(not isinstance(end, int | None) for end in (key.start, key.stop, key.step)):
             raise UnknownLayer(
@@ -42,22 +42,22 @@ def lookup(history: ModelHistory, key: Any) -> OpView | LayerView | OpList:
 
 
 def find(history: ModelHistory, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
-    """Where the operations are that match a pattern over labels and module paths, a function, or a key."""
+    """Return the positions of operations that match a pattern, a predicate or a key."""
     if callable(what):
         return [op.record.index for op in history if what(op)]
     if isinstance(what, str) and not WILD.isdisjoint(what):
         return [index for index in range(len(history)) if _matches(history, index, what)]
-    found = lookup(history, what)
-    return [op.record.index for op in ([found] if isinstance(found, OpView) else found)]
+    match = lookup(history, what)
+    return [op.record.index for op in ([match] if isinstance(match, OpView) else match)]
 
 
-def must_find(history: ModelHistory, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
-    """As `find`, but a pattern or function that matches nothing is an error too."""
-    found = find(history, what)
-    if not found:
+def find_or_raise(history: ModelHistory, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
+    """Return the positions as `find` does; raise UnknownLayer if nothing matches."""
+    indices = find(history, what)
+    if not indices:
         hint = "history.layer_labels and history.modules name what is there."
         raise UnknownLayer(f"nothing among {plural(len(history), 'operation')} matches {what!r}. {hint}")
-    return found
+    return indices
 
 
 def _matches(history: ModelHistory, index: int, pattern: str) -> bool:
@@ -75,17 +75,17 @@ def _by_name(history: ModelHistory, key: str) -> OpView | LayerView:
         name, number = key, ""
     layer, outputs = history.facts.layer_keys.get(name), history.facts.module_outputs.get(name)
     if layer is None and outputs is None:
-        raise unknown(history, key)
-    found = [
+        raise unknown_layer_error(history, key)
+    matches = [
         *([_of_layer(history, name, layer, number)] if layer is not None else []),
         *([_of_module(history, name, outputs, number)] if outputs is not None else []),
     ]
-    if len(found) == 2 and found[0] != found[1]:
+    if len(matches) == 2 and matches[0] != matches[1]:
         raise AmbiguousLayer(
-            f"{key!r} is both the layer {found[0].label!r} and the output {found[1].label!r} of the module {name!r}. "
-            f"Ask for one of those."
+            f"{key!r} is both the layer {matches[0].label!r} and the output {matches[1].label!r} of the module "
+            f"{name!r}. Ask for one of those."
         )
-    return found[0]
+    return matches[0]
 
 
 def _of_layer(history: ModelHistory, name: str, layer: int, number: str) -> OpView | LayerView:
@@ -101,8 +101,8 @@ def _of_layer(history: ModelHistory, name: str, layer: int, number: str) -> OpVi
 
 def _of_module(history: ModelHistory, name: str, calls: dict[int, list[int]], number: str) -> OpView | LayerView:
     if number and int(number) not in calls:
-        answered = ", ".join(f"'{name}:{call}'" for call in list(calls)[:5])
-        raise UnknownLayer(f"no call {number} of the module {name!r} returned a tensor; {answered} did.")
+        examples = ", ".join(f"'{name}:{call}'" for call in list(calls)[:5])
+        raise UnknownLayer(f"no call {number} of the module {name!r} returned a tensor; {examples} did.")
     wanted = [int(number)] if number else list(calls)
     for call in wanted:
         if len(calls[call]) > 1:
@@ -112,8 +112,8 @@ def _of_module(history: ModelHistory, name: str, calls: dict[int, list[int]], nu
     return ops[0] if len(ops) == 1 else LayerView(history, name, ops, wanted)
 
 
-class Named(dict[str, Any]):
-    """A mapping by name whose missing keys name the nearest ones."""
+class NamedItems(dict[str, Any]):
+    """A dict by name whose lookup error suggests the nearest names."""
 
     def __init__(self, kind: str, items: dict[str, Any]) -> None:
         super().__init__(items)
@@ -125,8 +125,8 @@ class Named(dict[str, Any]):
         raise UnknownLayer(f"no {self._kind} named {name!r} among {len(self)}.{hint}")
 
 
-def unknown(history: ModelHistory, key: str) -> UnknownLayer:
-    """The error for a name that is neither a layer nor a module."""
+def unknown_layer_error(history: ModelHistory, key: str) -> UnknownLayer:
+    """Return the error for a name that is neither a layer nor a module output."""
     facts = history.facts
     if key in facts.module_types:
         inside = len(facts.module_ops.get(key, ()))

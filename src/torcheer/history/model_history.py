@@ -1,4 +1,4 @@
-"""ModelHistory: one run of a model, to be asked anything."""
+"""ModelHistory: one recorded run of a model, with lookup, text, tables and comparison."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, overload
 
 from torcheer.errors import AmbiguousLayer, BadArgument, UnknownLayer
 from torcheer.history import compare, lookup, op_table, program_structure
-from torcheer.history.derived_facts import Facts
+from torcheer.history.derived_facts import HistoryFacts
 from torcheer.history.doors import Doors
 from torcheer.history.module_views import Modules, StoredView
 from torcheer.history.op_views import LayerView, OpList, OpView
@@ -17,22 +17,22 @@ from torcheer.records import Op, RunInfo
 
 
 class ModelHistory(Doors):
-    """Everything that happened in a run, in order.
+    """Every operation of a run, in order of execution.
 
-    `history['conv2d_3_7']`, `history['conv2d_3']`, `history['features.6']`, `history[7]` and `history[-17]` are ways to
-    the same layer; `len(history)` counts operations.
+    `history['conv2d_3_7']`, `history['conv2d_3']`, `history['features.6']`, `history[7]` and `history[-17]` may all
+    select the same layer; `len(history)` counts operations.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self._facts: Facts | None = None
+        self._facts: HistoryFacts | None = None
 
     @property
-    def facts(self) -> Facts:
-        """What is worked out from the ops, anew when there are more of them."""
+    def facts(self) -> HistoryFacts:
+        """Facts derived from the ops; recomputed when there are new ones."""
         ops = self.trace.ops()
         if self._facts is None or not self._facts.hold_for(ops):
-            self._facts = Facts(ops, self.trace.info(), self.trace.runs)
+            self._facts = HistoryFacts(ops, self.trace.info(), self.trace.runs)
         return self._facts
 
     # Finding
@@ -67,20 +67,20 @@ class ModelHistory(Doors):
         return (OpView(self, op) for op in self.facts.ops)
 
     def find(self, what: str | int | slice | Callable[[OpView], object]) -> OpList:
-        """Every operation that matches a pattern ("features.*"), a function of the operation, or a key."""
+        """Return every operation that matches a pattern ("features.*"), a predicate, or a key."""
         return self.pick(lookup.find(self, what))
 
     def indices(self, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
-        """The positions of what `find` finds; raises UnknownLayer where that is nothing."""
-        return lookup.must_find(self, what)
+        """Return the positions of the matches of `find`; raises UnknownLayer if there are none."""
+        return lookup.find_or_raise(self, what)
 
     def pick(self, indices: Iterable[int]) -> OpList:
-        """The operations at these positions."""
+        """Return the operations at these positions."""
         ops = self.facts.ops
         return OpList(OpView(self, ops[index]) for index in indices)
 
     def layer_at(self, position: int) -> LayerView:
-        """The layer at a position of `layers`."""
+        """Return the layer at a position of `layers`."""
         layer = self.facts.layers.all[position]
         return LayerView(self, layer.short, self.pick(layer.ops))
 
@@ -111,11 +111,13 @@ class ModelHistory(Doors):
 
     def _stored(self, kind: str) -> dict[str, StoredView]:
         stored = self.facts.stored.items()
-        return lookup.Named(kind, {name: StoredView(self, one) for name, one in stored if one.kind == kind})
+        return lookup.NamedItems(
+            kind, {name: StoredView(self, tensor) for name, tensor in stored if tensor.kind == kind}
+        )
 
     @property
     def ops(self) -> list[Op]:
-        """The plain records."""
+        """The records of all operations."""
         return self.facts.ops
 
     @property
@@ -125,11 +127,11 @@ class ModelHistory(Doors):
 
     @property
     def info(self) -> RunInfo:
-        """The run's own facts: model, seed, time, notes, why it stopped."""
+        """Facts of the run: model, seed, time, notes, why it stopped."""
         return self.trace.info()
 
     def follow(self, reader: Callable[[Op], object]) -> None:
-        """Hand every operation so far to `reader`, then each new one as it runs."""
+        """Call `reader` with every operation so far, then with each new one as it runs."""
         self.trace.follow(reader)
 
     # Showing
@@ -141,7 +143,7 @@ class ModelHistory(Doors):
         return self.text()
 
     def text(self, *, full: bool = False) -> str:
-        """What `print(history)` shows; `full` leaves nothing out."""
+        """Return what `print(history)` shows; `full` abbreviates nothing."""
         return history_text.describe(self, full=full)
 
     def _repr_html_(self) -> str:
@@ -155,24 +157,24 @@ class ModelHistory(Doors):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text())
 
-    def summary(self) -> module_summary.Summary:
-        """Parameters, FLOPs, memory and time, module by module."""
+    def summary(self) -> module_summary.ModuleSummary:
+        """Return parameters, FLOPs, memory and time of each module."""
         return module_summary.summarise(self)
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame with one row per operation."""
+        """Return a pandas DataFrame with one row per operation."""
         return op_table.to_pandas(op_table.columns(self))
 
     def to_arrow(self) -> Any:
-        """A pyarrow Table with one row per operation."""
+        """Return a pyarrow Table with one row per operation."""
         return op_table.to_arrow(op_table.columns(self))
 
     def compare(self, other: ModelHistory) -> compare.Comparison:
-        """Layer by layer, how the values of another run differ."""
+        """Compare the values of another run, layer by layer."""
         if not isinstance(other, ModelHistory):
             raise BadArgument(f"compare needs another history, got {type(other).__name__}")
         return compare.compare(self, other)
 
     def structural_hash(self) -> str:
-        """A fingerprint of functions, connections and shapes; values, times and lines of code leave it alone."""
+        """Return a hash of functions, connections and shapes, not of values, times or source lines."""
         return program_structure.structural_hash(self.facts.ops)

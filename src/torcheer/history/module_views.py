@@ -1,4 +1,4 @@
-"""The model's modules and parameters, each with what it did in this run."""
+"""Views of modules, parameters and buffers: what each holds and what ran in it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import UnknownLayer
-from torcheer.history.call_values import Arguments, run_of
-from torcheer.history.lookup import lookup, unknown
+from torcheer.history.call_values import Arguments, module_run
+from torcheer.history.lookup import lookup, unknown_layer_error
 from torcheer.history.op_views import LayerView, OpList, OpView
 from torcheer.records import Stored
 from torcheer.terminal import human_bytes, human_flops, plural
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ModuleView:
-    """One module: what it is, what it holds, what ran inside it."""
+    """One module: its type, its parameters, the operations that ran inside it."""
 
     __slots__ = ("address", "history")
 
@@ -46,70 +46,70 @@ class ModuleView:
 
     @property
     def output(self) -> OpView | LayerView:
-        """The operation whose result it returned, or one per call."""
-        found = lookup(self.history, self.address or -1)
-        assert not isinstance(found, OpList)
-        return found
+        """The operation whose result it returned; a layer view if it was called several times."""
+        match = lookup(self.history, self.address or -1)
+        assert not isinstance(match, OpList)
+        return match
 
     @property
     def inputs(self) -> Arguments:
-        """What it was called with, arguments and keywords, where it was called once."""
+        """The arguments of its call, if it was called once."""
         return self.inputs_of(None)
 
     @property
     def outputs(self) -> Arguments:
-        """Every tensor it returned, those inside plain objects included, where it was called once."""
+        """Every tensor it returned, also in plain objects, if it was called once."""
         return self.outputs_of(None)
 
     def inputs_of(self, call: int | None) -> Arguments:
-        """What one of its calls received, counted from 1."""
-        return Arguments(self.history, run_of(self.history, self.address, call).inputs)
+        """Return the arguments of one of its calls, counted from 1."""
+        return Arguments(self.history, module_run(self.history, self.address, call).inputs)
 
     def outputs_of(self, call: int | None) -> Arguments:
-        """Every tensor that one of its calls returned, counted from 1."""
-        return Arguments(self.history, run_of(self.history, self.address, call).outputs)
+        """Return every tensor that one of its calls returned, counted from 1."""
+        return Arguments(self.history, module_run(self.history, self.address, call).outputs)
 
     @property
     def calls(self) -> int:
-        """How often it was called, as far as operations show it."""
+        """Number of its calls in which an operation ran."""
         return self.history.facts.module_calls[self.address] if self.address else 1
 
     @property
     def parameters(self) -> dict[str, StoredView]:
-        """The parameters in it, at any depth; one it shares with a module elsewhere counts too."""
+        """Its parameters at any depth, including those shared with other modules."""
         facts = self.history.facts
         names = facts.module_parameters.get(self.address, [])
         return {name: StoredView(self.history, facts.stored[name]) for name in names}
 
     @property
     def parameter_count(self) -> int:
-        """How many numbers its parameters hold."""
+        """Total number of elements of its parameters."""
         return sum(parameter.count for parameter in self.parameters.values())
 
     @property
     def trainable_count(self) -> int:
-        """How many of them are trained."""
+        """Number of elements of its trainable parameters."""
         return sum(parameter.count for parameter in self.parameters.values() if parameter.trainable)
 
     @property
     def flops(self) -> int:
-        """Floating point operations inside it, where they are known; see `flops_unknown`."""
+        """Floating point operations inside it, as far as known; see `flops_unknown`."""
         return sum(self.history.facts.flops[index] or 0 for index in self._indices)
 
     @property
     def flops_unknown(self) -> int:
-        """How many operations inside it have no known formula."""
+        """Number of operations inside it without a FLOP formula."""
         return sum(self.history.facts.flops[index] is None for index in self._indices)
 
     @property
     def bytes(self) -> int:
-        """The size of all results computed inside it."""
+        """Total size of the outputs of its operations."""
         ops = self.history.facts.ops
         return sum(meta.bytes for index in self._indices for meta in ops[index].outputs)
 
     @property
     def elapsed_secs(self) -> float:
-        """The time its operations took."""
+        """Total time of its operations."""
         ops = self.history.facts.ops
         return sum(ops[index].elapsed_secs for index in self._indices)
 
@@ -133,7 +133,7 @@ class Modules(Mapping[str, ModuleView]):
 
     def __getitem__(self, address: str) -> ModuleView:
         if address and address not in self._history.facts.module_types:
-            error = unknown(self._history, address)
+            error = unknown_layer_error(self._history, address)
             raise UnknownLayer(f"no module at {address!r}: {error}")
         return ModuleView(self._history, address)
 
@@ -157,13 +157,13 @@ class StoredView:
         self.record = record
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in StoredView.__slots__:  # a copy asks before they are set
+        if name.startswith("_") or name in StoredView.__slots__:  # read by `copy` before they are set
             raise AttributeError(name)
         return getattr(self.record, name)
 
     @property
     def tensor_contents(self) -> Any:
-        """Its value when the pass first read it, also where the pass wrote to it later."""
+        """Its value when the pass first read it, even if the pass wrote to it later."""
         return self.history.trace.stored_value(self.record.name)
 
     @property
@@ -173,7 +173,7 @@ class StoredView:
 
     @property
     def grad_contents(self) -> Any:
-        """The gradient of the last backward call; None where none reached it."""
+        """The gradient of the last backward call; None if none reached it."""
         return self.gradients[-1] if self.gradients else None
 
     @property

@@ -1,4 +1,4 @@
-"""A history as columns: one row per operation."""
+"""A history as a table: one row per operation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Columns = dict[str, list[Any]]
 
 
 def columns(history: ModelHistory) -> Columns:
-    """Every fact of every operation, as plain lists."""
+    """Return the table's columns as lists."""
     ops = list(history)
     return {name: [read(op) for op in ops] for name, read in COLUMNS.items()}
 
 
 def to_pandas(table: Columns) -> Any:
-    """Columns as a pandas DataFrame."""
+    """Convert columns to a pandas DataFrame."""
     try:
         import pandas
     except ImportError as error:
@@ -30,7 +30,7 @@ def to_pandas(table: Columns) -> Any:
 
 
 def to_arrow(table: Columns) -> Any:
-    """Columns as a pyarrow Table."""
+    """Convert columns to a pyarrow Table."""
     try:
         import pyarrow
     except ImportError as error:

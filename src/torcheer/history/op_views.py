@@ -1,4 +1,4 @@
-"""Operations and layers as a reader holds them: a record, and the history it stands in."""
+"""Views of operations and layers: a record together with its history."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
-from torcheer.history.call_values import Arguments, of_op
+from torcheer.history.call_values import Arguments, op_arguments
 from torcheer.history.text import op_text
 from torcheer.records import Edge, Op, Source, Stored
 from torcheer.terminal import plural
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OpView:
-    """One operation: everything its record says, and its label, neighbours, values and gradients."""
+    """One operation: its record's fields, and its label, neighbours, values and gradients."""
 
     __slots__ = ("history", "record")
     history: ModelHistory
@@ -28,7 +28,7 @@ class OpView:
         self.record = record
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in OpView.__slots__:  # a copy asks before they are set
+        if name.startswith("_") or name in OpView.__slots__:  # read by `copy` before they are set
             raise AttributeError(name)
         return getattr(self.record, name)
 
@@ -46,7 +46,7 @@ class OpView:
 
     @property
     def label(self) -> str:
-        """Its name, with the pass where its layer has several."""
+        """The label, with the pass if its layer has several."""
         return self.history.facts.layers.label(self.record.index)
 
     @property
@@ -56,24 +56,24 @@ class OpView:
 
     @property
     def layer_label(self) -> str:
-        """The name of its layer."""
+        """The label of its layer."""
         layers = self.history.facts.layers
         return layers.all[layers.of[self.record.index]].label
 
     @property
     def pass_number(self) -> int:
-        """Which pass of its layer it is, from 1."""
+        """Number of the pass of its layer, from 1."""
         return self.history.facts.layers.passes[self.record.index]
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The tensors that flow in, and where each enters."""
+        """The tensors it read, and their argument positions."""
         return self.record.parents
 
     @property
     def inputs(self) -> Arguments:
-        """What it received, place by place: tensors, parameters and settings."""
-        return Arguments(self.history, of_op(self.record))
+        """Its arguments by position: tensors, parameters and settings."""
+        return Arguments(self.history, op_arguments(self.record))
 
     @property
     def parents(self) -> OpList:
@@ -97,7 +97,7 @@ class OpView:
 
     @property
     def is_saved(self) -> bool:
-        """Whether all its values can be had."""
+        """Whether all its output values are available."""
         trace, index = self.history.trace, self.record.index
         return bool(self.record.outputs) and all(
             trace.is_saved(index, output) for output in range(len(self.record.outputs))
@@ -105,7 +105,7 @@ class OpView:
 
     @property
     def tensor_contents(self) -> Any:
-        """The value it returned; a tuple where it returned several."""
+        """Its output value; a tuple if it returned several tensors."""
         values = tuple(self._value(output) for output in range(len(self.record.outputs)))
         if not values:
             raise ValueUnavailable(f"{self.label} returned no tensor.")
@@ -113,7 +113,7 @@ class OpView:
 
     @property
     def written_contents(self) -> tuple[Any, ...]:
-        """What it left in the arguments it wrote to and did not return: the running statistics of batch norm."""
+        """Values of the arguments it wrote but did not return: batch norm's running statistics."""
         return tuple(self._value(output) for output in range(len(self.record.outputs), len(self.record.tensors)))
 
     def _value(self, output: int) -> Any:
@@ -124,62 +124,62 @@ class OpView:
 
     @property
     def grad_contents(self) -> Any:
-        """The last gradient that reached it; None where none did."""
+        """The last gradient that reached it; None if none did."""
         return next((gradient for gradient in reversed(self.gradients) if gradient is not None), None)
 
     @property
     def gradients(self) -> list[Any]:
-        """One gradient per backward call; tuples where it returned several tensors."""
-        found = [self.history.trace.gradients(self.record.index, n) for n in range(len(self.record.outputs))]
-        return found[0] if len(found) == 1 else list(zip_longest(*found))
+        """One gradient per backward call; tuples if it returned several tensors."""
+        by_output = [self.history.trace.gradients(self.record.index, n) for n in range(len(self.record.outputs))]
+        return by_output[0] if len(by_output) == 1 else list(zip_longest(*by_output))
 
     @property
     def flops(self) -> int | None:
-        """Its floating point operations; None where the formula is not known."""
+        """Its floating point operations; None if no formula is known."""
         return self.history.facts.flops[self.record.index]
 
     @property
     def below(self) -> list[Op]:
-        """What the dispatcher ran under it, where `level="aten"` asked for that."""
+        """The aten operations it ran, if captured with `level="aten"`."""
         return self.history.trace.below(self.record.index)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of its first result."""
+        """The shape of its first output."""
         return self.record.outputs[0].shape if self.record.outputs else ()
 
     @property
     def dtype(self) -> str:
-        """The number type of its first result, "torch.float32"."""
+        """The dtype of its first output, "torch.float32"."""
         return self.record.outputs[0].dtype if self.record.outputs else ""
 
     @property
     def device(self) -> str:
-        """Where its first result lies."""
+        """The device of its first output."""
         return self.record.outputs[0].device if self.record.outputs else ""
 
     @property
     def bytes(self) -> int:
-        """The size of all its results."""
+        """The total size of its outputs."""
         return sum(meta.bytes for meta in self.record.outputs)
 
     @property
     def lookup_keys(self) -> list[int | str]:
-        """Everything `history[…]` finds it by."""
+        """Every key by which `history[…]` finds it."""
         count = len(self.history)
         return [self.record.index - count, self.record.index, *op_text.names_of(self)]
 
 
 class LayerView:
-    """A layer as a whole: its passes, and what they have in common."""
+    """A layer: its passes, and their common facts."""
 
     __slots__ = ("history", "key", "numbers", "passes")
 
     def __init__(self, history: ModelHistory, key: str, passes: OpList, numbers: Sequence[int] = ()) -> None:
         self.history = history
-        self.key = key  # what ":1" is appended to
+        self.key = key  # the key of a pass is this with ":1" appended
         self.passes = passes
-        self.numbers = numbers or range(1, len(passes) + 1)  # what is appended, pass by pass
+        self.numbers = numbers or range(1, len(passes) + 1)  # the number in the key of each pass
 
     def __len__(self) -> int:
         return len(self.passes)
@@ -198,13 +198,13 @@ class LayerView:
 
     @property
     def label(self) -> str:
-        """Its name; of a module whose calls are different layers, the module's."""
+        """The layer's label; the module's address if its calls are different layers."""
         labels = {op.layer_label for op in self.passes}
         return labels.pop() if len(labels) == 1 else self.key
 
     @property
     def name(self) -> str:
-        """The function."""
+        """The function's name."""
         return self.passes[0].record.name
 
     @property
@@ -219,18 +219,18 @@ class LayerView:
 
     @property
     def tensor_contents(self) -> Any:
-        """The value, where there is one pass."""
+        """The output value, if there is a single pass."""
         return self._only("tensor_contents")
 
     @property
     def inputs(self) -> Arguments:
-        """What it received, where there is one pass."""
-        found: Arguments = self._only("inputs")
-        return found
+        """The arguments, if there is a single pass."""
+        arguments: Arguments = self._only("inputs")
+        return arguments
 
     @property
     def grad_contents(self) -> Any:
-        """The last gradient, where there is one pass."""
+        """The last gradient, if there is a single pass."""
         return self._only("grad_contents")
 
     def _only(self, field: str) -> Any:
@@ -244,14 +244,14 @@ class LayerView:
 
 
 class OpList(list[OpView]):
-    """Some operations of a history, in order."""
+    """A list of operations of a history."""
 
     def __init__(self, ops: Iterable[OpView] = ()) -> None:
         super().__init__(ops)
 
     @property
     def labels(self) -> list[str]:
-        """Their names."""
+        """The labels of the operations."""
         return [op.label for op in self]
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a program is apart from its numbers."""
+"""The structural hash of a run: its program without the numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from torcheer.records import Op
 
 
 def structural_hash(ops: Iterable[Op]) -> str:
-    """A fingerprint of functions, connections, shapes, parameters and modules; CI can compare it across versions."""
+    """Hash functions, connections, shapes, parameters and modules.
+
+    CI can compare the hash across versions.
+    """
     digest = sha256()
     for op in ops:
         edges = [(edge.parent, edge.output, edge.where) for edge in op.parents]

@@ -1,4 +1,4 @@
-"""What a ModelHistory reads from: a live capture or a file."""
+"""The `Trace` protocol: the source of a ModelHistory, a live capture or a file."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from torcheer.records import ModuleRun, Op, RunInfo
 
 
 class Trace(Protocol):
-    """The maker's side of a history; capture and archive each provide one."""
+    """The source of a history; implemented by capture and by archive."""
 
     def ops(self) -> list[Op]:
-        """Every operation so far, in order of execution."""
+        """Return every operation so far, in order of execution."""
 
     def info(self) -> RunInfo:
-        """The run's own facts."""
+        """Return the facts of the whole run."""
 
     def is_saved(self, index: int, output: int) -> bool:
-        """Whether `value` would answer."""
+        """Whether `value` would return an array."""
 
     def value(self, index: int, output: int) -> Any:
-        """The array an op returned (a torch.Tensor from a live capture); raises ValueUnavailable."""
+        """Return an output of an op (a torch.Tensor if live); raises ValueUnavailable."""
 
     def gradients(self, index: int, output: int) -> list[Any]:
-        """The gradients that reached it, one per backward call."""
+        """Return the gradients of an output, one per backward call."""
 
     def stored_gradients(self, name: str) -> list[Any]:
-        """The gradients of one parameter, one per backward call."""
+        """Return the gradients of a parameter, one per backward call."""
 
     def stored_value(self, name: str) -> Any:
-        """A parameter or buffer as it was when it was first read."""
+        """Return a parameter or buffer as it was when first read."""
 
     def below(self, index: int) -> list[Op]:
-        """The dispatcher's operations that ran under an op, where they were asked for."""
+        """Return the aten operations that ran under one op, with `level="aten"`."""
 
     def runs(self) -> list[ModuleRun]:
-        """What each module call received and returned, in the order of the calls."""
+        """Return the inputs and outputs of each module call, in call order."""
 
     def follow(self, reader: Callable[[Op], object]) -> None:
-        """Hand every op so far to `reader`, then each new one as it runs."""
+        """Call `reader` with every op so far, then with each new one as it runs."""

@@ -1,4 +1,4 @@
-"""Values as they come: torch tensors from a live capture, numpy arrays from a file, told apart by what they can do."""
+"""Values as arrays: torch tensors (live capture) or numpy arrays (file), by duck typing."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from torcheer.terminal import cut
 BLOCK = 5  # rows and columns of an excerpt
 
 
-def unseen() -> AbstractContextManager[Any]:
-    """Looking at values is no part of what is being recorded, where somebody looks while a recording runs."""
+def recording_paused() -> AbstractContextManager[Any]:
+    """Return a context in which reading values is not recorded, for readers inside a recording."""
     torch = sys.modules.get("torch")
     return torch._C.DisableTorchFunction() if torch is not None else nullcontext()
 
 
 def to_numpy(value: Any) -> NDArray[Any]:
-    """A value as a numpy array; number types numpy lacks become float32, nested ones are padded with 0."""
+    """Convert a value to numpy; dtypes it lacks become float32, nested tensors are padded."""
     if isinstance(value, np.ndarray) or not hasattr(value, "detach"):
         return np.asarray(value)
-    with unseen():
+    with recording_paused():
         try:
-            return _from_torch(_plain(value.detach()))
+            return _from_torch(_pad(value.detach()))
         except (RuntimeError, NotImplementedError, TypeError, AttributeError) as error:
             reason = str(error).partition("\n")[0][:200]
             raise ValueUnavailable(f"a {type(value).__name__} cannot be read as an array: {reason}") from None
 
 
-def _plain(value: Any) -> Any:
-    """A nested tensor padded with zeros, a masked one with zeros where the mask is; others as they are."""
+def _pad(value: Any) -> Any:
+    """Fill the gaps of nested and masked tensors with zeros; return others unchanged."""
     if getattr(value, "is_nested", False):
         return sys.modules["torch"].nested.to_padded_tensor(value, 0)
     return value.to_tensor(0) if hasattr(value, "get_mask") else value
@@ -51,16 +51,16 @@ def _from_torch(value: Any) -> NDArray[Any]:
         value = value.to_dense()
     value = value.cpu().resolve_conj().resolve_neg()
     try:
-        found: NDArray[Any] = value.numpy()
+        array: NDArray[Any] = value.numpy()
     except TypeError:  # bfloat16 and the float8 family
-        found = value.float().numpy()
-    return found
+        array = value.float().numpy()
+    return array
 
 
 def excerpt(value: Any) -> str:
-    """The first rows and columns of the last two dimensions, with "..." when that is not all."""
+    """Return the first rows and columns of the last two dimensions, "..." if there are more."""
     try:
-        with unseen():
+        with recording_paused():
             return _excerpt(value.detach() if hasattr(value, "detach") else value)
     except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError) as error:
         return f"(cannot be shown: {str(error).splitlines()[0][:200]})"
@@ -85,13 +85,13 @@ def _text(block: Any) -> str:
     return f"tensor({numbers})"
 
 
-def bits_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Whether two arrays agree in shape, type and every bit."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+def bits_equal(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether two arrays have equal shape, dtype and bits."""
+    if first.shape != second.shape or first.dtype != second.dtype:
         return False
-    if one.dtype.hasobject:
-        return bool(np.array_equal(one, other))
-    return bool(np.array_equal(_bits(one), _bits(other)))
+    if first.dtype.hasobject:
+        return bool(np.array_equal(first, second))
+    return bool(np.array_equal(_bits(first), _bits(second)))
 
 
 def _bits(array: NDArray[Any]) -> NDArray[np.uint8]:

@@ -17,7 +17,7 @@ from torcheer.autograd.tape.multiple_outputs import Bundle
 from torcheer.autograd.tape.nodes import FREED_TEXT, Node
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
-from torcheer.history.text.latex_text import plain
+from torcheer.history.text.latex_text import latex_to_text
 
 ARROW = "↘︎ "
 MAX_SHAPES = 6  # in a row
@@ -181,7 +181,7 @@ class BackwardPrinter:
 
     def _columns(self, unit: Unit) -> str:
         """Format the line of one unit: name, shapes, formula, leaves."""
-        formula = plain(unit.rule.formula) if len(unit.nodes) == 1 else f"{len(unit.nodes)} operations"
+        formula = latex_to_text(unit.rule.formula) if len(unit.nodes) == 1 else f"{len(unit.nodes)} operations"
         leaves = ", ".join(
             f"{self.names.of(leaf) or 'leaf'}.grad += {_format_shape(leaf.shape)}" for leaf in unit.leaves
         )

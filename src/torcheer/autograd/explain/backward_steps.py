@@ -17,7 +17,7 @@ from torcheer.autograd.tape.nodes import FREED_TEXT, Node, parents_of, reads_val
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed
-from torcheer.history.text.latex_text import plain
+from torcheer.history.text.latex_text import latex_to_text
 from torcheer.records import Edge, Step
 
 
@@ -61,7 +61,7 @@ def _lines(steps: list[Step]) -> Iterator[str]:
         yield f"{number:>3}. {step.title or step.name}" + (
             f"   ({step.source.file}:{step.source.line})" if step.source else ""
         )
-        yield f"     {plain(step.formula)}" + (f"   {step.why}" if step.why else "")
+        yield f"     {latex_to_text(step.formula)}" + (f"   {step.why}" if step.why else "")
         for edge in step.parents:
             yield f"     read    {by_index[edge.parent].name:<12} {brief(by_index[edge.parent].value)}"
         yield f"     result  {'':<12} {brief(step.value)}"

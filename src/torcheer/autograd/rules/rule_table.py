@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from torcheer.errors import BadArgument
-from torcheer.history.text.latex_text import plain
+from torcheer.history.text.latex_text import latex_to_text
 
 Function = Callable[..., Any]
 _MAX_ARGUMENTS = 64  # of one call
@@ -151,7 +151,7 @@ def parse(doc: str) -> tuple[str, str]:
         return "", " ".join(doc.split())
     parts = [" ".join(part.split()) for part in re.split(r"\$([^$]+)\$", match[1])]
     words = [part if place % 2 else _text_between(part) for place, part in enumerate(parts)]
-    why = re.sub(r"\$([^$]+)\$", lambda formula: plain(formula[1]), match[2] or "")
+    why = re.sub(r"\$([^$]+)\$", lambda formula: latex_to_text(formula[1]), match[2] or "")
     return "".join(words).strip(" ,."), " ".join(why.split())
 
 

@@ -6,7 +6,7 @@ from torcheer.drawing.items.backward_items import ITS_OWN, Flow
 from torcheer.drawing.items.box_text import shape_text
 from torcheer.drawing.items.history_items import several_calls
 from torcheer.drawing.writers.text_tree import draw_tree
-from torcheer.history.text.latex_text import plain
+from torcheer.history.text.latex_text import latex_to_text
 from torcheer.records import ModuleCall, Step
 
 
@@ -51,7 +51,7 @@ class _StepLines:
     def _rule(self, step: Step) -> str:
         if step.index not in self._flow.sent:
             return ""
-        words = plain(step.formula) or (ITS_OWN if step.borrowed else "")
+        words = latex_to_text(step.formula) or (ITS_OWN if step.borrowed else "")
         kept = ["its result" if one == step.index else self._called(self._flow.steps[one]) for one in step.saved]
         parts = [f"↑ {words}", f"keeps {', '.join(kept)}" if kept else ""]
         parts.append(f"+= of {self._flow.uses[step.index]}" if self._flow.uses[step.index] > 1 else "")

@@ -1,1 +1,1 @@
-"""Which operations are passes of one layer, and what everything is called."""
+"""Layers and passes: group operations into layers and label them."""

@@ -1,4 +1,4 @@
-"""Which operations are passes of one layer, and what everything is called."""
+"""Layers: which operations are passes of one layer, and the labels of both."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torcheer.records import Op, RunInfo
 
 
 @dataclass(slots=True)
-class Layer:
+class LayerPasses:
     """One layer and the operations that are its passes."""
 
     name: str  # "maxpool2d"
@@ -21,49 +21,49 @@ class Layer:
 
     @property
     def label(self) -> str:
-        """Its full name, "conv2d_3_7"."""
+        """The full label, "conv2d_3_7"."""
         return f"{self.name}_{self.number}_{self.ops[0]}"
 
     @property
     def short(self) -> str:
-        """Its name without the position, "conv2d_3"."""
+        """The label without the position, "conv2d_3"."""
         return f"{self.name}_{self.number}"
 
 
 @dataclass(slots=True)
-class Layers:
-    """Every layer, and where each operation belongs."""
+class LayerTable:
+    """All layers, and the layer and pass of each operation."""
 
-    all: list[Layer]
+    all: list[LayerPasses]
     of: list[int]  # op -> position in `all`
     passes: list[int]  # op -> its pass, from 1
 
     def label(self, index: int) -> str:
-        """The name of one operation: its layer's, with the pass where there are several."""
+        """Return an operation's label: its layer's, with the pass if there are several."""
         layer = self.all[self.of[index]]
         return layer.label if len(layer.ops) == 1 else f"{layer.label}:{self.passes[index]}"
 
 
-def assign_layers(ops: Sequence[Op], info: RunInfo) -> Layers:
-    """Sort operations into layers and passes, and number the layers."""
-    found = Layers([], [], [])
+def assign_layers(ops: Sequence[Op], info: RunInfo) -> LayerTable:
+    """Group operations into layers and passes, and number the layers."""
+    table = LayerTable([], [], [])
     positions: dict[int, int] = {}  # first op of a layer -> position of the layer
     counts: dict[str, int] = {}
     for index, first in enumerate(find_loops(ops, find_places(ops, info))):
         position = positions.get(first)
         if position is None:
-            position = positions[first] = len(found.all)
+            position = positions[first] = len(table.all)
             name = layer_name(ops[index].name)
             counts[name] = counts.get(name, 0) + 1
-            found.all.append(Layer(name, counts[name], []))
-        layer = found.all[position]
+            table.all.append(LayerPasses(name, counts[name], []))
+        layer = table.all[position]
         layer.ops.append(index)
-        found.of.append(position)
-        found.passes.append(len(layer.ops))
-    return found
+        table.of.append(position)
+        table.passes.append(len(layer.ops))
+    return table
 
 
 @cache
 def layer_name(name: str) -> str:
-    """A function's name as labels use it: `max_pool2d` is "maxpool2d", `__getitem__` is "getitem"."""
+    """Return a function's name in labels: "maxpool2d" for `max_pool2d`."""
     return "".join(letter for letter in name.lower() if letter.isalnum()) or "op"

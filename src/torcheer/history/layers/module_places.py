@@ -1,4 +1,4 @@
-"""Where an operation stands in the model: what stands at one place of a reused module is one layer."""
+"""Places in the model: operations at one place of a reused module are passes of one layer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from torcheer.records import ModuleCall, Op, RunInfo
 
-UNNAMED = "?"  # a parameter the model does not hold: it may be another one each time
+UNNAMED = "?"  # a parameter that is not in the model: possibly a different one each time
 
 
 def find_places(ops: Sequence[Op], info: RunInfo) -> list[int]:
-    """For each op, the first op that stood at its place inside a reused module with parameters; else itself."""
-    calls = _Calls(parametrised(ops, info))
-    seen: dict[Any, int] = {}
+    """Return for each op the first at its place in a reused module with parameters, or itself."""
+    calls = _CallPlaces(parametrised(ops, info))
+    first_ops: dict[Any, int] = {}
     counts: dict[Any, int] = {}
     firsts = []
     for index, op in enumerate(ops):
@@ -21,51 +21,51 @@ def find_places(ops: Sequence[Op], info: RunInfo) -> list[int]:
             firsts.append(index)
             continue
         place, call = calls.find(op.modules, op.root_call)
-        what = (op.name, op.site, stored_names(op))
-        number = counts[call, what] = counts.get((call, what), 0) + 1
-        firsts.append(seen.setdefault((place, what, number), index))
+        identity = (op.name, op.site, stored_names(op))
+        number = counts[call, identity] = counts.get((call, identity), 0) + 1
+        firsts.append(first_ops.setdefault((place, identity, number), index))
     return firsts
 
 
 def stored_names(op: Op) -> tuple[str, ...]:
-    """The names of what an op read from the model."""
+    """Return the names of the parameters and buffers an op read."""
     return tuple(stored.name for stored in op.stored) if op.stored else ()
 
 
 def parametrised(ops: Iterable[Op], info: RunInfo) -> set[str]:
-    """The addresses of modules that hold parameters, themselves or further in."""
+    """Return the addresses of modules with parameters, at any depth."""
     parameters = {name for name, stored in info.stored.items() if stored.kind == "parameter"}
     holders = {name.rpartition(".")[0] for name in parameters}
-    for module in info.modules.values():  # a tied parameter is held under another name than its own
+    for module in info.modules.values():  # a tied parameter is also held under a second name
         if any(name in parameters or name not in info.stored for name in module.stored):
             holders.add(module.address)
     if not info.stored:
         used = {stored.name for op in ops for stored in op.stored if stored.kind == "parameter"}
         holders |= {name.rpartition(".")[0] for name in used}
-    found = set()
+    addresses = set()
     for address in holders:
-        while address and address not in found:
-            found.add(address)
+        while address and address not in addresses:
+            addresses.add(address)
             address = address.rpartition(".")[0]
-    return found
+    return addresses
 
 
-class _Calls:
-    """Numbers module calls and their places; calls of a module with parameters all have the same place."""
+class _CallPlaces:
+    """Numbers of module calls and places; calls of a module with parameters share a place."""
 
     def __init__(self, with_parameters: set[str]) -> None:
         self._with_parameters = with_parameters
-        self._found: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self._places_by_call: dict[tuple[str, int, int], tuple[int, int]] = {}
         self._places: dict[tuple[int, str, int], int] = {}
         self._occurrences: dict[tuple[int, str], int] = {}
 
     def find(self, modules: tuple[ModuleCall, ...], root_call: int) -> tuple[int, int]:
-        """The place of the innermost call, and a number of its own."""
-        if not modules:  # the model itself: one place if it has parameters, whichever call of it this is
+        """Return the place and the unique number of the innermost call."""
+        if not modules:  # the model itself: one place for all of its calls if it has parameters
             return (-1, -root_call) if self._with_parameters else (-root_call, -root_call)
         inner = modules[-1]
         key = (inner.address, inner.call, len(modules))
-        if key not in self._found:
+        if key not in self._places_by_call:
             place, call = self.find(modules[:-1], root_call)
             occurrence = 0
             if inner.address not in self._with_parameters:
@@ -73,5 +73,5 @@ class _Calls:
                     self._occurrences.get((call, inner.address), 0) + 1
                 )
             place = self._places.setdefault((place, inner.address, occurrence), len(self._places))
-            self._found[key] = place, len(self._found)
-        return self._found[key]
+            self._places_by_call[key] = place, len(self._places_by_call)
+        return self._places_by_call[key]

@@ -1,1 +1,1 @@
-"""A history as text and tables for people."""
+"""Printouts of a history: text, summary tables, formulas."""

@@ -1,4 +1,4 @@
-"""A history as text, in the layout TorchLens users know."""
+"""The printout of a history, in TorchLens's layout."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torcheer.terminal import cut, human_bytes, plural
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
 
-LINES = 60  # of layers, and of modules, unless all are asked for
+LINES = 60  # limit of layers, and of modules, unless `full`
 COLUMNS = 100
 
 
 def describe(history: ModelHistory, *, full: bool = False) -> str:
-    """What `print(history)` shows."""
+    """Return what `print(history)` shows."""
     info, facts = history.info, history.facts
     limit = 10**9 if full else LINES
     modules = list(_hierarchy(facts.submodules, "", 0))
@@ -41,7 +41,7 @@ def describe(history: ModelHistory, *, full: bool = False) -> str:
 def _edits(history: ModelHistory) -> Iterator[str]:
     edited = [(history.facts.layers.label(op.index), op.edited) for op in history.facts.ops if op.edited]
     if edited:
-        shown = ", ".join(f"{label} ({what})" for label, what in edited[:8])
+        shown = ", ".join(f"{label} ({edit})" for label, edit in edited[:8])
         yield f"\tEdited: {shown}{f' and {len(edited) - 8} more' if len(edited) > 8 else ''}."
 
 
@@ -51,14 +51,14 @@ def _where(history: ModelHistory) -> str:
 
 
 def _structure(history: ModelHistory) -> str:
-    """Whether anything feeds itself, and whether anything is read twice or joined."""
+    """Describe whether the model is recurrent, and whether it branches."""
     facts = history.facts
-    most = max((len(facts.layers.all[position].ops) for position in facts.recurrent), default=0)
-    reused = max((len(layer.ops) for layer in facts.layers.all), default=0)
-    if most:
-        flow = f"recurrent (up to {most} passes of a layer)"
+    recurrent_passes = max((len(facts.layers.all[position].ops) for position in facts.recurrent), default=0)
+    max_passes = max((len(layer.ops) for layer in facts.layers.all), default=0)
+    if recurrent_passes:
+        flow = f"recurrent (up to {recurrent_passes} passes of a layer)"
     else:
-        flow = "purely feedforward" + (f" (up to {reused} passes of a layer)" if reused > 1 else "")
+        flow = "purely feedforward" + (f" (up to {max_passes} passes of a layer)" if max_passes > 1 else "")
     branching = any(len(children) > 1 for children in facts.children) or any(
         len({edge.parent for edge in op.parents}) > 1 for op in facts.ops if op.kind != "output"
     )
@@ -81,7 +81,7 @@ def _parameters(history: ModelHistory) -> str:
 
 
 def _hierarchy(submodules: dict[str, list[str]], address: str, level: int) -> Iterator[str]:
-    """Modules without any below them share lines; others have their own."""
+    """Yield the module tree, indented; siblings without submodules share lines."""
     children, indent = submodules.get(address, []), "    " * level
     if not any(submodules.get(child) for child in children):
         wrapped = textwrap.wrap(", ".join(children), COLUMNS, break_long_words=False, break_on_hyphens=False)

@@ -1,11 +1,11 @@
-"""LaTeX formulas as one line of readable text: `\\bar x = \\bar y\\,(1 - y^2)` becomes `x̄ = ȳ (1 − y²)`."""
+"""LaTeX formulas as Unicode text: `\\bar x = \\bar y\\,(1 - y^2)` becomes `x̄ = ȳ (1 − y²)`."""
 
 from __future__ import annotations
 
 import re
 from unicodedata import normalize
 
-BAR = "\u0304"  # stands above the letter before it
+BAR = "\u0304"  # combines with the letter before it
 ACCENTS = {"bar": BAR, "overline": BAR, "hat": "\u0302", "tilde": "\u0303", "dot": "\u0307"}
 SUPERSCRIPTS = dict(zip("0123456789+-−=()niTjkxytabcdemos", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿⁱᵀʲᵏˣʸᵗᵃᵇᶜᵈᵉᵐᵒˢ"))
 SUBSCRIPTS = dict(zip("0123456789+-−=()aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ"))
@@ -29,99 +29,99 @@ SPACES = {",": " ", ";": " ", ":": " ", " ": " ", "!": "", "quad": "  ", "qquad"
 NOTHING = frozenset("left right big Big bigl bigr Bigl Bigr displaystyle textstyle limits mathrel mathbin".split())
 WORDS = frozenset("text operatorname mathrm mathbf mathit mathsf mathcal textbf textit boldsymbol".split())
 DOUBLE = {"1": "𝟙", "R": "ℝ", "E": "𝔼", "N": "ℕ", "Z": "ℤ"}
-SPACED = "=⊙⊗⊕×·⋆∗*÷±≤≥≠≈→←↦∈+<>"  # signs with room on both sides
+SPACED = "=⊙⊗⊕×·⋆∗*÷±≤≥≠≈→←↦∈+<>"  # signs with a space on both sides
 SMALL, HIGH = ("".join(table.values()) for table in (SUBSCRIPTS, SUPERSCRIPTS))
-OPEN, CLOSE, END = "\x01\x02\x03"  # while it is put together: around words, and after fractions
+OPEN, CLOSE, END = "\x01\x02\x03"  # intermediate marks: around words, and after fractions
 TOKEN = re.compile(r"\\[a-zA-Z]+\*?[ \t\n]*|\\.|\s+|.", re.DOTALL)
 
 
-def plain(latex: str) -> str:
-    """A formula as Unicode text; of a macro that is not known, its name.
+def latex_to_text(latex: str) -> str:
+    """Convert a formula to Unicode text; an unknown macro becomes its name.
 
-    >>> plain(r"\\bar x = \\frac{\\bar y}{2\\sqrt{x}}")
+    >>> latex_to_text(r"\\bar x = \\frac{\\bar y}{2\\sqrt{x}}")
     'x̄ = ȳ/(2√x)'
     """
     return normalize("NFC", _text(latex))
 
 
 def equations(latex: str) -> list[str]:
-    """The same, but one text for each gradient that it gives.
+    """Convert a formula to Unicode text, one text per gradient equation.
 
     >>> equations(r"\\bar a = \\bar y\\,b, \\bar b = \\bar y\\,a")
     ['ā = ȳ b', 'b̄ = ȳ a']
     """
-    found = re.split(rf"[,;]\s+(?=\S*{BAR}\S* \+?= )", _text(latex)) if latex.strip() else []
-    return [normalize("NFC", one) for one in found]
+    parts = re.split(rf"[,;]\s+(?=\S*{BAR}\S* \+?= )", _text(latex)) if latex.strip() else []
+    return [normalize("NFC", part) for part in parts]
 
 
 def _text(latex: str) -> str:
-    """Letters and their bars still apart."""
-    return _tidy(_Reader(latex).all())
+    """Convert a formula to decomposed Unicode: combining bars separate from letters."""
+    return _tidy(_LatexReader(latex).read_all())
 
 
-class _Reader:
-    """Reads a formula piece by piece."""
+class _LatexReader:
+    """A recursive-descent parser of formulas."""
 
     def __init__(self, latex: str) -> None:
         self.tokens = TOKEN.findall(latex)
-        self.at = 0
+        self.position = 0
 
-    def all(self) -> str:
+    def read_all(self) -> str:
         parts = []
-        while self.at < len(self.tokens):
+        while self.position < len(self.tokens):
             parts.append(self._piece())
         return "".join(parts)
 
     def _piece(self) -> str:
-        """The next piece in words of Unicode."""
-        token = self.tokens[self.at]
-        self.at += 1
+        """Convert the next token, with its arguments."""
+        token = self.tokens[self.position]
+        self.position += 1
         if token[0] == "\\":
             return self._macro(token[1:].strip() or " ")
         if token == "{":
             return self._group()
         if token in "^_":
-            return _shifted(token, self._argument())
+            return _script(token, self._argument())
         if token in "}&$":
             return ""
         return {"-": "−", "'": "′", "~": " "}.get(token, " " if token.isspace() else token)
 
     def _group(self) -> str:
         parts = []
-        while self.at < len(self.tokens) and self.tokens[self.at] != "}":
+        while self.position < len(self.tokens) and self.tokens[self.position] != "}":
             parts.append(self._piece())
-        self.at += 1
+        self.position += 1
         return "".join(parts)
 
     def _argument(self) -> str:
-        while self.at < len(self.tokens) and self.tokens[self.at].isspace():
-            self.at += 1
-        return self._piece() if self.at < len(self.tokens) else ""
+        while self.position < len(self.tokens) and self.tokens[self.position].isspace():
+            self.position += 1
+        return self._piece() if self.position < len(self.tokens) else ""
 
     def _verbatim(self) -> str:
-        """An argument that is text, not mathematics: its spaces stay."""
-        if self.at >= len(self.tokens) or self.tokens[self.at] != "{":
+        """Read an argument that is text, not mathematics: spaces are kept."""
+        if self.position >= len(self.tokens) or self.tokens[self.position] != "{":
             return self._argument()
-        end = self.tokens.index("}", self.at) if "}" in self.tokens[self.at :] else len(self.tokens)
-        words = "".join(token.removeprefix("\\") for token in self.tokens[self.at + 1 : end])
-        self.at = end + 1
+        end = self.tokens.index("}", self.position) if "}" in self.tokens[self.position :] else len(self.tokens)
+        words = "".join(token.removeprefix("\\") for token in self.tokens[self.position + 1 : end])
+        self.position = end + 1
         return words
 
     def _macro(self, name: str) -> str:
         if name in ACCENTS:
-            return _accented(name, self._argument().strip())
+            return _accent(name, self._argument().strip())
         if name in ("frac", "tfrac", "dfrac"):
-            return f"{_held(self._argument())}/{_held(self._argument())}{END}"
+            return f"{_parenthesize(self._argument())}/{_parenthesize(self._argument())}{END}"
         if name == "sqrt":
-            return f"√{_held(self._argument())}"
+            return f"√{_parenthesize(self._argument())}"
         if name in WORDS:
             return _word(self._verbatim())
         if name in ("mathbb", "mathbf1"):
             letter = self._argument()
             return DOUBLE.get(letter, letter)
         if name in NOTHING:
-            if self.tokens[self.at : self.at + 1] == ["."]:
-                self.at += 1
+            if self.tokens[self.position : self.position + 1] == ["."]:
+                self.position += 1
             return ""
         for table in (SIGNS, GREEK, SPACES):
             if name in table:
@@ -129,28 +129,28 @@ class _Reader:
         return name if not name.isalpha() else _word(name)
 
 
-def _accented(name: str, text: str) -> str:
-    """The accent on a letter; over something longer a line means its average."""
+def _accent(name: str, text: str) -> str:
+    """Put an accent on letters; a line over a longer term means its average."""
     if len(text) > 3 and name == "overline":
         return f"{_word('mean')}({text})"
     return "".join(letter + ACCENTS[name] for letter in text)
 
 
 def _word(name: str) -> str:
-    """A word such as `log`, between marks that `_tidy` turns into spaces where its neighbours would touch it."""
+    """Mark a word such as `log`; `_tidy` puts spaces where its neighbours would touch it."""
     return f"{OPEN}{name}{CLOSE}"
 
 
-def _held(text: str) -> str:
-    """Parentheses around what would fall apart."""
+def _parenthesize(text: str) -> str:
+    """Put parentheses around a term that is not a single letter, number or word."""
     text = text.strip()
     letters = re.sub(rf"[{BAR}{''.join(SUPERSCRIPTS.values())}{''.join(SUBSCRIPTS.values())}]", "", text)
-    whole = len(letters) <= 1 or letters.isdigit() or re.fullmatch(rf"√?(\w|\([^()]*\))|{OPEN}\w+{CLOSE}", letters)
-    return text if whole else f"({text})"
+    is_atomic = len(letters) <= 1 or letters.isdigit() or re.fullmatch(rf"√?(\w|\([^()]*\))|{OPEN}\w+{CLOSE}", letters)
+    return text if is_atomic else f"({text})"
 
 
-def _shifted(sign: str, text: str) -> str:
-    """Small letters above or below the line where Unicode has them all."""
+def _script(sign: str, text: str) -> str:
+    """Convert to superscripts or subscripts, if Unicode has all the characters."""
     text = _tidy(text)
     tight = text.replace(" ", "")
     table = SUPERSCRIPTS if sign == "^" else SUBSCRIPTS
@@ -162,7 +162,7 @@ def _shifted(sign: str, text: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """One space where one belongs."""
+    """Normalize the spaces of a formula."""
     text = re.sub(rf"\s*(\+=|[{re.escape(SPACED)}])\s*", r" \1 ", text)
     text = re.sub(r"\s*−\s*", _minus, text)
     text = re.sub(
@@ -171,13 +171,13 @@ def _tidy(text: str) -> str:
     text = re.sub(f"[{OPEN}{CLOSE}{END}]", "", text)
     text = re.sub(rf"(∑[{SMALL}]*|ᵀ)(?=[^\W\d_ᵀ{SMALL}])", r"\1 ", text)
     text = re.sub(r"\s+/\s*|\s*/\s+", " / ", text)
-    text = re.sub(r"([(\[{⌊⌈])\s+|\s+([)\]}⌋⌉,;])", lambda found: found[1] or found[2], text)
+    text = re.sub(r"([(\[{⌊⌈])\s+|\s+([)\]}⌋⌉,;])", lambda match: match[1] or match[2], text)
     return re.sub(r"\s+", " ", text).strip(" ,;")
 
 
-def _minus(found: re.Match[str]) -> str:
-    """Between two things it has room on both sides; elsewhere it is a sign."""
-    before = found.string[: found.start()].rstrip()
+def _minus(match: re.Match[str]) -> str:
+    """Put spaces around a binary minus, none around a sign."""
+    before = match.string[: match.start()].rstrip()
     if not before:
         return "−"
     if before[-1] in "([{/":

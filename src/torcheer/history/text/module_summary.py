@@ -1,4 +1,4 @@
-"""What each module costs: parameters, FLOPs, memory, time."""
+"""The summary table of modules: parameters, FLOPs, memory, time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One module with everything below it."""
+class ModuleRow:
+    """One module, including its submodules."""
 
     address: str  # "" for the whole model
     type: str
@@ -23,19 +23,19 @@ class Row:
     parameters: int
     trainable: int
     flops: int  # of the operations whose formula is known
-    flops_unknown: int  # how many have none
-    bytes: int  # of all results
+    flops_unknown: int  # number of operations without a formula
+    bytes: int  # of all outputs
     elapsed_secs: float
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The modules of a run; the last row of its text is the whole model."""
+class ModuleSummary:
+    """The modules of a run; the last printed row is the whole model."""
 
-    rows: tuple[Row, ...]
-    total: Row
+    rows: tuple[ModuleRow, ...]
+    total: ModuleRow
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ModuleRow]:
         return iter(self.rows)
 
     def __len__(self) -> int:
@@ -50,19 +50,19 @@ class Summary:
     __repr__ = __str__
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas DataFrame, without the total."""
-        return op_table.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in Row.__slots__})
+        """Return the rows as a pandas DataFrame, without the total."""
+        return op_table.to_pandas({name: [asdict(row)[name] for row in self.rows] for name in ModuleRow.__slots__})
 
 
-def summarise(history: ModelHistory) -> Summary:
-    """One row per module, in the model's order."""
+def summarise(history: ModelHistory) -> ModuleSummary:
+    """Summarise a history: one row per module, in the model's order."""
     rows = tuple(_row(history, address) for address in history.facts.module_types)
-    return Summary(rows, _row(history, ""))
+    return ModuleSummary(rows, _row(history, ""))
 
 
-def _row(history: ModelHistory, address: str) -> Row:
+def _row(history: ModelHistory, address: str) -> ModuleRow:
     view = history.modules[address]
-    return Row(
+    return ModuleRow(
         address=address,
         type=view.type,
         calls=view.calls,
@@ -75,7 +75,7 @@ def _row(history: ModelHistory, address: str) -> Row:
     )
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ModuleRow) -> tuple[str, ...]:
     return (
         "  " * row.address.count(".") + row.address if row.address else "total",
         row.type,

@@ -1,4 +1,4 @@
-"""A history as a small table for notebooks: no scripts, nothing loaded, the page's own colours."""
+"""The notebook table of a history: no scripts, nothing loaded, the page's own colours."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 ROWS = 200
 CELL = "padding:2px 14px 2px 0;background:none;color:inherit;border-bottom:1px solid rgba(128,128,128,.25)"
 HEADS = ("", "layer", "shape", "size", "params", "module", "time")
-NUMBERS = {"", "size", "params", "time"}  # columns whose digits should stand under each other
+NUMBERS = {"", "size", "params", "time"}  # right-aligned columns
 
 
 def describe(history: ModelHistory) -> str:
-    """The head of `print(history)`, then one row per layer."""
+    """Return HTML: the head of `print(history)`, then one row per layer."""
     head = history.text().partition("\n\tModule Hierarchy:")[0].expandtabs(2)
     layers = history.facts.layers.all
     rows = [_row(_cells(history, position), "td") for position in range(min(len(layers), ROWS))]

@@ -1,4 +1,4 @@
-"""One operation or layer as text, in the layout TorchLens users know."""
+"""The printout of one operation or layer, in TorchLens's layout."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_FUNCTION = {
 
 
 def describe(op: OpView) -> str:
-    """Everything a person asks of one operation."""
+    """Return the printout of one operation."""
     record = op.record
     lines = [f"Layer {op.layer_label}{_pass(op)}, operation {record.index + 1}/{len(op.history)}:"]
     for output in range(len(record.tensors)):
@@ -43,7 +43,7 @@ def describe(op: OpView) -> str:
 
 
 def describe_layer(layer: LayerView) -> str:
-    """The passes of a layer, each with its shape."""
+    """Return the printout of a layer: its passes, each with its shape."""
     lines = [f"Layer {layer.label}, {len(layer)} passes:", f"\tParams: {_params(layer.stored)}"]
     for number, op in zip(layer.numbers, layer.passes):
         lines.append(f"\t{layer.key}:{number}  operation {op.record.index + 1}/{len(layer.history)}  {op.shape}")
@@ -51,7 +51,7 @@ def describe_layer(layer: LayerView) -> str:
 
 
 def names_of(op: OpView) -> list[str]:
-    """The words `history[…]` finds an operation by."""
+    """Return the names by which `history[…]` finds an operation."""
     label = f"{op.layer_label}:{op.pass_number}"
     names = [label] if op.label == label else [op.label, label]
     for call in op.record.output_of:
@@ -91,7 +91,7 @@ def _call(op: OpView, call: ModuleCall) -> str:
 
 
 def _bottom_level(op: OpView) -> list[ModuleCall]:
-    """The call of a module without submodules that computed and returned it."""
+    """Return the call of a module without submodules that computed and returned the value."""
     inner = op.record.modules[-1:]
     leaf = all(not op.history.facts.submodules.get(call.address) for call in inner)
     return [call for call in inner if leaf and call in op.record.output_of]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from torcheer.history.error_notes import NO_HISTORY, arguments, explain, frames_of
+from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain, frames_of
 from torcheer.training.loop.graph_forward import Measured, Runner
 from torcheer.training.loop.optimizer_step import Update
 
@@ -19,7 +19,7 @@ _UPDATES = frozenset((Update.backward.__code__, Update.flush.__code__))
 def explain_step(error: Exception, lane: Lane, given: Any, **where: int) -> None:
     """Annotate what went wrong in a step: which stage, epoch, step, pipeline, node and batch."""
     place = ", ".join(f"{name} {number}" for name, number in where.items())
-    what = f", with {arguments(given, {})}" if given is not None else ""
+    what = f", with {describe_arguments(given, {})}" if given is not None else ""
     root = nn.Module()  # so that layers of several models have one name each: "encoder.conv1"
     root._modules.update({name: model for runner in lane.runners.values() for name, model in runner.models.items()})
     doing = _doing(error, given is not None)
