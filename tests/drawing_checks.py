@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from torcheer.drawing import Drawing
-from torcheer.drawing.layout.picture import METRICS, Picture, View, title_of, walk
+from torcheer.drawing.layout.picture import METRICS, BoxView, Picture, title_of, walk
 
 Rect = tuple[float, float, float, float]
 SLACK = 0.01
@@ -48,7 +48,7 @@ def overlaps(picture: Picture) -> list[str]:
     return found
 
 
-def _rects(view: View) -> list[Rect]:
+def _rects(view: BoxView) -> list[Rect]:
     assert view.composed
     return [
         (left, top, left + inner.box.width, top + inner.box.height)
@@ -56,7 +56,7 @@ def _rects(view: View) -> list[Rect]:
     ]
 
 
-def _inside(view: View) -> Iterator[str]:
+def _inside(view: BoxView) -> Iterator[str]:
     for inner, (left, top, right, bottom) in zip(view.inside, _rects(view)):
         if left < -SLACK or top < -SLACK or right > view.box.width + SLACK or bottom > view.box.height + SLACK:
             yield f"{inner!r} leaves {view!r}"
@@ -67,7 +67,7 @@ def _inside(view: View) -> Iterator[str]:
                 yield f"an edge leaves {view!r} at {x}, {y}"
 
 
-def _overlaps(view: View) -> Iterator[str]:
+def _overlaps(view: BoxView) -> Iterator[str]:
     rects = sorted(enumerate(_rects(view)), key=lambda pair: pair[1][0])
     for place, (one, rect) in enumerate(rects):
         for other, next_rect in rects[place + 1 :]:
@@ -77,7 +77,7 @@ def _overlaps(view: View) -> Iterator[str]:
                 yield f"{view.inside[one]!r} and {view.inside[other]!r} overlap in {view!r}"
 
 
-def _crossings(view: View) -> Iterator[str]:
+def _crossings(view: BoxView) -> Iterator[str]:
     """Edges that run through a box, their own ends included."""
     assert view.composed and view.layout
     rects = _rects(view)
@@ -97,7 +97,7 @@ def _cuts(start: tuple[float, float], end: tuple[float, float], rect: Rect) -> b
     return low_x < right - SLACK and high_x > left + SLACK and low_y < bottom - SLACK and high_y > top + SLACK
 
 
-def _strikes(view: View, down: bool) -> Iterator[str]:
+def _strikes(view: BoxView, down: bool) -> Iterator[str]:
     """Edges that run through the title."""
     assert view.composed and view.plan
     title = title_of(view.name, view.stack or view.plan, down)
@@ -109,7 +109,7 @@ def _strikes(view: View, down: bool) -> Iterator[str]:
             yield f"an edge strikes the title of {view!r}"
 
 
-def _backward(view: View, down: bool) -> Iterator[str]:
+def _backward(view: BoxView, down: bool) -> Iterator[str]:
     """Edges that do not start below their source and end above their target, or run up without being marked."""
     assert view.composed and view.layout
     layout, along = view.layout, 1 if down else 0
@@ -127,7 +127,7 @@ def words(drawing: Drawing) -> list[str]:
     return [element.text or "" for element in xml.fromstring(drawing.svg()).iter("{http://www.w3.org/2000/svg}text")]
 
 
-def leaves(drawing: Drawing) -> dict[str, View]:
+def leaves(drawing: Drawing) -> dict[str, BoxView]:
     """Visible boxes by address or kind."""
     return {
         address or view.face.kind: view for view, *_, address, _ in walk(drawing.picture.root, 0, 0) if not view.open

@@ -17,9 +17,9 @@ from test_drawing_colours import contrast
 from test_drawing_page import Page
 
 from torcheer.drawing.draw_backward import BackwardDrawing, draw_steps
-from torcheer.drawing.items.backward_items import Flow
+from torcheer.drawing.items.backward_items import BackwardFlow
 from torcheer.drawing.items.item import GRADIENT, KEPT
-from torcheer.drawing.layout.picture import View, walk
+from torcheer.drawing.layout.picture import BoxView, walk
 from torcheer.drawing.looks.colours import DARK, LIGHT, Theme, family_colours, gradient_fill
 from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.font_metrics import CHARACTERS
@@ -116,7 +116,7 @@ def test_gradients_of_several_uses_meet_at_a_plus() -> None:
 
 
 def test_a_value_used_twice_by_one_operation_gets_a_sum_too() -> None:
-    assert Flow(hand_steps.residual()).uses[-3 + len(hand_steps.residual())] == 2
+    assert BackwardFlow(hand_steps.residual()).uses[-3 + len(hand_steps.residual())] == 2
 
 
 def test_constants_get_no_gradient_and_stand_muted() -> None:
@@ -145,7 +145,7 @@ def test_a_rule_that_said_nothing_to_a_parent_has_no_line_to_it() -> None:
     tape = hand_steps.Tape()
     a, b = tape.parameter("a", 3), tape.parameter("b", 3)
     tape.op("sum", tape.op("mul", a, b, passed=(None, 1.0)), shape=(), passed=(1.0,))
-    assert Flow(tape.steps).sent[2] == [b]
+    assert BackwardFlow(tape.steps).sent[2] == [b]
 
 
 def test_a_composite_that_is_all_there_is_in_a_module_needs_no_box_of_its_own() -> None:
@@ -203,7 +203,7 @@ def test_the_header_counts_operations_parameters_and_the_bytes_that_are_kept() -
 
 
 def test_a_value_that_two_rules_read_is_kept_once() -> None:
-    flow = Flow(hand_steps.diamond())  # tanh keeps its result, and mul reads it
+    flow = BackwardFlow(hand_steps.diamond())  # tanh keeps its result, and mul reads it
     assert flow.bytes("op") == 2 * 12 and flow.bytes("parameter") == 12
 
 
@@ -397,11 +397,11 @@ def in_legend(kind: str) -> int:
     return int(not kind.startswith("head"))
 
 
-def shown(drawing: BackwardDrawing) -> list[View]:
+def shown(drawing: BackwardDrawing) -> list[BoxView]:
     return [view for view, *_ in walk(drawing.picture.root, 0, 0) if not view.open]
 
 
-def placed(drawing: BackwardDrawing) -> list[tuple[View, float, float, int]]:
+def placed(drawing: BackwardDrawing) -> list[tuple[BoxView, float, float, int]]:
     return [(view, x, y, first) for view, x, y, first, *_ in walk(drawing.picture.root, 0, 0) if not view.open]
 
 

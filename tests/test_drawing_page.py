@@ -16,7 +16,7 @@ from torcheer.drawing.draw import Drawing, draw_history
 from torcheer.drawing.layout.box_sizes import Box
 from torcheer.drawing.layout.compose import compose
 from torcheer.drawing.layout.picture import METRICS, title_of
-from torcheer.drawing.layout.plans import Plan, Scene
+from torcheer.drawing.layout.plans import BoxPlan, Scene
 from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.svg_shapes import number
 
@@ -74,21 +74,21 @@ def rects(scene: Scene, opened: set[str], *, down: bool, limit: float) -> tuple[
     leaves: Rects = {}
     frames: Rects = {}
 
-    def show(plan: Plan, name: str, path: str) -> tuple[Box, Callable[[float, float], None]]:
+    def show(plan: BoxPlan, name: str, path: str) -> tuple[Box, Callable[[float, float], None]]:
         """The size of an open box, and how to put down what is in it."""
         one = f"{path}*" in opened
         shown, prefix = plan, f"{path}/" if path else ""
         if one:
             last = plan.parts[-1]
-            assert isinstance(last, Plan)
+            assert isinstance(last, BoxPlan)
             shown, prefix = last, f"{path}/{len(plan.parts) - 1}/"
         boxes, puts = [], []
         for place, (part_name, part) in enumerate(zip(shown.names, shown.parts)):
             inner = f"{prefix}{place}"
-            if isinstance(part, Plan) and {inner, f"{inner}*"} & opened:
+            if isinstance(part, BoxPlan) and {inner, f"{inner}*"} & opened:
                 box, put = show(part, part_name, inner)
             else:
-                box, put = draw_face(part_name, part.face if isinstance(part, Plan) else part, down).box, leaf(inner)
+                box, put = draw_face(part_name, part.face if isinstance(part, BoxPlan) else part, down).box, leaf(inner)
             boxes.append(box)
             puts.append(put)
         title = title_of(name, plan, down)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from test_drawing_layout import random_items, scene_of
 
-from torcheer.drawing.layout.box_sizes import Box, Composed, Title
+from torcheer.drawing.layout.box_sizes import Box, ComposedBox, Title
 from torcheer.drawing.layout.compose import compose
-from torcheer.drawing.layout.picture import METRICS, View, picture, title_of, walk
+from torcheer.drawing.layout.picture import METRICS, BoxView, picture, title_of, walk
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.looks.svg_shapes import arrow_path, line_path, number
 from torcheer.drawing.writers.html_page import box_data, layout_data
@@ -49,20 +49,20 @@ def vectors() -> dict[str, Any]:
     return {"metrics": METRICS._asdict(), "layouts": layouts, "cases": cases, "glyphs": _glyphs(cases)}
 
 
-def _richest(root: View) -> View:
+def _richest(root: BoxView) -> BoxView:
     """The box with most edges among those that are not too large for a file."""
     views = [view for view, *_ in walk(root, 0.0, 0.0) if view.layout]
     small = [view for view in views if view.layout and len(view.layout.routes) <= LARGEST]
     return max(small or views[:1], key=lambda view: len(view.layout.routes) if view.layout else 0)
 
 
-def _compose(view: View, boxes: list[Box], title: Title | None, down: bool, limit: float | None) -> Composed:
+def _compose(view: BoxView, boxes: list[Box], title: Title | None, down: bool, limit: float | None) -> ComposedBox:
     assert view.layout
     limit = float("inf") if limit is None else limit
     return compose(view.layout, boxes, title=title, down=down, limit=limit, metrics=METRICS)
 
 
-def _data(made: Composed) -> dict[str, Any]:
+def _data(made: ComposedBox) -> dict[str, Any]:
     return {
         "box": box_data(made.box),
         "places": made.places,

@@ -1,26 +1,26 @@
-"""`draw`: a history becomes a drawing that can be shown, saved and asked."""
+"""`draw_history`: make a drawing of a history."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from torcheer.drawing.drawing import Drawing, check_options, counted, uncollected
+from torcheer.drawing.drawing import Drawing, check_options, counted, garbage_collection_off
 from torcheer.drawing.items.box_text import count_text, shape_text
 from torcheer.drawing.items.history_items import items_of
 from torcheer.drawing.items.item import Item, label_of
-from torcheer.drawing.items.item_details import facts_of, overlays_of
+from torcheer.drawing.items.item_details import details_of, overlays_of
 from torcheer.drawing.layout.picture import Picture, picture, walk
 from torcheer.drawing.layout.plans import plan_scene
 from torcheer.drawing.looks.colour_scale import WAYS, Colouring, colouring
 from torcheer.drawing.looks.style import Style, style_of
-from torcheer.drawing.writers.html_page import Facts
+from torcheer.drawing.writers.html_page import ItemDetails
 from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
 from torcheer.terminal import human_bytes
 
-MANY = 20_000  # operations
+MAX_LABELLED = 20_000  # operations; in a longer history, computing all labels takes longer than drawing
 
 
 def draw_history(
@@ -33,27 +33,34 @@ def draw_history(
     colour_by: str = "kind",
     style: Any = None,
 ) -> HistoryDrawing:
-    """Draw a history, and write it where `path` is given, in the form that its ending names.
+    """Draw a history.
 
-    `depth` is how many levels of modules are open: a number, "all" for every operation, or None for as much as stays
-    readable on a page.
+    Args:
+        history: the history to draw.
+        path: also write the drawing to this file, in the format of its suffix (.svg if it has none).
+        rolled: draw the passes of a loop as one layer.
+        depth: how many levels of modules are open: a number, "all" for every operation, or None for as many as stay
+            readable on a page.
+        direction: "down", "right", or "auto" for whichever fills a page better.
+        colour_by: "kind", or a number to colour by: "time", "memory", "flops", "gradient".
+        style: a theme, a function of a node, a dict, or a `Style`.
     """
     check_options(depth, direction, path)
     if colour_by not in WAYS:
         raise BadArgument(f"colour_by={colour_by!r}: use one of {', '.join(WAYS)}")
-    wanted = style_of(style)
-    with uncollected():
-        items = items_of(history, rolled=rolled, style=wanted)
+    checked_style = style_of(style)
+    with garbage_collection_off():
+        items = items_of(history, rolled=rolled, style=checked_style)
         scene = plan_scene(items)
-        found = picture(scene, depth=depth, direction=direction, style=wanted)
-        drawing = HistoryDrawing(history, found, rolled, colour_by, wanted)
+        layout = picture(scene, depth=depth, direction=direction, style=checked_style)
+        drawing = HistoryDrawing(history, layout, rolled, colour_by, checked_style)
         if path is not None:
             drawing.save(path)
     return drawing
 
 
 class HistoryDrawing(Drawing):
-    """A picture of a history."""
+    """A drawing of a history."""
 
     def __init__(self, history: ModelHistory, picture: Picture, rolled: bool, colour_by: str, style: Style) -> None:
         super().__init__(picture, style)
@@ -63,21 +70,21 @@ class HistoryDrawing(Drawing):
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """The name of the model."""
         return self.history.model_name
 
     def text(self) -> str:
-        """A tree for the terminal."""
+        """Return the drawing as a tree of text, for the terminal."""
         return draw_text(self.history, rolled=self._rolled, depth=self.picture.depth)
 
     def _label(self, item: Item) -> str:
-        """The name in the history; in a very long one the place, as naming all would take longer than drawing."""
-        if len(self.history.facts.ops) > MANY and item.ops:
+        """Return an item's label in the history; in a very long history, its index."""
+        if len(self.history.facts.ops) > MAX_LABELLED and item.ops:
             return f"operation {item.ops[0]}"
         return label_of(self.history, item)
 
-    def _facts(self, item: Item) -> Facts:
-        return facts_of(self.history, item)
+    def _details(self, item: Item) -> ItemDetails:
+        return details_of(self.history, item)
 
     def _overlays(self) -> dict[str, Any]:
         return overlays_of(self.history, self.picture.scene.items)
@@ -91,8 +98,8 @@ class HistoryDrawing(Drawing):
 
     def _header(self) -> list[str]:
         facts, info = self.history.facts, self.history.info
-        stored = [one for one in (info.stored or facts.stored).values() if one.kind == "parameter"]
-        count, trained = sum(one.count for one in stored), sum(one.count for one in stored if one.trainable)
+        stored = [entry for entry in (info.stored or facts.stored).values() if entry.kind == "parameter"]
+        count, trained = sum(entry.count for entry in stored), sum(entry.count for entry in stored if entry.trainable)
         inputs, operations, size = [], 0, 0
         for op in facts.ops:
             if op.kind == "input":

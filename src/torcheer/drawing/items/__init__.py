@@ -1,1 +1,1 @@
-"""What is drawn: items and their text, made from a history or a backward pass."""
+"""Items, the things that are drawn, and their text; made from a history or a backward pass."""

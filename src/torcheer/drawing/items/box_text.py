@@ -1,4 +1,4 @@
-"""What is written in a box: how an operation differs from the defaults, in a few words."""
+"""The text in a box: an operation's settings that differ from the defaults, in a few words."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torcheer.records import Op
 
 @lru_cache(maxsize=10_000)
 def shape_text(shape: tuple[int, ...]) -> str:
-    """ "1×64×55×55"."""
+    """Format a shape: "1×64×55×55"."""
     return "×".join(map(str, shape)) or "scalar"
 
 
 def count_text(count: int) -> str:
-    """ "18.4k", "37.8M"."""
+    """Format a count: "18.4k", "37.8M"."""
     for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
         if count >= size:
             number = count / size
@@ -25,35 +25,35 @@ def count_text(count: int) -> str:
 
 
 def body_text(op: Op) -> str:
-    """What differs from the defaults: "3×3 /2 pad 1"."""
+    """Format the settings that differ from the defaults: "3×3 /2 pad 1"."""
     settings = dict(op.settings)
     writer = _WRITERS.get(op.name.rstrip("_"))
-    return writer(op, settings) if writer else _plain(op.name, settings)
+    return writer(op, settings) if writer else _all_settings(op.name, settings)
 
 
 def parameter_text(count: int, states: Collection[bool]) -> str:
-    """ "18.4k params", and whether they are frozen."""
+    """Format a number of parameters: "18.4k params", and whether they are frozen."""
     return f"{count_text(count)} param{'' if count == 1 else 's'}{frozen_text(states)}"
 
 
 def frozen_text(states: Collection[bool]) -> str:
-    """What to say of parameters of which some are trained and some not."""
+    """Return " frozen", " partly frozen" or "", by which of the parameters are trainable."""
     return "" if all(states) else " partly frozen" if any(states) else " frozen"
 
 
 def argument_names(op: Op) -> dict[tuple[int | str, ...], str]:
-    """Names for the places where tensors enter, where their order matters."""
+    """Return the names of the arguments that are tensors, if their order matters."""
     tensors = [edge.where for edge in op.parents]
     name = op.name.rstrip("_").strip("_")
     if len(set(tensors)) < 2 or name in _COMMUTE:
         return {}
-    known = _ARGUMENTS.get(name, ())
+    parameters = _ARGUMENTS.get(name, ())
     names = {}
     for where in tensors:
-        first, rest = where[0], where[1:]
+        first, nested = where[0], where[1:]
         if isinstance(first, int):
-            first = known[first] if first < len(known) else str(first)
-        names[where] = ".".join(str(part) for part in (first, *rest) if part != "")
+            first = parameters[first] if first < len(parameters) else str(first)
+        names[where] = ".".join(str(part) for part in (first, *nested) if part != "")
     return names
 
 
@@ -79,8 +79,8 @@ _ARGUMENTS: dict[str, tuple[str, ...]] = dict.fromkeys(
 
 
 def _conv(op: Op, settings: dict[Any, Any]) -> str:
-    weight = next((one for one in op.stored if one.where in ((1,), ("weight",))), None)
-    if weight is None or len(weight.shape) < 3:  # a packed or computed one: the other arguments may mean anything
+    weight = next((entry for entry in op.stored if entry.where in ((1,), ("weight",))), None)
+    if weight is None or len(weight.shape) < 3:  # packed or computed: the other arguments may mean anything
         return ""
     parts = [shape_text(weight.shape[2:])]
     transposed = "transpose" in op.name
@@ -91,33 +91,35 @@ def _conv(op: Op, settings: dict[Any, Any]) -> str:
         (6, "groups", "groups ", 1),
     ):
         value = _argument(settings, place, key)
-        if value is not None and any(one != default for one in _listed(value)):
-            parts.append(word + _square(value))
+        if value is not None and any(each != default for each in _as_tuple(value)):
+            parts.append(word + _short_text(value))
     groups = _argument(settings, 6, "groups")
     groups = groups if isinstance(groups, int) else 1
     if transposed:
         into, out = weight.shape[0], weight.shape[1] * groups
         extra = _argument(settings, 5, "output_padding")
-        if extra is not None and any(_listed(extra)):
-            parts.append("output pad " + _square(extra))
+        if extra is not None and any(_as_tuple(extra)):
+            parts.append("output pad " + _short_text(extra))
     else:
         into, out = weight.shape[1] * groups, weight.shape[0]
     return " ".join([f"{into}→{out}", *parts])
 
 
 def _linear(op: Op, settings: dict[Any, Any]) -> str:
-    weight = next((one for one in op.stored if one.where in ((1,), ("weight",))), None)
+    weight = next((entry for entry in op.stored if entry.where in ((1,), ("weight",))), None)
     if weight is None or len(weight.shape) != 2:
         return ""
-    bias = any(one.where in ((2,), ("bias",)) for one in op.stored)
+    bias = any(entry.where in ((2,), ("bias",)) for entry in op.stored)
     return f"{weight.shape[1]}→{weight.shape[0]}" + ("" if bias else " no bias")
 
 
 def _recurrent(op: Op, settings: dict[Any, Any]) -> str:
-    weights = [one for one in op.stored if len(one.shape) == 2]
+    weights = [entry for entry in op.stored if len(entry.shape) == 2]
     if len(weights) < 2:
         return ""
-    at = 4 if type(_argument(settings, 4, "num_layers")) is int else 5  # a packed sequence has one more before
+    at = (
+        4 if type(_argument(settings, 4, "num_layers")) is int else 5
+    )  # a packed sequence has one more argument before it
     layers, both = _argument(settings, at, "num_layers"), _argument(settings, at + 3, "bidirectional")
     words = [f"{weights[0].shape[1]}→{weights[1].shape[1]}"]
     if type(layers) is int:
@@ -130,7 +132,7 @@ def _embedding(op: Op, settings: dict[Any, Any]) -> str:
 
 
 def _norm(op: Op, settings: dict[Any, Any]) -> str:
-    weight = next((one for one in op.stored if one.name.endswith("weight")), None)
+    weight = next((entry for entry in op.stored if entry.name.endswith("weight")), None)
     if op.name == "group_norm":
         return f"{_argument(settings, 1, 'num_groups')} groups"
     return shape_text(weight.shape) if weight else ""
@@ -140,30 +142,30 @@ def _pool(op: Op, settings: dict[Any, Any]) -> str:
     kernel, dims = _argument(settings, 1, "kernel_size"), int(op.name.rstrip("_")[-2])
     if op.name.startswith("adaptive"):
         size = _argument(settings, 1, "output_size")
-        return f"to {_cube(size, dims)}" if size is not None else ""
+        return f"to {_per_axis_text(size, dims)}" if size is not None else ""
     if kernel is None:
         return ""
-    parts = [_cube(kernel, dims)]
+    parts = [_per_axis_text(kernel, dims)]
     for place, key, word, default in ((2, "stride", "/", 1), (3, "padding", "pad ", 0)):
         value = _argument(settings, place, key)
-        if value is not None and any(one != default for one in _listed(value)):
-            parts.append(word + _square(value))
+        if value is not None and any(each != default for each in _as_tuple(value)):
+            parts.append(word + _short_text(value))
     return " ".join(parts)
 
 
 def _dropout(op: Op, settings: dict[Any, Any]) -> str:
-    chance = _argument(settings, 1, "p")
-    resting = _argument(settings, 2, "training") is False
-    return "off" if resting else f"p {chance:g}" if isinstance(chance, float | int) else ""
+    probability = _argument(settings, 1, "p")
+    is_off = _argument(settings, 2, "training") is False
+    return "off" if is_off else f"p {probability:g}" if isinstance(probability, float | int) else ""
 
 
 def _index(op: Op, settings: dict[Any, Any]) -> str:
-    places = {where[1:]: _word(value) for where, value in op.settings if where and where[0] == 1}
+    places = {where[1:]: _value_text(value) for where, value in op.settings if where and where[0] == 1}
     places |= {edge.where[1:]: "tensor" for edge in op.parents if edge.where and edge.where[0] == 1}
     return "[" + ", ".join(places[place] for place in sorted(places, key=str)) + "]" if places else ""
 
 
-def _nothing(op: Op, settings: dict[Any, Any]) -> str:
+def _no_text(op: Op, settings: dict[Any, Any]) -> str:
     return ""
 
 
@@ -173,25 +175,25 @@ _WRITERS = (
     | dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d"), _pool)
     | dict.fromkeys((f"adaptive_{kind}_pool{n}d" for kind in ("avg", "max") for n in (1, 2, 3)), _pool)
     | dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_dropout"), _dropout)
-    | dict.fromkeys(("view", "reshape", "expand", "flatten", "view_as", "expand_as"), _nothing)
+    | dict.fromkeys(("view", "reshape", "expand", "flatten", "view_as", "expand_as"), _no_text)
     | dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), _recurrent)
-    | dict.fromkeys((f"{kind}_loss" for kind in ("cross_entropy", "mse", "l1", "nll", "huber", "smooth_l1")), _nothing)
-    | {"scaled_dot_product_attention": _nothing, "linear": _linear, "embedding": _embedding, "__getitem": _index}
+    | dict.fromkeys((f"{kind}_loss" for kind in ("cross_entropy", "mse", "l1", "nll", "huber", "smooth_l1")), _no_text)
+    | {"scaled_dot_product_attention": _no_text, "linear": _linear, "embedding": _embedding, "__getitem": _index}
 )  # fmt: skip
 
 
-# Arguments that are better said by name.
+# Positional arguments that are written with their name.
 _NAMED = {name: {1: "dim"} for name in "cat concat stack softmax log_softmax sum mean squeeze unsqueeze argmax".split()}
 _NAMED |= {"chunk": {2: "dim"}, "split": {2: "dim"}}
 
 
-def _plain(name: str, settings: dict[Any, Any]) -> str:
-    """The arguments as they were given, where they are few and short."""
+def _all_settings(name: str, settings: dict[Any, Any]) -> str:
+    """Format all arguments, if they are few and short."""
     words = []
     for where, value in settings.items():
         if value is None or value is False or (isinstance(value, str) and value == "none") or len(where) > 2:
             continue
-        word = _word(value)
+        word = _value_text(value)
         key = _NAMED.get(name, {}).get(where[0], "") if isinstance(where[0], int) else where[0]
         words.append(f"{key} {word}" if key else word)
     text = ", ".join(words)
@@ -199,7 +201,7 @@ def _plain(name: str, settings: dict[Any, Any]) -> str:
 
 
 def _argument(settings: dict[Any, Any], place: int, key: str) -> Any:
-    """An argument given by place or by name, lists put together again."""
+    """Return an argument passed by position or by name; a list is reassembled from its elements."""
     for first in (place, key):
         if (first,) in settings:
             return settings[(first,)]
@@ -209,23 +211,23 @@ def _argument(settings: dict[Any, Any], place: int, key: str) -> Any:
     return None
 
 
-def _listed(value: Any) -> tuple[Any, ...]:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
-def _square(value: Any) -> str:
-    """(3, 3) as "3×3", (2, 2) of a stride as "2"."""
-    values = _listed(value)
+def _short_text(value: Any) -> str:
+    """Format one value per axis; equal ones once: (2, 2) as "2", (3, 5) as "3×5"."""
+    values = _as_tuple(value)
     return str(values[0]) if len(set(values)) == 1 else "×".join(map(str, values))
 
 
-def _cube(value: Any, dims: int) -> str:
-    """3 in two dimensions as "3×3"."""
-    values = _listed(value)
+def _per_axis_text(value: Any, dims: int) -> str:
+    """Format one value for each of `dims` axes: 3 in two dimensions as "3×3"."""
+    values = _as_tuple(value)
     return "×".join(map(str, values * dims if len(values) == 1 else values))
 
 
-def _word(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, slice):
         ends = ["" if end is None else str(end) for end in (value.start, value.stop)]
         return ":".join(ends) + (f":{value.step}" if value.step is not None else "")

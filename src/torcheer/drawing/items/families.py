@@ -1,4 +1,4 @@
-"""Which family a function or module belongs to: one hue each."""
+"""Families of functions and modules: each has its own hue."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PLAIN_RESHAPES = frozenset(
     "view reshape view_as reshape_as permute transpose t T mT H mH swapaxes swapdims movedim moveaxis flatten "
     "unflatten squeeze unsqueeze expand expand_as contiguous to type type_as float half double bfloat16 clone detach "
     "broadcast_to ravel adjoint".split()
-)  # what only gives the same numbers another form: chains of these shrink to one pill
+)  # functions that only change shape or dtype: a chain of them is drawn as one pill
 
 NAMES = {
     "conv": "convolution",
@@ -48,7 +48,7 @@ NAMES = {
     "arithmetic": "arithmetic and other",
 }
 
-# A module's class says more than its functions do; the first word that fits.
+# The class of a module decides before its functions; the first word that matches counts.
 _CLASS_WORDS = (
     ("attention", "attention"), ("attn", "attention"), ("conv", "conv"), ("norm", "norm"), ("pool", "pool"),
     ("upsample", "pool"), ("embed", "linear"), ("linear", "linear"), ("lstm", "linear"), ("gru", "linear"),
@@ -59,15 +59,15 @@ _CLASS_WORDS = (
 
 
 def family_of(function: str) -> str:
-    """The family of a function, `relu_` like `relu`."""
-    found = FAMILY_OF.get(function)
-    if found is None and not function.endswith("__"):
-        found = FAMILY_OF.get(function.rstrip("_"))
-    return found or "arithmetic"
+    """Return the family of a function; in-place `relu_` counts as `relu`."""
+    family = FAMILY_OF.get(function)
+    if family is None and not function.endswith("__"):
+        family = FAMILY_OF.get(function.rstrip("_"))
+    return family or "arithmetic"
 
 
 @cache
 def family_of_class(name: str) -> str:
-    """The family of a folded module, "" where its name says nothing."""
+    """Return the family of a module class by its name, "" if unknown."""
     lower = name.lower()
     return next((family for word, family in _CLASS_WORDS if word in lower), "")

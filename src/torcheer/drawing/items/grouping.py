@@ -1,4 +1,4 @@
-"""Boxes while they are being built: which items stand in which, how they are joined, and what becomes one box."""
+"""Group items into boxes: by module, chains of reshapes into pills, runs of equal modules into stacks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torcheer.drawing.items.item import Item, Net
 from torcheer.records import ModuleCall
 
 if TYPE_CHECKING:
-    from torcheer.drawing.layout.plans import Plan
+    from torcheer.drawing.layout.plans import BoxPlan
 
-INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: where it comes in, where it goes out
+INSIDE, OUTSIDE = -1, -2  # ends of an edge at the border of its box: at an entry, at an exit
 
 
 @dataclass(slots=True, eq=False)
@@ -25,15 +25,15 @@ class Group:
     kind: str
     sort: str
     members: list[Item | Group] = field(default_factory=list)
-    edges: dict[tuple[int, Net, int], None] = field(default_factory=dict)  # from member, what, to member
+    edges: dict[tuple[int, Net, int], None] = field(default_factory=dict)  # from member, net, to member
     entries: dict[Net, None] = field(default_factory=dict)
     exits: dict[Net, None] = field(default_factory=dict)
     at: int = 0  # its position in the group around it
-    plan: Plan | None = None
+    plan: BoxPlan | None = None
     operations: int = 0  # in it at any depth
-    parameters: int = 0  # numbers in them; shared ones are counted when it is drawn
+    parameters: int = 0  # number of elements; shared parameters are counted when it is drawn
     shared: frozenset[tuple[str, int]] = frozenset()
-    states: frozenset[bool] = frozenset()  # whether its parameters are trained
+    states: frozenset[bool] = frozenset()  # whether its parameters are trainable
     marks: frozenset[str] = frozenset()  # "edited", "unseen"
 
     def add(self, member: Item | Group) -> None:
@@ -45,7 +45,7 @@ Member = Item | Group
 
 
 def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
-    """A tree of groups, and for each item the groups around it, outermost first."""
+    """Build the tree of groups; return its root, and for each item the groups around it, outermost first."""
     root = Group("", "", "root")
     several = several_calls(call for path in {item.path for item in items} for call in path)
     groups: dict[tuple[ModuleCall, ...], list[Group]] = {(): [root]}
@@ -53,16 +53,16 @@ def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
     last = None
     for item in items:
         path = item.path
-        if path is last:  # mostly
+        if path is last:  # the common case
             around.append(around[-1])
             around[-1][-1].add(item)
             continue
         last = path
         if path not in groups:
-            known = len(path)
-            while path[:known] not in groups:
-                known -= 1
-            for depth in range(known, len(path)):
+            existing = len(path)
+            while path[:existing] not in groups:
+                existing -= 1
+            for depth in range(existing, len(path)):
                 call, before = path[depth], groups[path[:depth]]
                 outer = path[depth - 1] if depth else None
                 inner = Group(call_name(call, outer, several.get(call.address, False)), call.type, "module")
@@ -74,15 +74,15 @@ def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
 
 
 def join(items: list[Item], around: list[list[Group]]) -> dict[int, int]:
-    """Cut each edge into pieces, one for each box it runs through; count the readers of each item in its own box."""
-    near: dict[int, int] = {}
+    """Cut each edge into pieces, one per box it runs through; count the readers of each item in its own box."""
+    near_readers: dict[int, int] = {}
     for item in items:
         target = around[item.number]
         for net, _ in item.parents:
             source = around[net[0]]
             if source is target:
                 target[-1].edges[items[net[0]].at, net, item.at] = None
-                near[net[0]] = near.get(net[0], 0) + 1
+                near_readers[net[0]] = near_readers.get(net[0], 0) + 1
                 continue
             shared = 0
             while shared < min(len(source), len(target)) and source[shared] is target[shared]:
@@ -99,28 +99,29 @@ def join(items: list[Item], around: list[list[Group]]) -> dict[int, int]:
                 end = group
             common = source[shared - 1]
             common.edges[start.at, net, end.at] = None
-    return near
+    return near_readers
 
 
 def in_order(group: Group) -> list[Item]:
-    """Every item at any depth, in the order of the plans."""
-    found: list[Item] = []
+    """Return every item at any depth, in the order of the plans."""
+    items: list[Item] = []
     stack: list[Member] = [group]
     while stack:
         member = stack.pop()
         if isinstance(member, Group):
             stack.extend(reversed(member.members))
         else:
-            found.append(member)
-    return found
+            items.append(member)
+    return items
 
 
 def numbered(nets: Iterable[Net]) -> dict[Net, int]:
+    """Map each net to its position."""
     return {net: number for number, net in enumerate(nets)}
 
 
 def pills(group: Group) -> list[list[Member]]:
-    """Chains of at least two plain reshapes, each read only by the next."""
+    """Find chains of at least two plain reshapes, each read only by the next."""
     if group.sort in ("pill", "stack") or not any(
         member.__class__ is Item and member.look == "pill" for member in group.members
     ):
@@ -148,9 +149,9 @@ def pills(group: Group) -> list[list[Member]]:
 
 
 def stacks(group: Group) -> list[list[Member]]:
-    """Runs of modules with the same plan, each fed by the one before it and read by nobody else."""
+    """Find runs of modules with the same plan, each fed by the one before and read only by the next."""
     plans = [member.plan.alike if isinstance(member, Group) and member.plan else -1 for member in group.members]
-    if group.sort in ("pill", "stack") or not any(one == two >= 0 for one, two in pairwise(plans)):
+    if group.sort in ("pill", "stack") or not any(first == second >= 0 for first, second in pairwise(plans)):
         return []
     readers: dict[tuple[int, Net], list[int]] = {}
     feeders: dict[tuple[int, Net], int] = {}
@@ -159,15 +160,15 @@ def stacks(group: Group) -> list[list[Member]]:
         feeders[target, net] = source
     runs: list[list[Member]] = []
     run: list[Member] = []
-    wires: tuple[int, ...] = ()  # how each follows the one before it
+    wires: tuple[int, ...] = ()  # how each module of the run is connected to the one before it
     for member in group.members:
         before = run[-1] if run else None
-        found = None
+        wiring = None
         if isinstance(member, Group) and isinstance(before, Group):
-            found = _wiring(before, member, readers, feeders)
-        if found is not None and (len(run) == 1 or found == wires):
+            wiring = _wiring(before, member, readers, feeders)
+        if wiring is not None and (len(run) == 1 or wiring == wires):
             run.append(member)
-            wires = found
+            wires = wiring
             continue
         if len(run) > 1:
             runs.append(run)
@@ -181,18 +182,16 @@ def _wiring(
     before: Group, after: Group, readers: dict[tuple[int, Net], list[int]],
     feeders: dict[tuple[int, Net], int],
 ) -> tuple[int, ...] | None:  # fmt: skip
-    """How `after` is `before` once more: for each entry the exit of `before` that feeds it, or -1 where both read the
-    same; None where it is not."""
-    one_plan, two_plan = before.plan, after.plan
-    if one_plan is None or two_plan is None or one_plan.alike != two_plan.alike:
+    """Return how `after` follows `before`, an equal module: for each entry the exit of `before` that feeds it, or -1
+    where both read the same net. None if it does not."""
+    if before.plan is None or after.plan is None or before.plan.alike != after.plan.alike:
         return None
-    one, two = before.at, after.at
     exits = numbered(before.exits)
     wires: list[int] = []
-    for was, net in zip(before.entries, after.entries):
-        if net in exits and readers[one, net] == [two]:
+    for earlier_net, net in zip(before.entries, after.entries):
+        if net in exits and readers[before.at, net] == [after.at]:
             wires.append(exits[net])
-        elif was == net and feeders.get((one, was)) == feeders.get((two, net)):
+        elif earlier_net == net and feeders.get((before.at, net)) == feeders.get((after.at, net)):
             wires.append(-1)
         else:
             return None
@@ -200,7 +199,7 @@ def _wiring(
 
 
 def stack_of(run: list[Member]) -> Group:
-    """A box for identical modules, with the ports of its first and last."""
+    """Return a box for identical modules, with the entries of the first and the exits of the last."""
     first, last = run[0], run[-1]
     assert isinstance(first, Group) and isinstance(last, Group)
     box = Group(f"{first.name} … {last.name}", first.kind, "stack")
@@ -209,7 +208,7 @@ def stack_of(run: list[Member]) -> Group:
 
 
 def wrap(group: Group, runs: list[tuple[list[Member], Group]]) -> None:
-    """Put some members of a group into boxes of their own, each at the place of its first."""
+    """Move runs of members of a group into new boxes, each at the position of its first member."""
     box_of: dict[int, Group] = {}
     inside: dict[int, int] = {}
     for run, box in runs:

@@ -1,4 +1,4 @@
-"""From a history to items: what each operation, layer, input, output and bare parameter is to look like."""
+"""Build the items of a history: one per operation or layer, input, output and standalone parameter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torcheer.drawing.items.box_text import argument_names, body_text, frozen_text, parameter_text
 from torcheer.drawing.items.families import family_of
 from torcheer.drawing.items.item import FLOWS, STILL, Item, Net, labels_of
-from torcheer.drawing.items.restyle import restyled
+from torcheer.drawing.items.restyle import restyle
 from torcheer.drawing.looks.style import Style
 from torcheer.history import ModelHistory
 from torcheer.history.layers.cycles import components
@@ -19,24 +19,23 @@ from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
 
 
 def items_of(history: ModelHistory, *, rolled: bool, style: Style) -> list[Item]:
-    """Everything to draw, parents before children except where a rolled loop closes."""
-    maker = _Maker(history, rolled)
-    items = maker.items()
-    _share(items)
-    return restyled(items, style, lambda item: labels_of(history, item)) if style.node else items
+    """Return all items, parents before children except where a rolled loop closes."""
+    items = _ItemBuilder(history, rolled).build()
+    _add_badges(items)
+    return restyle(items, style, lambda item: labels_of(history, item)) if style.node else items
 
 
 class _Place(NamedTuple):
     """Where operations with the same module stack are drawn."""
 
     path: tuple[ModuleCall, ...]
-    leaf: bool  # the only operation of its module is drawn as that module
+    leaf: bool  # a module with a single operation is drawn as one box
     name: str  # of that module
     kind: str
 
 
 class _Form(NamedTuple):
-    """What operations that are alike have in common, in the order of an item's fields."""
+    """What equal operations have in common, in the order of an item's fields."""
 
     look: str
     kind: str
@@ -50,7 +49,7 @@ class _Form(NamedTuple):
 
 
 def look_of(name: str, leaf: bool, family: str, body: str, several: bool) -> tuple[str, str]:
-    """How an operation is drawn, and the function that is written in it."""
+    """Return the look of an operation, and the function name to write in it."""
     if leaf:
         return "pill" if name == "dropout" and body in ("off", "p 0") else "module", ""
     name = name.strip("_") if name.startswith("__") else name
@@ -59,7 +58,7 @@ def look_of(name: str, leaf: bool, family: str, body: str, several: bool) -> tup
     return "merge" if several and family in ("arithmetic", "reshape") else "op", name
 
 
-class _Maker:
+class _ItemBuilder:
     def __init__(self, history: ModelHistory, rolled: bool) -> None:
         self.facts = history.facts
         self.info = history.info
@@ -68,43 +67,43 @@ class _Maker:
         self.boxed_root = len(set(map(attrgetter("root_call"), ops))) > 1 and (
             len({op.root_call for op in ops if op.kind == "op"}) > 1
         )
-        counters = [index for index, op in enumerate(ops) if not op.parents and _is_upkeep(op)]
-        self.upkeep = {index for index in counters if not self.facts.children[index]}
-        stacks = _stacks(ops, self.upkeep)
+        buffer_updates = [index for index, op in enumerate(ops) if not op.parents and _is_buffer_update(op)]
+        self.buffer_updates = {index for index in buffer_updates if not self.facts.children[index]}
+        stacks = _stacks(ops, self.buffer_updates)
         self.leaf_modules = leaf_modules(stacks)
         self.ends = Counter(map(attrgetter("kind"), ops))
-        self.found: list[Item] = []
+        self.items: list[Item] = []
         self.item_of: list[int] = [-1] * len(ops)
-        self.bare: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
+        self.standalone: dict[tuple[str, tuple[ModuleCall, ...]], int] = {}
         self.places: dict[object, _Place] = {}
         self.forms: dict[object, _Form] = {}
         self.calls = _same_calls(ops, self.facts.layers.all) if rolled else {}
         self.several = several_calls(self.calls.get(modules[-1], modules[-1]) for modules in stacks)
 
-    def items(self) -> list[Item]:
+    def build(self) -> list[Item]:
         ops = self.facts.ops
         layers = (tuple(layer.ops) for layer in self.facts.layers.all) if self.rolled else zip(range(len(ops)))
         for members in layers:
             op = ops[members[0]]
-            if members[0] in self.upkeep and op.modules[-1] in self.leaf_modules:
-                continue  # told in the box of the module it belongs to
+            if members[0] in self.buffer_updates and op.modules[-1] in self.leaf_modules:
+                continue  # part of the box of its module
             place = self._place(op)
-            bare = self._bare_of(op, place) if _stored(op) else []
+            standalone = self._standalone_items(op, place) if _stored(op) else []
             item = self._item(op, place, members)
-            item.number = len(self.found)
-            self.found.append(item)
+            item.number = len(self.items)
+            self.items.append(item)
             for member in members:
                 self.item_of[member] = item.number
-            if bare:
-                item.parents = [((number, 0), "") for number in bare]
-        for item in self.found:
-            if len(item.ops) == 1 and len(edges := ops[item.ops[0]].parents) == 1:  # mostly
+            if standalone:
+                item.parents = [((number, 0), "") for number in standalone]
+        for item in self.items:
+            if len(item.ops) == 1 and len(edges := ops[item.ops[0]].parents) == 1:  # the common case
                 item.parents.insert(0, ((self.item_of[edges[0].parent], edges[0].output), ""))
             elif item.ops:
                 item.parents = self._parents(item) + item.parents
         if self.info.stopped:
-            self._stop()
-        return _sorted(self.found) if self.rolled else self.found
+            self._add_stop()
+        return _sort_by_parents(self.items) if self.rolled else self.items
 
     def _item(self, op: Op, place: _Place, members: tuple[int, ...]) -> Item:
         if op.kind in ("input", "output"):
@@ -121,45 +120,45 @@ class _Maker:
                 item.kind = place.kind
             item.form = form.number
             if stored := _stored(op):
-                item.stored = tuple([one for one in stored if _holds(op, one, place.leaf)])
+                item.stored = tuple([entry for entry in stored if _holds(op, entry, place.leaf)])
         item.carries = tuple([FLOWS if meta.requires_grad else STILL for meta in op.outputs])
         if len(members) > 1:
-            self._tell_passes(item, op, place)
+            self._merge_passes(item, op, place)
         if op.edited or op.kind == "unseen":
             item.marks += ("edited",) if op.edited else ("unseen",)
         elif op.note == BESIDE:
             item.marks += ("beside",)
         return item
 
-    def _tell_passes(self, item: Item, op: Op, place: _Place) -> None:
-        """What is not the same in every pass is not said as if it were."""
+    def _merge_passes(self, item: Item, op: Op, place: _Place) -> None:
+        """Drop the settings that differ between passes, and mark shapes that vary."""
         later = [self._form(self.facts.ops[n], place.leaf) for n in item.ops[1:]]
         item.varies = any(form.shapes != item.shapes for form in later)
         if any(form.body != item.body for form in later):
             item.body = parameter_text(item.parameters, item.states) if item.states else ""
 
     def _form(self, op: Op, leaf: bool) -> _Form:
-        """What every operation of the same function, settings, weights and results has in common."""
+        """Return what all operations with the same function, settings, weights and results have in common."""
         results = tuple([(meta.shape, meta.dtype) for meta in op.outputs])
         stored = _stored(op)
-        held = tuple([(one.kind, one.shape, one.trainable, one.where) for one in stored]) if stored else ()
+        held = tuple([(entry.kind, entry.shape, entry.trainable, entry.where) for entry in stored]) if stored else ()
         key: object = (op.name, op.settings, results, held, leaf, len(op.parents) > 1)
         try:
-            found = self.forms.get(key)
+            form = self.forms.get(key)
         except (TypeError, NotImplementedError):  # a slice or a packed weight among the arguments
             key = repr(key)
-            found = self.forms.get(key)
-        if found is None:
-            found = self.forms[key] = self._new_form(op, leaf)
-        return found
+            form = self.forms.get(key)
+        if form is None:
+            form = self.forms[key] = self._new_form(op, leaf)
+        return form
 
     def _new_form(self, op: Op, leaf: bool) -> _Form:
         family = "" if op.kind in ("input", "output") else family_of(op.name)
         body = body_text(op) if op.kind == "op" else ""
-        bare = sum(not _holds(op, one, leaf) for one in _stored(op))
-        look, kind = look_of(op.name, leaf, family, body, len(op.parents) + bare > 1)
-        held = [one for one in _stored(op) if one.kind == "parameter" and _holds(op, one, leaf)]
-        count, states = sum(one.count for one in held), frozenset(one.trainable for one in held)
+        standalone = sum(not _holds(op, entry, leaf) for entry in _stored(op))
+        look, kind = look_of(op.name, leaf, family, body, len(op.parents) + standalone > 1)
+        held = [entry for entry in _stored(op) if entry.kind == "parameter" and _holds(op, entry, leaf)]
+        count, states = sum(entry.count for entry in held), frozenset(entry.trainable for entry in held)
         if states and look not in ("pill", "merge"):
             words = parameter_text(count, states)
             body = f"{body} · {words}" if body else words
@@ -170,12 +169,12 @@ class _Maker:
         )  # fmt: skip
 
     def _end_name(self, op: Op) -> str:
-        """Inputs and outputs are numbered where there are several."""
+        """Return the name of one of several inputs or outputs, with its number."""
         layers = self.facts.layers
         return f"{op.name} {layers.all[layers.of[op.index]].number}"
 
     def _place(self, op: Op) -> _Place:
-        """The boxes around it; a module of one operation is drawn as that operation."""
+        """Return the boxes around an operation; a module with a single operation is drawn as one box."""
         key = (op.modules, op.root_call if op.kind == "op" else -1) if self.boxed_root else op.modules
         place = self.places.get(key)
         if place is None:
@@ -192,65 +191,66 @@ class _Maker:
             self.places[key] = place
         return place
 
-    def _bare_of(self, op: Op, place: _Place) -> list[int]:
-        """Small items for parameters and buffers that enter a function without being part of it."""
+    def _standalone_items(self, op: Op, place: _Place) -> list[int]:
+        """Add small items for parameters and buffers that enter a function without being part of its box."""
         if op.kind == "input" or place.leaf:
             return []
         entering = []
-        for one in _stored(op):
-            if op.kind == "op" and _holds(op, one, False):
+        for entry in _stored(op):
+            if op.kind == "op" and _holds(op, entry, False):
                 continue
-            key = (one.name, place.path)
-            if key not in self.bare:
-                inside = f"{place.path[-1].address}." if place.path else ""
-                item = Item(len(self.found), one.name.removeprefix(inside), (), place.path, one.kind, "", stored=(one,))
-                if one.kind == "parameter":
-                    item.parameters, item.states = one.count, frozenset({one.trainable})
+            key = (entry.name, place.path)
+            if key not in self.standalone:
+                prefix = f"{place.path[-1].address}." if place.path else ""
+                name = entry.name.removeprefix(prefix)
+                item = Item(len(self.items), name, (), place.path, entry.kind, "", stored=(entry,))
+                if entry.kind == "parameter":
+                    item.parameters, item.states = entry.count, frozenset({entry.trainable})
                     item.body = parameter_text(item.parameters, item.states)
-                item.shapes, item.carries = (one.shape,), (FLOWS if one.trainable else STILL,)
-                item.marks = ("frozen",) if one.kind == "parameter" and not one.trainable else ()
-                self.bare[key] = item.number
-                self.found.append(item)
-            entering.append(self.bare[key])
+                item.shapes, item.carries = (entry.shape,), (FLOWS if entry.trainable else STILL,)
+                item.marks = ("frozen",) if entry.kind == "parameter" and not entry.trainable else ()
+                self.standalone[key] = item.number
+                self.items.append(item)
+            entering.append(self.standalone[key])
         return entering
 
     def _parents(self, item: Item) -> list[tuple[Net, str]]:
         ops, item_of = self.facts.ops, self.item_of
-        found: dict[Net, list[str]] = {}
+        labels_by_net: dict[Net, list[str]] = {}
         for index in item.ops:
             op = ops[index]
             names = argument_names(op) if item.look not in ("input", "output") else {}
             for edge in op.parents:
-                labels = found.setdefault((item_of[edge.parent], edge.output), [])
+                labels = labels_by_net.setdefault((item_of[edge.parent], edge.output), [])
                 label = names.get(edge.where, "")
                 if label and label not in labels and len(labels) < 3:
                     labels.append(label)
-        return [(net, ", ".join(labels)) for net, labels in found.items()]
+        return [(net, ", ".join(labels)) for net, labels in labels_by_net.items()]
 
-    def _stop(self) -> None:
-        words = self.info.stopped
-        short = words if len(words) <= 90 else words[:89] + "…"
-        stop = Item(len(self.found), "stopped", (), (), "stop", "", short, label=words)
-        ran = [number for number in self.item_of if number >= 0]
-        stop.parents = [((ran[-1], 0), "")] if ran else []
-        self.found.append(stop)
+    def _add_stop(self) -> None:
+        reason = self.info.stopped
+        short = reason if len(reason) <= 90 else reason[:89] + "…"
+        stop = Item(len(self.items), "stopped", (), (), "stop", "", short, label=reason)
+        numbers = [number for number in self.item_of if number >= 0]
+        stop.parents = [((numbers[-1], 0), "")] if numbers else []
+        self.items.append(stop)
 
 
-def _sorted(items: list[Item]) -> list[Item]:
-    """Parents before children wherever that can be: a rolled layer stands where it first ran, maybe too early."""
+def _sort_by_parents(items: list[Item]) -> list[Item]:
+    """Sort parents before children where possible: a rolled layer stands where it first ran, maybe too early."""
     children: list[list[int]] = [[] for _ in items]
     for item in items:
         for (parent, _), _ in item.parents:
             children[parent].append(item.number)
-    ring = [0] * len(items)  # items on one cycle have the same number
+    component = [0] * len(items)  # items on one cycle have the same number
     for number, members in enumerate(components(children)):
         for member in members:
-            ring[member] = number
+            component[member] = number
     waiting = [0] * len(items)
     onward: list[list[int]] = [[] for _ in items]
     for parent, targets in enumerate(children):
         for target in targets:
-            if ring[parent] != ring[target] or parent < target:  # the others close a loop
+            if component[parent] != component[target] or parent < target:  # other edges close a loop
                 onward[parent].append(target)
                 waiting[target] += 1
     ready = [number for number, count in enumerate(waiting) if not count]
@@ -272,25 +272,25 @@ WEIGHTED = frozenset(
     "linear bilinear embedding embedding_bag batch_norm layer_norm group_norm instance_norm rms_norm prelu lstm gru "
     "rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell conv1d conv2d conv3d conv_transpose1d "
     "conv_transpose2d conv_transpose3d _transformer_encoder_layer_fwd _native_multi_head_attention".split()
-)  # functions that have weights as others have settings
+)  # functions whose weights are written in their box, as settings are
 
 
 def _stored(op: Op) -> tuple[Stored, ...]:
-    """What is drawn of its parameters and buffers: those of a fused kernel stand in its inside, where that is shown."""
+    """Return the parameters and buffers to draw; those of a fused kernel are drawn in its inside, where it is shown."""
     return op.stored if op.note != KERNEL else ()
 
 
-def _holds(op: Op, one: Stored, leaf: bool) -> bool:
-    """Whether a parameter is told in the box of its function or module; others are small boxes of their own."""
+def _holds(op: Op, entry: Stored, leaf: bool) -> bool:
+    """True if a parameter is part of the box of its function or module, not a standalone item."""
     if leaf:
         return True
-    if op.name not in WEIGHTED or (one.kind == "buffer" and not op.name.endswith("norm")):
+    if op.name not in WEIGHTED or (entry.kind == "buffer" and not op.name.endswith("norm")):
         return False
-    return "embedding" in op.name or one.where[:1] not in ((0,), ("input",))
+    return "embedding" in op.name or entry.where[:1] not in ((0,), ("input",))
 
 
 def _same_calls(ops: list[Op], layers: Iterable[Any]) -> dict[ModuleCall, ModuleCall]:
-    """Calls that are passes of one another, as their layers are: each with the first of them."""
+    """Map each module call that is a pass of another, as its layers are, to the first pass."""
     first: dict[ModuleCall, ModuleCall] = {}
 
     def find(call: ModuleCall) -> ModuleCall:
@@ -299,58 +299,58 @@ def _same_calls(ops: list[Op], layers: Iterable[Any]) -> dict[ModuleCall, Module
         return call
 
     for layer in layers:
-        one = ops[layer.ops[0]].modules
+        first_stack = ops[layer.ops[0]].modules
         for index in layer.ops[1:]:
-            for call, other in zip(one, ops[index].modules):
-                low, high = sorted((find(call), find(other)))
+            for call, later_call in zip(first_stack, ops[index].modules):
+                low, high = sorted((find(call), find(later_call)))
                 first[high] = low
     return {call: find(call) for call in first}
 
 
 def several_calls(calls: Iterable[ModuleCall]) -> dict[str, bool]:
-    """For each module, whether there is more than one call of it among these."""
-    known: dict[str, ModuleCall] = {}
-    found: dict[str, bool] = {}
+    """Return for each module address whether there is more than one call of it among these."""
+    first: dict[str, ModuleCall] = {}
+    several: dict[str, bool] = {}
     for call in calls:
-        found[call.address] = found.get(call.address, False) or known.setdefault(call.address, call) != call
-    return found
+        several[call.address] = several.get(call.address, False) or first.setdefault(call.address, call) != call
+    return several
 
 
 def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str:
-    """A module's name as seen from the box around it, with its call where it was called several times."""
-    inside = f"{around.address}." if around and around.address else ""
+    """Return a module's name relative to the box around it, with the number of its call if there are several."""
+    prefix = f"{around.address}." if around and around.address else ""
     if not call.address:  # the model itself
         return f"call {call.call}" if several else ""
-    return (call.address.removeprefix(inside)) + (f":{call.call}" if several else "")
+    return (call.address.removeprefix(prefix)) + (f":{call.call}" if several else "")
 
 
-def _is_upkeep(op: Op) -> bool:
-    """A counter kept in a buffer, such as batch norm's `num_batches_tracked += 1`."""
+def _is_buffer_update(op: Op) -> bool:
+    """True for the update of a counter in a buffer, such as batch norm's `num_batches_tracked += 1`."""
     return bool(op.modules and op.stored and not op.parents and op.name.endswith("_") and op.stored[0].kind == "buffer")
 
 
-def _stacks(ops: list[Op], upkeep: set[int]) -> dict[tuple[ModuleCall, ...], int]:
-    """The module stacks that operations ran in, and how many ran in each; upkeep of buffers aside."""
+def _stacks(ops: list[Op], buffer_updates: set[int]) -> dict[tuple[ModuleCall, ...], int]:
+    """Count the operations in each module stack, without updates of buffers."""
     count: dict[tuple[ModuleCall, ...], int] = {}
     for index, op in enumerate(ops):
-        if op.modules and index not in upkeep:
+        if op.modules and index not in buffer_updates:
             count[op.modules] = count.get(op.modules, 0) + 1
     return count
 
 
 def leaf_modules(stacks: dict[tuple[ModuleCall, ...], int]) -> set[ModuleCall]:
-    """Module calls in which exactly one operation ran, directly."""
+    """Return the module calls in which exactly one operation ran, directly."""
     inner = {call for modules in stacks for call in modules[:-1]}
     return {modules[-1] for modules, number in stacks.items() if number == 1 and modules[-1] not in inner}
 
 
-def _share(items: list[Item]) -> None:
-    """Weights that several items use get a badge, the same on each."""
+def _add_badges(items: list[Item]) -> None:
+    """Give items that share weights the same badge."""
     users: dict[str, list[Item]] = {}
     for item in items:
-        for one in item.stored:
-            if one.kind == "parameter":
-                users.setdefault(one.name, []).append(item)
+        for entry in item.stored:
+            if entry.kind == "parameter":
+                users.setdefault(entry.name, []).append(item)
     badges: dict[tuple[int, ...], str] = {}
     for members in users.values():
         if len(members) > 1:
@@ -360,10 +360,10 @@ def _share(items: list[Item]) -> None:
 
 
 def _letters(number: int) -> str:
-    """A, B, …, Z, AA, …"""
+    """Return a number as letters: A, B, …, Z, AA, …"""
     text = ""
     number += 1
     while number:
-        number, rest = divmod(number - 1, 26)
-        text = chr(65 + rest) + text
+        number, letter = divmod(number - 1, 26)
+        text = chr(65 + letter) + text
     return text

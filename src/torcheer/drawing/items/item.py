@@ -1,4 +1,4 @@
-"""What is drawn: items, each with a face, and the nets between them."""
+"""Items, the things that are drawn: their appearance (a face), and the nets between them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from torcheer.drawing.items.families import PLAIN_RESHAPES
 from torcheer.history import ModelHistory
 from torcheer.records import ModuleCall, Stored
 
-Net = tuple[int, int]  # an item and which of its results
+Net = tuple[int, int]  # (number of an item, index of its result)
 
-STILL, FLOWS, KEPT, GRADIENT = range(
-    4
-)  # what a net carries: a value without or with a gradient, a value that is kept for
-# backward, a gradient on its way back (it is laid out as if it came down, too)
+# What a net carries: a value without or with a gradient, a value saved for backward, a gradient. Gradients are laid
+# out as if they flowed down, too.
+STILL, FLOWS, KEPT, GRADIENT = range(4)
 
 SUM = "+="  # written where gradients of several uses meet
 
 
 class Face(NamedTuple):
-    """All that is seen of an item or a folded box, but for its name: equal faces look the same."""
+    """The appearance of an item or a folded box, without its name: equal faces look the same."""
 
     look: str  # "module", "op", "pill", "merge", "input", "output", "parameter", "buffer", "constant",
     # "gradient", "stop"
@@ -33,10 +32,10 @@ class Face(NamedTuple):
     exits: tuple[str, ...] = ()  # the shape at each exit, "" for none
     badge: str = ""  # shared weights carry the same one
     marks: tuple[str, ...] = ()  # of "frozen", "partly frozen", "edited", "unseen", "beside", "borrowed"
-    fill: str = ""  # colours a user's function asked for
+    fill: str = ""  # colours set by the user's style function
     stroke: str = ""
-    folded: bool = False  # a box with something in it
-    even: bool = False  # its ports are as far apart above as below, so that lines run straight on
+    folded: bool = False  # a closed box with items inside
+    even: bool = False  # entries and exits have the same distances, so that lines run straight through
     lines: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # what each entry and exit of a folded box carries
 
 
@@ -46,7 +45,7 @@ class Item:
 
     number: int
     name: str  # the user's name for it, "" for a function
-    ops: tuple[int, ...]  # all passes, where passes are rolled
+    ops: tuple[int, ...]  # indices of its operations: all passes of a rolled layer
     path: tuple[ModuleCall, ...]  # the boxes around it, outermost first
     look: str
     kind: str
@@ -54,8 +53,8 @@ class Item:
     family: str = ""
     shapes: tuple[tuple[int, ...], ...] = ()
     marks: tuple[str, ...] = ()
-    parameters: int = 0  # numbers in those it holds
-    states: frozenset[bool] = frozenset()  # whether they are trained
+    parameters: int = 0  # number of elements of the parameters it holds
+    states: frozenset[bool] = frozenset()  # whether they are trainable
     stored: tuple[Stored, ...] = ()
     carries: tuple[int, ...] = ()  # what each result is: STILL, FLOWS, KEPT or GRADIENT
     parents: list[tuple[Net, str]] = field(default_factory=list)  # and the name of the argument
@@ -64,19 +63,19 @@ class Item:
     stroke: str = ""
     at: int = 0  # its position in the box around it
     form: int = -1  # the same number for the same function, settings and results; -1 for none
-    varies: bool = False  # the shapes of later passes are others
-    label: str = ""  # what is known of it besides, where it stands for no operation
-    notes: tuple[str, ...] | None = None  # what to write at each result, where that is not its shape
-    pair: int = -1  # of an operation its backward rule and the other way round: they stand side by side
+    varies: bool = False  # later passes have other shapes
+    label: str = ""  # its label, if it stands for no operation of a history
+    notes: tuple[str, ...] | None = None  # text at each result, if not its shape
+    pair: int = -1  # the backward rule of an operation, and the reverse: they are drawn side by side
 
     @property
     def plain(self) -> bool:
-        """Whether it only gives its input another form."""
+        """True if it only changes the shape or dtype of its input."""
         return self.look == "pill" and self.pair < 0 and self.kind.rstrip("_") in PLAIN_RESHAPES
 
 
 def label_of(history: ModelHistory, item: Item) -> str:
-    """Its name in the history, "conv2d_3_7"."""
+    """Return an item's label in the history, such as "conv2d_3_7"."""
     if not item.ops:
         return item.label
     layers = history.facts.layers
@@ -84,35 +83,35 @@ def label_of(history: ModelHistory, item: Item) -> str:
 
 
 def labels_of(history: ModelHistory, item: Item) -> tuple[str, ...]:
-    """The names of all its passes."""
+    """Return the labels of all its passes."""
     return tuple([history.facts.layers.label(index) for index in item.ops])
 
 
 def carried(items: list[Item], net: Net) -> int:
-    """What a net carries."""
+    """Return what a net carries: STILL, FLOWS, KEPT or GRADIENT."""
     carries = items[net[0]].carries
     return carries[net[1]] if net[1] < len(carries) else STILL
 
 
 def note_at(item: Item, output: int) -> str:
-    """What is written where a result leaves a folded box: its shape, unless the item says otherwise."""
+    """Return the text at a result that leaves a folded box: its shape, unless the item has notes."""
     if item.notes is not None:
         return item.notes[output] if output < len(item.notes) else ""
     return shape_text(item.shapes[output]) if output < len(item.shapes) else ""
 
 
-def face_of(item: Item, exits: list[int], told: bool) -> Face:
-    """What is seen of an item; `exits` are the results that are read, `told` says that their shapes matter."""
+def face_of(item: Item, exits: list[int], show_shapes: bool) -> Face:
+    """Return the face of an item; `exits` are the indices of the results that are read."""
     shapes = item.shapes
     if item.notes is not None:
         notes: tuple[str, ...] = tuple([note_at(item, n) for n in exits])
-    elif not told or not exits:
+    elif not show_shapes or not exits:
         notes = ("",) * len(exits)
     else:
         several = len(exits) > 1 or exits[0] > 0
-        more = " …" if item.varies else ""
+        suffix = " …" if item.varies else ""
         notes = tuple(
-            [(f"{n}: " if several else "") + shape_text(shapes[n]) + more if n < len(shapes) else "" for n in exits]
+            [(f"{n}: " if several else "") + shape_text(shapes[n]) + suffix if n < len(shapes) else "" for n in exits]
         )
     names = tuple([name for _, name in item.parents])
     return Face(

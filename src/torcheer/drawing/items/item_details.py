@@ -1,4 +1,4 @@
-"""What the page tells of an operation: beside the drawing, and as colours."""
+"""Details of items for the HTML page: the text beside the drawing, and values to colour by."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from torcheer.drawing.items.item import Item, label_of
 from torcheer.drawing.looks.colour_scale import WAYS, values_of
-from torcheer.drawing.writers.html_page import Facts
+from torcheer.drawing.writers.html_page import ItemDetails
 from torcheer.history import ModelHistory
 from torcheer.terminal import human_bytes
 
 
-def facts_of(history: ModelHistory, item: Item) -> Facts:
-    """Label, address, details to show beside the drawing."""
+def details_of(history: ModelHistory, item: Item) -> ItemDetails:
+    """Return an item's label, the address around it, and (name, text) pairs to show beside the drawing."""
     facts = history.facts
     details: list[tuple[str, str]] = []
     if item.ops:
@@ -38,25 +38,25 @@ def facts_of(history: ModelHistory, item: Item) -> Facts:
         details += [("source", f"{op.source.file}:{op.source.line} in {op.source.function}")] if op.source else []
         details += [("edited", op.edited)] if op.edited else []
         details += [("note", op.note)] if op.note else []
-    for one in item.stored[:12]:
-        state = ("" if one.trainable else ", frozen") if one.kind == "parameter" else ""
-        details.append((one.kind, f"{one.name} {one.shape}{state}"))
+    for entry in item.stored[:12]:
+        state = ("" if entry.trainable else ", frozen") if entry.kind == "parameter" else ""
+        details.append((entry.kind, f"{entry.name} {entry.shape}{state}"))
     around = item.path[-1].address if item.path else ""
     return label_of(history, item) or item.name, around, details
 
 
 def overlays_of(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
-    """For each way to colour that there is something to say about: a value per item, or null."""
-    found: dict[str, Any] = {}
+    """Return a value per item, or None, for each way to colour that has any value."""
+    overlays: dict[str, Any] = {}
     for way in WAYS[1:]:
         values = values_of(history, items, way)
         if any(value is not None for value in values):
-            found[way] = [_sayable(value) for value in values]
-    return found
+            overlays[way] = [_as_json(value) for value in values]
+    return overlays
 
 
-def _sayable(value: float | None) -> float | str | None:
-    """A number as JSON can say it; the page knows the names of those that it cannot."""
+def _as_json(value: float | None) -> float | str | None:
+    """Convert a number for JSON; NaN and infinity, which JSON lacks, become names that the page knows."""
     if value is None or isfinite(value):
         return None if value is None else float(f"{value:.4g}")
     return "NaN" if isnan(value) else "Infinity"

@@ -1,4 +1,4 @@
-"""A user's function is asked about every item: it changes what it likes, and skips what it will not see."""
+"""Apply the user's style function to every item: it may change an item's look, or skip the item."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from torcheer.drawing.items.item import FLOWS, Item, Net, carried
 from torcheer.drawing.looks.style import Style
 
 
-class Node(NamedTuple):
-    """What a user's function is asked about."""
+class StyleNode(NamedTuple):
+    """An item as the user's style function receives it."""
 
     name: str  # "conv1", "" for a function
     address: str  # "layer1.0.conv1"
@@ -22,8 +22,8 @@ class Node(NamedTuple):
     parameters: int
 
 
-def restyled(items: list[Item], style: Style, labels: Callable[[Item], tuple[str, ...]]) -> list[Item]:
-    """Ask the user's function about every item; what it skips is bridged. `labels` are an item's names."""
+def restyle(items: list[Item], style: Style, labels: Callable[[Item], tuple[str, ...]]) -> list[Item]:
+    """Apply the user's function to every item and bridge the skipped ones. `labels` returns an item's labels."""
     assert style.node is not None
     skipped: set[int] = set()
     for item in items:
@@ -39,7 +39,7 @@ def restyled(items: list[Item], style: Style, labels: Callable[[Item], tuple[str
     number = {item.number: position for position, item in enumerate(kept)}
     for item in kept:
         bridged = dict.fromkeys(
-            (net, name) for parent, name in item.parents for net in _behind(items, parent, skipped, set())
+            (net, name) for parent, name in item.parents for net in _drawn_sources(items, parent, skipped, set())
         )
         item.parents = [((number[net[0]], net[1]), name) for net, name in bridged]
     for position, item in enumerate(kept):
@@ -47,21 +47,22 @@ def restyled(items: list[Item], style: Style, labels: Callable[[Item], tuple[str
     return kept
 
 
-def node_of(item: Item, labels: tuple[str, ...]) -> Node:
-    """An item as a user's function sees it."""
+def node_of(item: Item, labels: tuple[str, ...]) -> StyleNode:
+    """Return what the user's function receives for an item."""
     around = ".".join(part for part in (item.path[-1].address if item.path else "", item.name) if part)
-    count = sum(one.count for one in item.stored if one.kind == "parameter")
-    return Node(item.name, around, item.kind, item.look, item.family, labels, item.shapes, count)
+    count = sum(entry.count for entry in item.stored if entry.kind == "parameter")
+    return StyleNode(item.name, around, item.kind, item.look, item.family, labels, item.shapes, count)
 
 
-def _behind(items: list[Item], net: Net, skipped: set[int], seen: set[int]) -> Iterator[Net]:
-    """The nearest results that are drawn, seen through skipped items."""
+def _drawn_sources(items: list[Item], net: Net, skipped: set[int], visited: set[int]) -> Iterator[Net]:
+    """Yield the nearest results of drawn items, upstream of skipped ones."""
     stack = [net]
     while stack:
         net = stack.pop()
         if net[0] not in skipped:
             yield net
-        elif net[0] not in seen:
-            seen.add(net[0])
+        elif net[0] not in visited:
+            visited.add(net[0])
             kind = max(carried(items, net), FLOWS)  # values are bridged to values, gradients to gradients
-            stack.extend(one for one, _ in reversed(items[net[0]].parents) if max(carried(items, one), FLOWS) == kind)
+            sources = [source for source, _ in reversed(items[net[0]].parents)]
+            stack.extend(source for source in sources if max(carried(items, source), FLOWS) == kind)

@@ -1,1 +1,1 @@
-"""Where everything stands."""
+"""The layout: rows and columns of each box, sizes, coordinates, routes of edges."""

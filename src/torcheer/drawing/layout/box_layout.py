@@ -1,7 +1,7 @@
-"""Where things stand relative to each other: rows, columns and lanes for the inside of one box.
+"""The layout of one box without sizes: a row and a column for each node, a lane for each long edge.
 
-Nothing here knows sizes. A plan is made once for each distinct module and serves every fold of it: `compose` turns it
-into coordinates whenever the sizes of its children change (docs/layout.md says how, for readers in any language).
+A layout is made once for each distinct module and serves every fold of it: `compose` turns it into coordinates
+whenever the sizes of its children change (docs/layout.md specifies how, for implementations in any language).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from itertools import pairwise
 from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT
 
 NO_PAIRS: dict[int, int] = {}
-Edge = tuple[int, int, int, int]  # from node, its exit, to node, its entry
+LayoutEdge = tuple[int, int, int, int]  # from node, its exit, to node, its entry
 
 
 @dataclass(slots=True)
 class Route:
-    """How one edge runs."""
+    """The route of one edge."""
 
     source: int
     exit: int  # which of the source's exits
     target: int
     entry: int  # which of the target's entries
-    net: int  # edges of one net carry the same tensor and may share their way
-    lane: int = -1  # the column it runs along between its rows; -1 between neighbouring rows
+    net: int  # edges of one net carry the same tensor and may share their path
+    lane: int = -1  # the column in which it runs between its rows; -1 between neighbouring rows
     side: str = ""  # "left" or "right" where it enters its target from the side
-    back: bool = False  # it runs against the flow: a loop
+    back: bool = False  # it runs against the flow: part of a loop
 
 
 @dataclass(slots=True)
@@ -40,37 +40,36 @@ class Layout:
     exits: int
     rows: list[int]  # of each node
     columns: list[int]
-    anchors: list[int]  # the entry by which a node hangs on the one above it in its column; -1 none
-    leads: list[int]  # the exit that goes on in its column; -1 none
-    spans: list[int]  # the last row a node may reach down to, where nothing is in the way
+    anchors: list[int]  # the entry through which its column's line enters a node; -1 none
+    leads: list[int]  # the exit through which its column's line leaves a node; -1 none
+    spans: list[int]  # the last row a tall node may extend to, where no edge is in the way
     row_count: int
     column_count: int
     routes: list[Route]
-    cuts: list[int] = field(default_factory=list)  # nets that pass from row r to r + 1; -1 where none may be cut
+    cuts: list[int] = field(default_factory=list)  # nets that pass from row r to r + 1; -1 where no cut is allowed
 
 
 def arrange(
-    entries: int, children: int, exits: int, edges: list[Edge], merges: set[int], flows: Sequence[int] = (),
+    entries: int, children: int, exits: int, edges: list[LayoutEdge], merges: set[int], flows: Sequence[int] = (),
     pairs: dict[int, int] = NO_PAIRS,
 ) -> Layout:  # fmt: skip
     """Give every node a row and a column, every long edge a lane.
 
-    Nodes are numbered entries, children in order of running, exits. `merges` are children that may be entered from the
-    side; `flows` says what each edge carries: values through which gradients flow make the straight lines, what is only
-    kept makes none. `pairs` says beside which earlier node another stands, never above it. An edge to the same or an
-    earlier node is a loop.
+    Nodes are numbered: entries, children in order of execution, exits. `merges` are children that may be entered from
+    the side. `flows` is what each edge carries: values with gradients make the straight lines, saved values make none.
+    `pairs` maps a node to the earlier node that it stands beside, never above. An edge to the same or an earlier node
+    is a loop.
     """
     flowing = {(edge[0], edge[2]) for edge, flow in zip(edges, flows) if flow == FLOWS}
     count = entries + children + exits
     forward = [edge for edge in edges if edge[0] < edge[2]]
     rows, row_count = _rows(entries, children, exits, forward, pairs)
-    kept = {edge for edge, flow in zip(edges, flows) if flow == KEPT}
-    lines = [edge for edge in forward if edge not in kept] if kept else forward
+    saved = {edge for edge, flow in zip(edges, flows) if flow == KEPT}
+    lines = [edge for edge in forward if edge not in saved] if saved else forward
     chains, chain_of, next_of, lengths = _chains(entries, count, lines, rows, flowing)
     gradients = {edge for edge, flow in zip(edges, flows) if flow == GRADIENT}
-    anchors, leads = _hang(
-        count, sorted(lines, key=lambda edge: edge not in gradients), next_of
-    )  # values go last: they win
+    # Values come last, so that they overwrite gradients.
+    anchors, leads = _main_ports(count, sorted(lines, key=lambda edge: edge not in gradients), next_of)
     columns, ends = _columns(count, forward, rows, chains, chain_of, lengths, next_of, anchors, leads, merges, pairs)
     routes, column_count, columns = _routes(edges, rows, columns, next_of, ends, merges)
     return Layout(
@@ -79,8 +78,10 @@ def arrange(
     )  # fmt: skip
 
 
-def _rows(entries: int, children: int, exits: int, forward: list[Edge], pairs: dict[int, int]) -> tuple[list[int], int]:
-    """Each node one below the lowest of its parents; one without parents just above its first child."""
+def _rows(
+    entries: int, children: int, exits: int, forward: list[LayoutEdge], pairs: dict[int, int]
+) -> tuple[list[int], int]:
+    """Put each node one row below its lowest parent; one without parents just above its first child."""
     count = entries + children + exits
     rows = [0] * entries + [1] * (children + exits)
     parents: list[list[int]] = [[] for _ in range(count)]
@@ -104,10 +105,10 @@ def _rows(entries: int, children: int, exits: int, forward: list[Edge], pairs: d
 
 
 def _chains(
-    entries: int, count: int, forward: list[Edge], rows: list[int], flowing: set[tuple[int, int]]
+    entries: int, count: int, forward: list[LayoutEdge], rows: list[int], flowing: set[tuple[int, int]]
 ) -> tuple[list[list[int]], list[int], list[int], list[int]]:
-    """Paths that should be straight lines: each node goes on to the child with the longest way before it, and the child
-    hangs on the one with the longest way behind, edges where gradients flow before all others. Also how long each is.
+    """Find paths to draw as straight lines: each node continues to the child with the longest path ahead, and a child
+    belongs to the parent with the longest path behind it, edges with gradients before all others. Also their lengths.
     """
     children: list[list[int]] = [[] for _ in range(count)]
     for source, _, target, _ in forward:
@@ -118,16 +119,18 @@ def _chains(
         if children[node]:
             height[node] = max(height[child] for child in children[node]) + 1
             longest = sorted({child for child in children[node] if height[child] + 1 == height[node]})
-            favourite[node] = longest[(len(longest) - 1) // 2]  # of branches alike, the one in the middle
-    length = [2 if node < entries else 1 for node in range(count)]  # what comes in goes before what starts here
+            favourite[node] = longest[(len(longest) - 1) // 2]  # of equal branches, the middle one
+    length = [
+        2 if node < entries else 1 for node in range(count)
+    ]  # paths from an entry win over those that start inside
     before = [-1] * count
     for node in range(count):  # parents come before children
         child = favourite[node]
         if child >= 0:
-            reached = length[node] + 1 + (count if (node, child) in flowing else 0)
-            if before[child] < 0 or (reached, rows[node]) > (length[child], rows[before[child]]):
+            candidate = length[node] + 1 + (count if (node, child) in flowing else 0)
+            if before[child] < 0 or (candidate, rows[node]) > (length[child], rows[before[child]]):
                 before[child] = node
-                length[child] = reached
+                length[child] = candidate
     chain_of = [-1] * count
     chains: list[list[int]] = []
     for node in range(count):
@@ -146,7 +149,7 @@ def _chains(
 
 
 class _Track:
-    """Stretches of one column or lane that are taken."""
+    """The occupied ranges of rows in one column or lane."""
 
     __slots__ = ("ends", "starts")
 
@@ -155,8 +158,8 @@ class _Track:
         self.ends: list[int] = []
 
     def take(self, start: int, end: int) -> bool:
-        """Take a stretch if it is free."""
-        place = bisect_left(self.ends, start)  # the first that ends at or after start
+        """Reserve a range of rows if it is free; return whether it was."""
+        place = bisect_left(self.ends, start)  # the first range that ends at or after start
         if place < len(self.starts) and self.starts[place] <= end:
             return False
         self.starts.insert(place, start)
@@ -166,7 +169,7 @@ class _Track:
 
 def _columns(
     count: int,
-    forward: list[Edge],
+    forward: list[LayoutEdge],
     rows: list[int],
     chains: list[list[int]],
     chain_of: list[int],
@@ -177,18 +180,18 @@ def _columns(
     merges: set[int],
     pairs: dict[int, int],
 ) -> tuple[list[int], list[int]]:
-    """A column for each chain, the longest in the middle, others beside what they leave or join, those of backward
-    rules to the right of their operations.
+    """Choose a column for each chain: the longest in the middle, others beside the chain they leave or join, those of
+    backward rules to the right of their operations.
 
-    A chain keeps its column until its last edge ends, so that edge runs straight down. `ends` says how far.
+    A chain keeps its column down to the end of its last edge, so that this edge runs straight. `ends` are those rows.
     """
     ends = [rows[chain[-1]] for chain in chains]
     for number, chain in enumerate(chains):
-        joined = -2 - next_of[chain[-1]]  # what the last node leads to, in another chain
+        joined = -2 - next_of[chain[-1]]  # the node in another chain that the last node leads to
         if joined >= 0:
             ends[number] = rows[joined] if joined in merges else max(rows[chain[-1]], rows[joined] - 1)
-    near = [-1] * len(chains)  # the chain this one leaves or joins
-    off = [0] * len(chains)  # how far right of the other's port this one enters where it joins, or else leaves
+    near = [-1] * len(chains)  # the chain that this one leaves or joins
+    off = [0] * len(chains)  # how many ports right of the main one this chain enters where it joins, or else leaves
     for source, exit, target, entry in forward:
         start, end = chain_of[source], chain_of[target]
         if start != end:
@@ -200,8 +203,8 @@ def _columns(
                 near[start] = end if near[start] < 0 else near[start]
                 if target == -2 - next_of[source] and anchors[target] >= 0:
                     off[start] = entry - anchors[target]
-    rules = {chain_of[node]: chain_of[other] for node, other in reversed(pairs.items())}
-    near = [rules.get(number, other) for number, other in enumerate(near)]
+    rules = {chain_of[rule]: chain_of[operation] for rule, operation in reversed(pairs.items())}
+    near = [rules.get(number, neighbour) for number, neighbour in enumerate(near)]
     order = sorted(range(len(chains)), key=lambda n: (n in rules, rows[chains[n][0]], abs(off[n]), n))
     if chains:
         main = max(order, key=lambda n: lengths[n])
@@ -215,50 +218,50 @@ def _columns(
         side, loyal = (-1 if off[number] < 0 else 1), 3 if off[number] else 0
         if number in rules:
             side, loyal = 1, len(chains)
-        tried = (middle, side, loyal, start, end)
-        step = steps.get(tried, 0)  # what was taken for such a chain before is still taken
+        request = (middle, side, loyal, start, end)
+        step = steps.get(request, 0)  # the columns tried for an equal request are still occupied
         column = _beside(middle, side, loyal, step)
         while not taken.setdefault(column, _Track()).take(start, end):
             step += 1
             column = _beside(middle, side, loyal, step)
-        steps[tried] = step
+        steps[request] = step
         place[number] = column
     return [place[chain_of[node]] for node in range(count)], [ends[chain_of[node]] for node in range(count)]
 
 
 def _beside(middle: int, side: int, loyal: int, step: int) -> int:
-    """Columns to try: this one, the next on that side, further there where a chain belongs there, then both sides."""
-    away = step - loyal
-    return middle + side * (step if away <= 0 else loyal + (away + 1) // 2 if away % 2 else -(away // 2))
+    """Return the column to try at `step`: the middle, then `loyal` columns on that side, then both sides in turn."""
+    beyond = step - loyal
+    return middle + side * (step if beyond <= 0 else loyal + (beyond + 1) // 2 if beyond % 2 else -(beyond // 2))
 
 
 def _routes(
-    edges: list[Edge], rows: list[int], columns: list[int], next_of: list[int], ends: list[int], merges: set[int]
+    edges: list[LayoutEdge], rows: list[int], columns: list[int], next_of: list[int], ends: list[int], merges: set[int]
 ) -> tuple[list[Route], int, list[int]]:
-    """A lane for each net that needs one, in the gutter beside the column it leads to; then columns counted from 0."""
-    nets: dict[tuple[int, int], list[Edge]] = {}
+    """Choose a lane for each net that needs one, in the gutter beside its target's column; renumber columns from 0."""
+    nets: dict[tuple[int, int], list[LayoutEdge]] = {}
     for edge in edges:
         nets.setdefault((edge[0], edge[1]), []).append(edge)
     gutters: dict[tuple[int, str], list[tuple[int, int, int]]] = {}  # column, side -> (first row, last row, request)
     routes: list[Route] = []
     requests: list[list[Route]] = []
     for net, members in enumerate(nets.values()):
-        far: dict[bool, list[Route]] = {}
+        laned: dict[bool, list[Route]] = {}  # routes of the net that need a lane, by whether they run back
         for source, exit, target, entry in members:
             route = Route(source, exit, target, entry, net, back=target <= source)
             routes.append(route)
             if not route.back and rows[target] == rows[source] + 1:
                 continue
             if not route.back and next_of[source] < 0 and rows[target] <= ends[source] + 1:
-                route.lane = -2  # down its own column, which is kept free for it
+                route.lane = -2  # down the column of its source, which is reserved for it
                 beside = abs(columns[target] - columns[source]) == 1
                 if target in merges and beside and rows[target] <= ends[source]:
                     route.side = "left" if columns[source] < columns[target] else "right"
             elif not route.back and next_of[source] == target:
                 route.lane = -2
             else:
-                far.setdefault(route.back, []).append(route)
-        for back, group in far.items():
+                laned.setdefault(route.back, []).append(route)
+        for back, group in laned.items():
             last = max(group, key=lambda route: rows[route.target])
             column = columns[last.target]
             side = "left" if back or columns[last.source] < column else "right"
@@ -270,9 +273,9 @@ def _routes(
             requests.append(group)
     lanes: dict[int, int] = {}
     widths: dict[tuple[int, str], int] = {}
-    for gutter, wanted in gutters.items():
+    for gutter, entries in gutters.items():
         tracks: list[_Track] = []
-        for low, high, request in sorted(wanted, key=lambda stretch: (stretch[1] - stretch[0], stretch)):
+        for low, high, request in sorted(entries, key=lambda entry: (entry[1] - entry[0], entry)):
             lane = next((n for n, track in enumerate(tracks) if track.take(low, high)), len(tracks))
             if lane == len(tracks):
                 tracks.append(_Track())
@@ -284,34 +287,34 @@ def _routes(
     for column in sorted(set(columns)):
         position[column] = start + widths.get((column, "left"), 0)
         start = position[column] + 1 + widths.get((column, "right"), 0)
-    for (column, side), wanted in gutters.items():
-        for _, _, request in wanted:
+    for (column, side), entries in gutters.items():
+        for _, _, request in entries:
             offset = lanes[request] + 1
             for route in requests[request]:
                 route.lane = position[column] + (offset if side == "right" else -offset)
                 if not route.back and route.target in merges and columns[route.target] == column:
                     route.side = side
     _one_per_side(routes)
-    placed = [position[column] for column in columns]
+    new_columns = [position[column] for column in columns]
     for route in routes:
         if route.lane == -2:
-            route.lane = placed[route.source]
-    return routes, start, placed
+            route.lane = new_columns[route.source]
+    return routes, start, new_columns
 
 
 def _one_per_side(routes: list[Route]) -> None:
-    """Two edges do not enter through one side."""
-    seen: dict[tuple[int, str], tuple[int, int]] = {}
+    """Let only one net enter a node through each side."""
+    net_by_side: dict[tuple[int, str], tuple[int, int]] = {}
     for route in routes:
-        if route.side and seen.setdefault((route.target, route.side), (route.net, route.entry)) != (
+        if route.side and net_by_side.setdefault((route.target, route.side), (route.net, route.entry)) != (
             route.net,
             route.entry,
         ):
             route.side = ""
 
 
-def _hang(count: int, forward: list[Edge], next_of: list[int]) -> tuple[list[int], list[int]]:
-    """Where the line of a column enters each of its nodes, and where it leaves."""
+def _main_ports(count: int, forward: list[LayoutEdge], next_of: list[int]) -> tuple[list[int], list[int]]:
+    """Return the entry and the exit of each node through which the line of its column runs."""
     anchors, leads = [-1] * count, [-1] * count
     for source, exit, target, entry in forward:
         if next_of[source] == target:
@@ -320,7 +323,7 @@ def _hang(count: int, forward: list[Edge], next_of: list[int]) -> tuple[list[int
 
 
 def _spans(rows: list[int], columns: list[int], routes: list[Route]) -> list[int]:
-    """How far down a tall box may reach beside shorter ones: while its own edge runs down the column it stands in, and
+    """Return the last row a tall box may extend to beside shorter ones: while its own edge runs down its column, and
     no other edge crosses that column."""
     spans = list(rows)
     reach: dict[int, int] = {}
@@ -343,7 +346,7 @@ def _spans(rows: list[int], columns: list[int], routes: list[Route]) -> list[int
 
 
 def _cuts(rows: list[int], routes: list[Route], row_count: int) -> list[int]:
-    """How many nets pass between a row and the next; -1 where a loop does."""
+    """Count the nets that pass between each row and the next; -1 where a loop does."""
     change = [0] * (row_count + 1)
     loops = [0] * (row_count + 1)
     reach: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Sizes and places: what the rule is given and what it gives."""
+"""Sizes and coordinates: the input and output of `compose`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ Point = tuple[float, float]
 
 
 class Metrics(NamedTuple):
-    """Distances in pixels; the page gets them with its data."""
+    """Distances in pixels, and limits for wrapping; the HTML page receives them with its data."""
 
     pad: float = 10  # between the border of a box and what is in it
     title: float = 22  # the strip at the top of an open box, with one line of text
     line: float = 14  # each further line of it
     column: float = 16  # between neighbouring columns
-    lane: float = 12  # between neighbouring lines that run along
-    track: float = 8  # between neighbouring lines that run across
+    lane: float = 12  # between neighbouring lines that run along the flow
+    track: float = 8  # between neighbouring lines that run across the flow
     gap: float = 8  # between a box and the first line below it
     arrow: float = 10  # above a box, for the arrow that enters it
     note: float = 13  # the height of a line of small text at an edge
     gutter: float = 18  # beside a band, before the first line that leaves it
-    cut: int = 4  # at most so many nets may be cut by a wrap
-    cost: float = 150  # what each net beyond the first costs there
-    least: float = 0.35  # a band shorter than this part of the ideal is not made
-    worth: float = 0.75  # a wrap that leaves more than this of the length is not made
-    search: int = 8  # how many places on either side of the best are looked at
+    cut: int = 4  # a wrap may cut at most this many nets
+    cost: float = 150  # penalty for each net beyond the first that a wrap cuts
+    least: float = 0.35  # minimum length of a band, as a fraction of the ideal
+    worth: float = 0.75  # a wrap must shorten the box to at most this fraction
+    search: int = 8  # how many candidates on either side of the ideal cut are considered
 
 
 class Title(NamedTuple):
@@ -37,11 +37,11 @@ class Title(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The outside of a child: its size, and where edges may enter and leave, measured across from its start."""
+    """The outside of a child: its size, and where edges enter and leave, measured across the flow from its start."""
 
     width: float
     height: float
-    entries: tuple[float, ...] | int  # places, or how many to spread over the side
+    entries: tuple[float, ...] | int  # coordinates, or the number to spread over the side
     exits: tuple[float, ...] | int
     entry_gap: float = 16  # between spread entries
     exit_gap: float = 16
@@ -50,12 +50,12 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Composed:
-    """A box with everything inside it in place, measured from its top left corner."""
+class ComposedBox:
+    """A box with the coordinates of everything inside it, from its top left corner."""
 
     box: Box
     places: tuple[Point, ...]  # of the children
     paths: tuple[tuple[Point, ...], ...]  # of the routes
     entries: tuple[tuple[float, ...], ...]  # of each child, across; -1 where it is entered from the side
     exits: tuple[tuple[float, ...], ...]
-    bands: int = 1  # pieces that it was cut into
+    bands: int = 1  # pieces that it was wrapped into

@@ -1,7 +1,7 @@
-"""The rule that turns a layout and the sizes of its children into coordinates.
+"""Turn a layout and the sizes of its children into coordinates.
 
-It is written twice, here and in web/src/graph/layout/compose.ts, specified in docs/layout.md, and both are tested on
-the same vectors. "Along" is the way data flows (down the page, or right), "across" is the other way.
+Implemented twice, here and in web/src/graph/layout/compose.ts; docs/layout.md is the specification, and both are
+tested on the same vectors. "Along" is the direction of the flow (down the page, or right), "across" the other one.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from itertools import pairwise
 from math import ceil
 
 from torcheer.drawing.layout.box_layout import Layout, Route
-from torcheer.drawing.layout.box_sizes import Box, Composed, Metrics, Point, Title
+from torcheer.drawing.layout.box_sizes import Box, ComposedBox, Metrics, Point, Title
 
 
 def compose(
     layout: Layout, boxes: list[Box], *, title: Title | None, down: bool, limit: float, metrics: Metrics
-) -> Composed:
-    """Put the children in place and draw the edges between them.
+) -> ComposedBox:
+    """Compute the places of the children and the paths of the edges.
 
-    A box without a title has no border either; one longer than `limit` is wrapped into bands side by side.
+    A box without a title has no border either; one longer than `limit` pixels is wrapped into bands side by side.
     """
     return _Composition(layout, boxes, down, limit, metrics).finish(title)
 
@@ -36,8 +36,8 @@ class _Composition:
         self.entries = [entries for entries, _ in ports]
         self.exits = [exits for _, exits in ports]
         self.anchors = [self._anchor(node) for node in range(len(self.boxes))]
-        self.rows = [0.0] * layout.row_count  # how long each is
-        self.notes = [[0.0, 0.0] for _ in range(layout.row_count)]  # room for text above and below each row
+        self.rows = [0.0] * layout.row_count  # the length of each row
+        self.notes = [[0.0, 0.0] for _ in range(layout.row_count)]  # space for text above and below each row
         for node, row in enumerate(layout.rows):
             if layout.spans[node] == row:
                 self.rows[row] = max(self.rows[row], self.along[node])
@@ -49,7 +49,7 @@ class _Composition:
         self.last = [0] * self.bands  # the last row of each band
         for row, band in enumerate(self.band_of):
             self.last[band] = row
-        self.leaving: list[dict[int, None]] = [{} for _ in range(self.bands)]  # the nets that go on in a later band
+        self.leaving: list[dict[int, None]] = [{} for _ in range(self.bands)]  # the nets that continue in a later band
         for route in layout.routes:
             band = self.band_of[layout.rows[route.source]]
             if not route.back and self.band_of[layout.rows[route.target]] > band:
@@ -62,7 +62,7 @@ class _Composition:
     # Ports
 
     def _ports(self, node: int) -> tuple[list[float], list[float]]:
-        """Where edges enter and leave. A single port stands opposite the main one of the other side, so lines go on."""
+        """Place a node's ports. A single port stands opposite the main one of the other side: lines stay straight."""
         box, across = self.boxes[node], self.across[node]
         if not isinstance(box.entries, int) or not isinstance(box.exits, int):
             assert not isinstance(box.entries, int) and not isinstance(box.exits, int)
@@ -86,7 +86,7 @@ class _Composition:
             return self.entries[node][entry]
         return self.exits[node][exit] if self.exits[node] else self.across[node] / 2
 
-    # Bands: a long box is cut into pieces that stand side by side
+    # Bands: a long box is wrapped into pieces that stand side by side
 
     def _bands(self, limit: float) -> list[int]:
         layout, m = self.layout, self.m
@@ -101,17 +101,17 @@ class _Composition:
         for number in range(1, wanted if allowed else 1):
             goal = total * number / wanted
             place = bisect_left(reaches, goal)
-            near = range(max(0, place - m.search), min(len(allowed), place + m.search))
-            costs = [abs(reaches[n] - goal) + (layout.cuts[allowed[n]] - 1) * m.cost for n in near]
-            cuts.add(allowed[near[costs.index(min(costs))]])
-        least, kept = m.least * total / max(wanted, 1), [0.0]
+            candidates = range(max(0, place - m.search), min(len(allowed), place + m.search))
+            costs = [abs(reaches[n] - goal) + (layout.cuts[allowed[n]] - 1) * m.cost for n in candidates]
+            cuts.add(allowed[candidates[costs.index(min(costs))]])
+        least, ends = m.least * total / max(wanted, 1), [0.0]
         for row in sorted(cuts):
-            if reach[row] - kept[-1] < least or total - reach[row] < least:
-                cuts.remove(row)  # a scrap
+            if reach[row] - ends[-1] < least or total - reach[row] < least:
+                cuts.remove(row)  # the band would be too short
             else:
-                kept.append(reach[row])
-        if max(end - start for start, end in pairwise([*kept, total])) > m.worth * total:
-            cuts = set()  # it would stay nearly as long, and become wider
+                ends.append(reach[row])
+        if max(end - start for start, end in pairwise([*ends, total])) > m.worth * total:
+            cuts = set()  # the box would stay nearly as long, and become wider
         band_of, band = [], 0
         for row in range(layout.row_count):
             band_of.append(band)
@@ -119,9 +119,9 @@ class _Composition:
         return band_of
 
     def _columns(self) -> None:
-        """Across: from the main column outwards, each as near as the rows it shares with those before it allow."""
+        """Place the columns: from the main one outwards, each as near as the rows it shares with inner ones allow."""
         layout, m = self.layout, self.m
-        stretches = self._stretches()
+        extents = self._extents()
         nodes_in = [0] * layout.column_count
         for column in layout.columns:
             nodes_in[column] += 1
@@ -131,15 +131,15 @@ class _Composition:
         across = 0.0
         for band in range(self.bands):
             middle = self.middle[band]
-            right = [0.0] * layout.row_count  # how far each row reaches from the main column's middle
+            right = [0.0] * layout.row_count  # how far each row extends from the main column's middle
             left = [0.0] * layout.row_count
             for column in [*range(main, layout.column_count), *range(main - 1, -1, -1)]:
                 outward, behind = (right, 1) if column >= main else (left, 0)
                 place = 0.0
                 if column != main:
-                    for stretch in stretches[band][column]:
-                        place = max(place, max(outward[stretch[0] : stretch[1] + 1]) + stretch[3 - behind])
-                for first, last, before, after in stretches[band][column]:
+                    for extent in extents[band][column]:
+                        place = max(place, max(outward[extent[0] : extent[1] + 1]) + extent[3 - behind])
+                for first, last, before, after in extents[band][column]:
                     _raise(outward, first, last, place + (after if behind else before))
                     if column == main:
                         _raise(left, first, last, before)
@@ -158,10 +158,10 @@ class _Composition:
             self.gutters.append(gutter)
         self.total_across = across
 
-    def _stretches(self) -> list[list[list[tuple[int, int, float, float]]]]:
-        """For each band and column, the rows that something takes, how far it reaches before and after the middle."""
+    def _extents(self) -> list[list[list[tuple[int, int, float, float]]]]:
+        """Return for each band and column (first row, last row, extent before the middle, extent after it)."""
         layout, m = self.layout, self.m
-        found: list[list[list[tuple[int, int, float, float]]]] = [
+        extents: list[list[list[tuple[int, int, float, float]]]] = [
             [[] for _ in range(layout.column_count)] for _ in range(self.bands)
         ]
         for node, row in enumerate(layout.rows):
@@ -172,17 +172,18 @@ class _Composition:
             if self.down and box.exit_note:
                 room = max(room, max(self.exits[node], default=0.0) - anchor + 5 + box.exit_note)
             last = min(layout.spans[node], self.last[band])
-            found[band][layout.columns[node]].append((row, last, anchor + pad, room + pad))
+            extents[band][layout.columns[node]].append((row, last, anchor + pad, room + pad))
         for route in layout.routes:
             if route.lane >= 0:
                 low, high = sorted((layout.rows[route.source], layout.rows[route.target]))
                 for band in range(self.band_of[low], self.band_of[high] + 1):
                     first = max(low, self.last[band - 1] + 1 if band else 0)
-                    own = route.lane == layout.columns[route.source] and band == self.band_of[low] and not route.back
-                    off = self.exits[route.source][route.exit] - self.anchors[route.source] if own else 0.0
+                    in_own_column = route.lane == layout.columns[route.source]
+                    at_start = in_own_column and band == self.band_of[low] and not route.back
+                    off = self.exits[route.source][route.exit] - self.anchors[route.source] if at_start else 0.0
                     last = min(high, self.last[band])
-                    found[band][route.lane].append((first, last, m.lane / 2 - off, m.lane / 2 + off))
-        return found
+                    extents[band][route.lane].append((first, last, m.lane / 2 - off, m.lane / 2 + off))
+        return extents
 
     # Edges: each is a list of runs across, in the channels between rows
 
@@ -191,8 +192,8 @@ class _Composition:
         return self.middle[self.band_of[row]][column] - self.anchors[node] + place
 
     def _runs(self) -> None:
-        """Which channel each edge crosses over in, and from where to where. The channel below row r is r; the one above
-        all bands but the first is the number of rows."""
+        """Find the channels in which each edge runs across, with start and end. The channel below row r is r; the one
+        above all bands but the first is the number of rows."""
         self.runs = [self._runs_of(route) for route in self.layout.routes]
 
     def _runs_of(self, route: Route) -> list[tuple[int, float, float]]:
@@ -203,18 +204,18 @@ class _Composition:
         if route.back:
             lane = self.middle[band][route.lane]
             return [(first, start, lane), (last - 1, lane, end)]
-        own = route.lane == self.layout.columns[route.source]
+        in_own_column = route.lane == self.layout.columns[route.source]
         if band == target_band:
             if route.lane < 0:
                 return [(first, start, end)]
-            lane = start if own else self.middle[band][route.lane]
+            lane = start if in_own_column else self.middle[band][route.lane]
             if route.side:
                 return [(first, start, lane)]
             return [(first, start, lane), (last - 1, lane, end)]
         gutter, bottom = self.gutters[band][route.net], self.last[band]
         runs = []
         lane = start
-        if first < bottom and not own:
+        if first < bottom and not in_own_column:
             lane = self.middle[band][route.lane]
             runs.append((first, start, lane))
         runs.append((bottom, lane, gutter))
@@ -232,7 +233,7 @@ class _Composition:
         return self._x(route.target, self.entries[route.target][route.entry])
 
     def _tracks(self) -> None:
-        """Along: in a channel, runs that would touch lie on different tracks."""
+        """Put runs that would touch in a channel on different tracks."""
         spans: list[dict[int, list[float]]] = [{} for _ in range(self.layout.row_count + 1)]
         above: list[dict[float, int]] = [{} for _ in spans]
         below: list[dict[float, list[int]]] = [{} for _ in spans]
@@ -246,13 +247,13 @@ class _Composition:
         self.track_of: list[dict[int, int]] = []
         self.track_count: list[int] = []
         for channel, nets in enumerate(spans):
-            order = _settle(nets, above[channel], below[channel])
+            order = _order_nets(nets, above[channel], below[channel])
             tracks, count = _assign(order, nets, self.m.lane / 2)
             self.track_of.append(tracks)
             self.track_count.append(count)
 
     def _channel(self, row: int) -> float:
-        """How long the channel below a row is."""
+        """Return the length of the channel below a row."""
         m = self.m
         below = self.notes[row + 1][0] if row + 1 < self.layout.row_count else 0.0
         tracks = self.track_count[row] * m.track
@@ -264,10 +265,10 @@ class _Composition:
 
     def _place_rows(self) -> None:
         layout, m = self.layout, self.m
-        reaching: dict[int, list[int]] = {}  # row -> tall nodes that must end in it at the latest
+        tall_nodes: dict[int, list[int]] = {}  # row -> tall nodes that must end in it at the latest
         for node, span in enumerate(layout.spans):
             if span > layout.rows[node]:
-                reaching.setdefault(min(span, self.last[self.band_of[layout.rows[node]]]), []).append(node)
+                tall_nodes.setdefault(min(span, self.last[self.band_of[layout.rows[node]]]), []).append(node)
         self.row_start: list[float] = []
         length = 0.0
         along = 0.0
@@ -276,7 +277,7 @@ class _Composition:
             if row and self.band_of[row] != self.band_of[row - 1]:
                 along = head + self.notes[row][0]
             self.row_start.append(along)
-            for node in reaching.get(row, ()):
+            for node in tall_nodes.get(row, ()):
                 start = self.row_start[layout.rows[node]]
                 self.rows[row] = max(self.rows[row], start + self.along[node] - along)
             along += self.rows[row]
@@ -288,8 +289,8 @@ class _Composition:
 
     # Coordinates
 
-    def finish(self, title: Title | None) -> Composed:
-        """Add the border and turn along and across into x and y."""
+    def finish(self, title: Title | None) -> ComposedBox:
+        """Add the border, and convert along and across to x and y."""
         layout, m, down = self.layout, self.m, self.down
         nodes = range(len(self.boxes))
         across_before = along_before = across_after = along_after = 0.0
@@ -327,7 +328,7 @@ class _Composition:
             tuple(lefts[: layout.entries]),
             tuple(lefts[layout.entries + layout.children :]),
         )
-        return Composed(
+        return ComposedBox(
             box,
             tuple((lefts[node], tops[node]) if down else (tops[node], lefts[node]) for node in inside),
             tuple(paths),
@@ -361,7 +362,7 @@ class _Composition:
 
 
 def _raise(rows: list[float], first: int, last: int, reach: float) -> None:
-    """Let these rows reach at least so far."""
+    """Extend these rows to at least `reach`."""
     if max(rows[first : last + 1]) <= reach:
         rows[first : last + 1] = [reach] * (last + 1 - first)
     else:
@@ -369,37 +370,37 @@ def _raise(rows: list[float], first: int, last: int, reach: float) -> None:
 
 
 def _spread(count: int, across: float, gap: float) -> list[float]:
-    """Places for ports, around the middle of a side."""
+    """Spread ports around the middle of a side."""
     step = min(gap, (across - 8) / max(count - 1, 1))
     return [across / 2 + (n - (count - 1) / 2) * step for n in range(count)]
 
 
-def _settle(nets: dict[int, list[float]], above: dict[float, int], below: dict[float, list[int]]) -> list[int]:
-    """An order in which a net that comes down at some place lies above those that go on down from there."""
+def _order_nets(nets: dict[int, list[float]], above: dict[float, int], below: dict[float, list[int]]) -> list[int]:
+    """Order the nets so that one that comes down at some x lies above those that continue down from there."""
     first: dict[int, list[int]] = {}
     for at, net in above.items():
-        for other in below.get(at, ()):
-            if other != net:
-                first.setdefault(other, []).append(net)
+        for lower_net in below.get(at, ()):
+            if lower_net != net:
+                first.setdefault(lower_net, []).append(net)
     order: dict[int, None] = {}
     for net in sorted(nets, key=lambda net: (nets[net][0], net)):
         stack = [net]
         waiting: set[int] = set()
         while stack:
             top = stack[-1]
-            open_ones = [n for n in first.get(top, ()) if n not in order and n not in waiting]
+            pending = [n for n in first.get(top, ()) if n not in order and n not in waiting]
             waiting.add(top)
-            if open_ones:
-                stack.append(open_ones[0])
+            if pending:
+                stack.append(pending[0])
             else:
                 order.setdefault(stack.pop())
     return list(order)
 
 
 def _assign(order: list[int], nets: dict[int, list[float]], apart: float) -> tuple[dict[int, int], int]:
-    """Nets in order onto the first track below which nothing of them is in the way."""
+    """Assign each net, in order, to the first track it reaches from the last one without touching another net."""
     tracks: list[list[tuple[float, float]]] = []
-    found: dict[int, int] = {}
+    track_of: dict[int, int] = {}
     for net in order:
         low, high = nets[net]
         track = len(tracks)
@@ -408,17 +409,19 @@ def _assign(order: list[int], nets: dict[int, list[float]], apart: float) -> tup
         if track == len(tracks):
             tracks.append([])
         tracks[track].append((low, high))
-        found[net] = track
-    return found, len(tracks)
+        track_of[net] = track
+    return track_of, len(tracks)
 
 
 def _points(path: list[Point], down: bool) -> tuple[Point, ...]:
-    """Without repeats and points on a straight line, as (x, y)."""
-    kept: list[Point] = []
+    """Drop repeated points and points on a straight line; return (x, y) pairs."""
+    corners: list[Point] = []
     for point in path:
-        if kept and kept[-1] == point:
+        if corners and corners[-1] == point:
             continue
-        while len(kept) > 1 and (kept[-2][0] == kept[-1][0] == point[0] or kept[-2][1] == kept[-1][1] == point[1]):
-            kept.pop()
-        kept.append(point)
-    return tuple(kept if down else ((y, x) for x, y in kept))
+        while len(corners) > 1 and (
+            corners[-2][0] == corners[-1][0] == point[0] or corners[-2][1] == corners[-1][1] == point[1]
+        ):
+            corners.pop()
+        corners.append(point)
+    return tuple(corners if down else ((y, x) for x, y in corners))

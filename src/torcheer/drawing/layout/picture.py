@@ -1,4 +1,4 @@
-"""Choose what is open, which way it runs and where it wraps; then everything has its place."""
+"""Choose which boxes are open, the direction, and where long boxes wrap; compute all coordinates."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from math import ceil, sqrt
 
 from torcheer.drawing.items.item import Face
 from torcheer.drawing.layout.box_layout import Layout
-from torcheer.drawing.layout.box_sizes import Box, Composed, Metrics, Title
+from torcheer.drawing.layout.box_sizes import Box, ComposedBox, Metrics, Title
 from torcheer.drawing.layout.compose import compose
-from torcheer.drawing.layout.plans import Plan, Scene
+from torcheer.drawing.layout.plans import BoxPlan, Scene
 from torcheer.drawing.looks.faces import TITLE, draw_face
 from torcheer.drawing.looks.font_metrics import text_width
 from torcheer.drawing.looks.style import Style
 
 METRICS = Metrics()
-PAGE = (1400.0, 900.0)  # what a drawing is fitted to
-SMALLEST = 0.9  # and how far it may shrink on it: text of 10 pixels stays at 9
-LONGEST = 2.5  # no drawing is longer than this times its other side, if it can be helped
-MANY = 300  # boxes that a drawing folded by itself may show
+PAGE = (1400.0, 900.0)  # pixels that a drawing is fitted to
+SMALLEST = 0.9  # how far it may shrink to fit: text of 10 pixels stays at 9
+LONGEST = 2.5  # the largest aspect ratio without a penalty
+MAX_BOXES = 300  # that a drawing with depth=None may show
 EVERYTHING = 10**9
 ONE_LINE = 120.0  # a wider title is broken after the name
 
 
 @dataclass(slots=True, eq=False)
-class View:
-    """A box as it is shown: a leaf, or open with views inside."""
+class BoxView:
+    """A box as it is shown: closed (a leaf), or open with views inside."""
 
     name: str
     face: Face
-    plan: Plan | None  # None for an item
+    plan: BoxPlan | None  # None for an item
     open: bool
     layout: Layout | None
-    inside: tuple[View, ...]
+    inside: tuple[BoxView, ...]
     first: tuple[int, ...]  # where the items of each view inside start
-    step: str  # what it adds to the address
-    stack: Plan | None  # the stack it stands for, where only its last module is shown
-    composed: Composed | None
+    step: str  # its part of the address
+    stack: BoxPlan | None  # the stack it stands for, if only the stack's last module is shown
+    composed: ComposedBox | None
     box: Box
     boxes: int  # visible leaves in it
-    wraps: int  # places in it where a long box was cut
+    wraps: int  # the number of places where long boxes in it wrap
 
     def __repr__(self) -> str:
         return f"<View {self.name} {self.face.kind}{' open' if self.open else ''}>"
@@ -48,22 +48,22 @@ class View:
 
 @dataclass(slots=True)
 class Picture:
-    """Everything in place."""
+    """A complete layout: the scene, and the view of its root with all coordinates."""
 
     scene: Scene
-    root: View
+    root: BoxView
     down: bool
     limit: float
     depth: int | None  # the level shown, None for all
 
     @property
     def boxes(self) -> int:
-        """How many boxes are visible, frames not counted."""
+        """The number of visible boxes, not counting frames."""
         return self.root.boxes
 
 
 def picture(scene: Scene, *, depth: int | str | None, direction: str, style: Style) -> Picture:
-    """Open what was asked, or as much as stays readable on a page, and fit it."""
+    """Lay out a scene with `depth` levels open, or as many as stay readable on a page."""
     if depth is None:
         return _fold_to_fit(scene, direction, style)
     level = EVERYTHING if depth == "all" else int(depth)
@@ -73,23 +73,23 @@ def picture(scene: Scene, *, depth: int | str | None, direction: str, style: Sty
 
 
 def _fold_to_fit(scene: Scene, direction: str, style: Style) -> Picture:
-    """The most open of some levels that is readable; the most folded one where none is."""
+    """Return the layout with the most levels open that is readable, or with one level if none is."""
     levels = range(min(max(_depth(scene.root), 1), 12), 0, -1)
     for level in (EVERYTHING, *levels):
         opener = _Opener(scene, level, once=True, style=style)
-        if level == 1 or opener.count(scene.root, "", 0) <= MANY:
-            found = _fit(scene, opener, direction, None if level == EVERYTHING else level)
-            if level == 1 or _scale(found.root.box) >= SMALLEST:
-                return found
+        if level == 1 or opener.count(scene.root, "", 0) <= MAX_BOXES:
+            layout = _fit(scene, opener, direction, None if level == EVERYTHING else level)
+            if level == 1 or _scale(layout.root.box) >= SMALLEST:
+                return layout
     raise AssertionError("level 1 is always among them")
 
 
-def _depth(plan: Plan) -> int:
+def _depth(plan: BoxPlan) -> int:
     deepest: dict[int, int] = {}
 
-    def measure(plan: Plan) -> int:
+    def measure(plan: BoxPlan) -> int:
         if plan.number not in deepest:
-            below = [measure(part) for part in plan.parts if isinstance(part, Plan)]
+            below = [measure(part) for part in plan.parts if isinstance(part, BoxPlan)]
             deepest[plan.number] = max(below, default=0) + (plan.sort in ("module", "root"))
         return deepest[plan.number]
 
@@ -101,12 +101,12 @@ def _scale(box: Box) -> float:
 
 
 def _fit(scene: Scene, opener: _Opener, direction: str, level: int | None) -> Picture:
-    """Try directions and places to wrap; keep what fills a page best."""
+    """Try directions and wrap limits; return the layout that fills a page best."""
     edges = max(len(plan.layout.routes) for plan in scene.plans)
-    count = max(opener.count(scene.root, "", 0), edges // 3)  # what a try costs
-    ways = {"down": (True,), "right": (False,)}.get(direction, (True, False) if count <= 3000 else (True,))
+    count = max(opener.count(scene.root, "", 0), edges // 3)  # an estimate of the cost of one try
+    downs = {"down": (True,), "right": (False,)}.get(direction, (True, False) if count <= 3000 else (True,))
     best: tuple[float, Picture] | None = None
-    for down in ways:
+    for down in downs:
         natural = opener.view(scene.root, down, float("inf"))
         ideal = sqrt(natural.box.width * natural.box.height / 1.5)
         factors = (
@@ -117,158 +117,158 @@ def _fit(scene: Scene, opener: _Opener, direction: str, level: int | None) -> Pi
         limits = [float("inf")] * (count <= 3000) + [max(240.0, 20 * round(ideal * factor / 20)) for factor in factors]
         for limit in dict.fromkeys(limits):
             root = natural if limit == float("inf") else opener.view(scene.root, down, limit)
-            worth = _worth(root, scene.wrap_cost) + (0.04 if down else 0.0)
-            if best is None or worth > best[0] + 1e-9:
-                best = worth, Picture(scene, root, down, limit, level)
+            score = _score(root, scene.wrap_cost) + (0.04 if down else 0.0)
+            if best is None or score > best[0] + 1e-9:
+                best = score, Picture(scene, root, down, limit, level)
     assert best is not None
     return best[1]
 
 
-def _worth(view: View, wrap_cost: float) -> float:
-    """Whether it is large enough to read, less for a form unlike a page's and for places where the eye must jump."""
-    form = max(view.box.width, 1.0) / max(view.box.height, 1.0)
-    off = max(form / 1.78, 1.2 / form, 1.0)
-    worst = 0.3 if not 1 / LONGEST <= form <= LONGEST else 0.0
-    return min(_scale(view.box) / SMALLEST, 1.0) - 0.06 * (off - 1) - wrap_cost * view.wraps - worst
+def _score(view: BoxView, wrap_cost: float) -> float:
+    """Score a layout: high if large enough to read, lower for an aspect ratio unlike a page's and for each wrap."""
+    aspect = max(view.box.width, 1.0) / max(view.box.height, 1.0)
+    deviation = max(aspect / 1.78, 1.2 / aspect, 1.0)
+    penalty = 0.3 if not 1 / LONGEST <= aspect <= LONGEST else 0.0
+    return min(_scale(view.box) / SMALLEST, 1.0) - 0.06 * (deviation - 1) - wrap_cost * view.wraps - penalty
 
 
 class _Opener:
-    """Decides which boxes are open, and composes them, each distinct one once."""
+    """Decides which boxes are open, and composes each distinct box once."""
 
     def __init__(self, scene: Scene, level: int, *, once: bool, style: Style) -> None:
         self.level, self.once, self.style = level, once, style
         self.by_name = bool(style.collapse)
         self.counts: dict[object, int] = {}
-        self.views: dict[object, View] = {}
-        self.known: dict[object, View] = {}
+        self.views: dict[object, BoxView] = {}
+        self.composed_views: dict[object, BoxView] = {}
         self.pills_open = level == EVERYTHING and not once
 
-    def is_open(self, plan: Plan, address: str, depth: int) -> bool:
+    def is_open(self, plan: BoxPlan, address: str, depth: int) -> bool:
         if plan.sort == "root":
             return True
         if plan.sort == "pill":
             return self.pills_open
-        named = plan.sort == "module" or self.once
-        if self.by_name and named and self.style.collapses(address, plan.face.kind, depth):
+        has_name = plan.sort == "module" or self.once
+        if self.by_name and has_name and self.style.collapses(address, plan.face.kind, depth):
             return False
         return depth < self.level
 
-    def _key(self, plan: Plan, address: str, depth: int) -> object:
+    def _key(self, plan: BoxPlan, address: str, depth: int) -> object:
         return (plan.number, address, depth) if self.by_name else (plan.number, min(depth, self.level + 1))
 
-    def count(self, plan: Plan, address: str, depth: int) -> int:
-        """How many leaves would be visible."""
+    def count(self, plan: BoxPlan, address: str, depth: int) -> int:
+        """Return how many leaves would be visible."""
         key = self._key(plan, address, depth)
         if key not in self.counts:
             total = 1
             if self.is_open(plan, address, depth):
                 plan = self._shown(plan)
                 total = sum(
-                    self.count(part, _join(address, step_of(part, name, self.once)), _deeper(plan, part, depth))
-                    if isinstance(part, Plan)
+                    self.count(part, _join(address, step_of(part, name, self.once)), _depth_of(plan, part, depth))
+                    if isinstance(part, BoxPlan)
                     else 1
                     for name, part in zip(plan.names, plan.parts)
                 )
             self.counts[key] = total
         return self.counts[key]
 
-    def _shown(self, plan: Plan) -> Plan:
-        """What is drawn for an open box: for a stack one module, unless all are wanted. The last: gradients may not
-        flow into the first."""
+    def _shown(self, plan: BoxPlan) -> BoxPlan:
+        """Return the plan to draw for an open box: for a stack its last module, unless all are shown. The last,
+        because gradients may not flow into the first."""
         if plan.sort != "stack" or not self.once:
             return plan
         last = plan.parts[-1]
-        assert isinstance(last, Plan)
+        assert isinstance(last, BoxPlan)
         return last
 
-    def view(self, plan: Plan, down: bool, limit: float) -> View:
-        """The box and everything in it, in place."""
+    def view(self, plan: BoxPlan, down: bool, limit: float) -> BoxView:
+        """Return the view of a box and everything in it, with coordinates."""
         self.views.clear()
-        self.known.clear()
+        self.composed_views.clear()
         return self._view(plan, "", "", 0, down, limit)
 
-    def _view(self, plan: Plan, name: str, address: str, depth: int, down: bool, limit: float) -> View:
+    def _view(self, plan: BoxPlan, name: str, address: str, depth: int, down: bool, limit: float) -> BoxView:
         key = (self._key(plan, address, depth), name)
         if key in self.views:
             return self.views[key]
         if self.is_open(plan, address, depth):
-            found = self._open(plan, name, address, depth, down, limit)
+            view = self._open(plan, name, address, depth, down, limit)
         else:
-            found = _leaf(name, plan.face, plan, down)
-        self.views[key] = found
-        return found
+            view = _leaf(name, plan.face, plan, down)
+        self.views[key] = view
+        return view
 
-    def _open(self, whole: Plan, name: str, address: str, depth: int, down: bool, limit: float) -> View:
-        plan = self._shown(whole)
+    def _open(self, full_plan: BoxPlan, name: str, address: str, depth: int, down: bool, limit: float) -> BoxView:
+        plan = self._shown(full_plan)
         inside = []
         for part_name, part in zip(plan.names, plan.parts):
-            if isinstance(part, Plan):
-                where = _join(address, step_of(part, part_name, self.once))
-                inside.append(self._view(part, part_name, where, _deeper(plan, part, depth), down, limit))
+            if isinstance(part, BoxPlan):
+                inner_address = _join(address, step_of(part, part_name, self.once))
+                inside.append(self._view(part, part_name, inner_address, _depth_of(plan, part, depth), down, limit))
             else:
                 inside.append(self._item(part_name, part, down))
         if plan.sort == "stack":
-            name = ""  # all its modules are shown: no frame around them
-        key = (whole.number, tuple(map(id, inside)), name)
-        if key not in self.known:
+            name = ""  # all its modules are shown, so it has no frame
+        key = (full_plan.number, tuple(map(id, inside)), name)
+        if key not in self.composed_views:
             composed = compose(
-                plan.layout, [view.box for view in inside], title=title_of(name, whole, down), down=down, limit=limit,
-                metrics=METRICS,
+                plan.layout, [view.box for view in inside], title=title_of(name, full_plan, down), down=down,
+                limit=limit, metrics=METRICS,
             )  # fmt: skip
             boxes = sum(view.boxes for view in inside)
-            self.known[key] = View(
-                name, whole.face, plan, True, plan.layout, tuple(inside), plan.first, step_of(whole, name, self.once),
-                whole if whole is not plan else None, composed, composed.box, boxes,
-                sum(view.wraps for view in inside) + composed.bands - 1,
+            self.composed_views[key] = BoxView(
+                name, full_plan.face, plan, True, plan.layout, tuple(inside), plan.first,
+                step_of(full_plan, name, self.once), full_plan if full_plan is not plan else None, composed,
+                composed.box, boxes, sum(view.wraps for view in inside) + composed.bands - 1,
             )  # fmt: skip
-        return self.known[key]
+        return self.composed_views[key]
 
-    def _item(self, name: str, face: Face, down: bool) -> View:
+    def _item(self, name: str, face: Face, down: bool) -> BoxView:
         key = (name, face)
-        if key not in self.known:
-            self.known[key] = _leaf(name, face, None, down)
-        return self.known[key]
+        if key not in self.composed_views:
+            self.composed_views[key] = _leaf(name, face, None, down)
+        return self.composed_views[key]
 
 
-def title_lines(name: str, plan: Plan, down: bool) -> list[list[tuple[str, str]]]:
-    """The words in the title strip of an open box, on two lines where one would push the inside aside."""
+def title_lines(name: str, plan: BoxPlan, down: bool) -> list[list[tuple[str, str]]]:
+    """Return the lines of an open box's title: two where a single one would widen the box."""
     names = [(name, "strong")] if name else []
     kinds = [(plan.face.kind, "soft")] if plan.face.kind and plan.face.kind != name else []
     if plan.sort == "stack":
         kinds.append((f"×{plan.face.times}", "strong"))
-    together = names + kinds
-    if down and names and kinds and words_width(together) > ONE_LINE:
+    words = names + kinds
+    if down and names and kinds and words_width(words) > ONE_LINE:
         return [names, kinds]
-    return [together]
+    return [words]
 
 
 def words_width(words: list[tuple[str, str]]) -> float:
-    """How wide a line of a title is."""
+    """Return the width of a line of a title."""
     return sum(text_width(text, TITLE, tone == "strong") + 5 for text, tone in words)
 
 
-def title_of(name: str, plan: Plan, down: bool) -> Title | None:
-    """The room a title takes; the outermost box and an unrolled stack have none."""
+def title_of(name: str, plan: BoxPlan, down: bool) -> Title | None:
+    """Return the size of a box's title; the outermost box and an unrolled stack have none."""
     if plan.sort == "root" or (plan.sort == "stack" and not name):
         return None
     lines = title_lines(name, plan, down)
     return Title(2.0 * ceil(max(map(words_width, lines)) / 2), len(lines))
 
 
-def _leaf(name: str, face: Face, plan: Plan | None, down: bool) -> View:
+def _leaf(name: str, face: Face, plan: BoxPlan | None, down: bool) -> BoxView:
     step = step_of(plan, name, True) if plan else name
-    return View(name, face, plan, False, None, (), (), step, None, None, draw_face(name, face, down).box, 1, 0)
+    return BoxView(name, face, plan, False, None, (), (), step, None, None, draw_face(name, face, down).box, 1, 0)
 
 
-def step_of(part: Face | Plan, name: str, once: bool) -> str:
-    """What a part adds to the address: a stack shown once stands for its last module, else it and pills for nothing."""
-    if isinstance(part, Plan) and part.sort != "module":
+def step_of(part: Face | BoxPlan, name: str, once: bool) -> str:
+    """Return a part's step of the address: of a stack shown once its last module, "" for other stacks and pills."""
+    if isinstance(part, BoxPlan) and part.sort != "module":
         return part.names[-1] if part.sort == "stack" and once else ""
     return name
 
 
-def _deeper(plan: Plan, part: Plan, depth: int) -> int:
-    """Stacks and pills are no level of their own."""
+def _depth_of(plan: BoxPlan, part: BoxPlan, depth: int) -> int:
+    """Return the depth of a part; stacks and pills do not count as a level."""
     return depth if part.sort == "pill" or plan.sort == "stack" else depth + 1
 
 
@@ -276,13 +276,13 @@ def _join(address: str, step: str) -> str:
     return f"{address}.{step}" if address and step else address or step
 
 
-def walk(root: View, x: float, y: float) -> Iterator[tuple[View, float, float, int, str, int]]:
-    """Every view with its place on the page, its first item, its address and its depth, boxes before their insides."""
+def walk(root: BoxView, x: float, y: float) -> Iterator[tuple[BoxView, float, float, int, str, int]]:
+    """Yield every view with its x, y, first item, address and depth, boxes before their insides."""
     stack = [(root, x, y, 0, "", 0)]
     while stack:
-        here = stack.pop()
-        yield here
-        view, x, y, first, address, depth = here
+        entry = stack.pop()
+        yield entry
+        view, x, y, first, address, depth = entry
         if view.composed:
             inside = zip(view.inside, view.composed.places, view.first)
             if view.stack is not None:

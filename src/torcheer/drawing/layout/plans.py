@@ -1,4 +1,4 @@
-"""Every distinct box becomes one plan, laid out once and used wherever it stands."""
+"""Plans: each distinct box is laid out once, and its plan used for every equal box."""
 
 from __future__ import annotations
 
@@ -21,71 +21,71 @@ from torcheer.drawing.items.grouping import (
     wrap,
 )
 from torcheer.drawing.items.item import GRADIENT, Face, Item, Net, carried, face_of, note_at
-from torcheer.drawing.layout.box_layout import Edge, Layout, arrange
+from torcheer.drawing.layout.box_layout import Layout, LayoutEdge, arrange
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
-    """A box and what is in it. Modules that look the same share one."""
+class BoxPlan:
+    """A box and its contents. Modules that look the same share one plan."""
 
     number: int
     sort: str  # "module", "stack" of identical modules, "pill" of reshapes, "root"
     face: Face  # how it looks folded
-    names: tuple[str, ...]  # of what is in it, as seen from here
-    parts: tuple[Face | Plan, ...]
-    first: tuple[int, ...]  # where the items of each part start, counted from this box's first item
+    names: tuple[str, ...]  # of its parts, relative to this box
+    parts: tuple[Face | BoxPlan, ...]
+    first: tuple[int, ...]  # index of the first item of each part, relative to this box's first item
     size: int  # items in it at any depth
     layout: Layout
-    flows: tuple[
-        int, ...
-    ]  # for each route what it carries: 1 where gradients flow, 0 where not; 2 and 3 as in items.py
-    alike: int  # the same number for boxes that differ only in where gradients flow
+    flows: tuple[int, ...]  # what each route carries: STILL, FLOWS, KEPT or GRADIENT of items/item.py
+    alike: int  # the same number for boxes that differ at most in where gradients flow
 
 
 @dataclass(slots=True)
 class Scene:
-    """All there is to draw."""
+    """Everything to draw: the plans of all boxes, and the items."""
 
-    root: Plan
-    plans: list[Plan]
+    root: BoxPlan
+    plans: list[BoxPlan]
     items: list[Item]  # in the order of the plans
-    flowing: bool  # whether gradients flow anywhere
-    wrap_cost: float = 0.02  # what a place costs where the eye must jump
+    flowing: bool  # True if gradients flow anywhere
+    wrap_cost: float = 0.02  # penalty for each wrap, where the eye must jump
 
 
-_Ports = dict[Net, int] | None  # the number of each; None where there is only one
+_Ports = dict[Net, int] | None  # the position of each net; None if there is only one
 
 
 def plan_scene(items: list[Item]) -> Scene:
-    """Sort the items into boxes, join them, and make one plan of each distinct box."""
+    """Sort the items into boxes, connect them, and make one plan of each distinct box."""
     root, around = sort_into_boxes(items)
     planner = _Planner(items, join(items, around))
     plan = planner.plan(root)
-    both = any(item.look == "gradient" for item in items)
+    has_backward = any(item.look == "gradient" for item in items)
     flowing = any(any(item.carries) for item in items)
-    return Scene(plan, planner.plans, in_order(root), flowing, 0.1 if both else 0.02)  # it jumps there and back
+    return Scene(
+        plan, planner.plans, in_order(root), flowing, 0.1 if has_backward else 0.02
+    )  # with a backward pass the eye jumps twice
 
 
 class _Planner:
     def __init__(self, items: list[Item], near_readers: dict[int, int]) -> None:
         self.items = items
-        self.plans: list[Plan] = []
-        self.known: dict[object, Plan] = {}
+        self.plans: list[BoxPlan] = []
+        self.plan_by_key: dict[object, BoxPlan] = {}
         self.faces: dict[Face, int] = {}
         self.looks: dict[object, tuple[Face, int]] = {}
         self.alike: dict[object, int] = {}
-        self.near_readers = near_readers  # how many in the same box
-        self.used: dict[int, list[int]] = {}  # the results of each item that are read
+        self.near_readers = near_readers  # item -> how many of its readers are in the same box
+        self.used: dict[int, list[int]] = {}  # item -> the indices of its results that are read
         for item in items:
             for (number, output), _ in item.parents:
-                known = self.used.get(number)
-                if known is None:
+                outputs = self.used.get(number)
+                if outputs is None:
                     self.used[number] = [output]
-                elif output not in known:
-                    known.append(output)
-                    known.sort()
+                elif output not in outputs:
+                    outputs.append(output)
+                    outputs.sort()
 
-    def plan(self, group: Group) -> Plan:
+    def plan(self, group: Group) -> BoxPlan:
         for member in group.members:
             if isinstance(member, Group) and member.plan is None:
                 self.plan(member)
@@ -102,10 +102,10 @@ class _Planner:
             for _, box in runs:
                 self.plan(box)
 
-    def _plan(self, group: Group) -> Plan:
-        parts: list[Face | Plan] = []
+    def _plan(self, group: Group) -> BoxPlan:
+        parts: list[Face | BoxPlan] = []
         names: list[str] = []
-        inner: list[int] = []  # numbers that tell the parts apart
+        inner: list[int] = []  # numbers that distinguish the parts
         entries: list[_Ports] = []
         exits: list[_Ports] = []
         for member in group.members:
@@ -127,33 +127,36 @@ class _Planner:
         edges, flows = self._edges(group, entries, exits)
         face = self._face(group)
         key = (group.sort, face, *names, *inner, *edges, *flows)
-        found = self.known.get(key)
-        if found is None:
-            alike_inner = [part.alike if isinstance(part, Plan) else part for part in parts]
+        plan = self.plan_by_key.get(key)
+        if plan is None:
+            alike_inner = [part.alike if isinstance(part, BoxPlan) else part for part in parts]
             alike_inner += [member.form for member in group.members if isinstance(member, Item)]
             alike = self.alike.setdefault((group.sort, face, *names, *alike_inner, *edges), len(self.alike))
-            found = self.known[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
-        return found
+            plan = self.plan_by_key[key] = self._new(group, face, tuple(names), parts, edges, flows, alike)
+        return plan
 
     def _face_of(self, item: Item, used: list[int]) -> tuple[Face, int]:
-        """An item's face and its number; items of one form mostly have the same."""
-        told = self._told(item, used)
+        """Return an item's face and the face's number, cached by the item's form."""
+        show_shapes = self._shows_shapes(item, used)
         names = item.parents[0][1] if len(item.parents) == 1 else tuple([name for _, name in item.parents])
         exits = used[0] if len(used) == 1 else tuple(used)
-        plain = item.form >= 0 and not (item.fill or item.stroke)
-        key = (item.form, item.kind, item.body, told, names, exits, item.badge, item.marks, len(item.ops), item.varies)
-        found = self.looks.get(key) if plain else None
-        if found is None:
-            face = face_of(item, used, told)
-            found = face, self.faces.setdefault(face, len(self.faces))
-            if plain:
-                self.looks[key] = found
-        return found
+        is_cacheable = item.form >= 0 and not (item.fill or item.stroke)
+        key = (
+            item.form, item.kind, item.body, show_shapes, names, exits, item.badge, item.marks, len(item.ops),
+            item.varies,
+        )  # fmt: skip
+        entry = self.looks.get(key) if is_cacheable else None
+        if entry is None:
+            face = face_of(item, used, show_shapes)
+            entry = face, self.faces.setdefault(face, len(self.faces))
+            if is_cacheable:
+                self.looks[key] = entry
+        return entry
 
     def _new(
-        self, group: Group, face: Face, names: tuple[str, ...], parts: list[Face | Plan], edges: list[Edge],
+        self, group: Group, face: Face, names: tuple[str, ...], parts: list[Face | BoxPlan], edges: list[LayoutEdge],
         flows: tuple[int, ...], alike: int,
-    ) -> Plan:  # fmt: skip
+    ) -> BoxPlan:  # fmt: skip
         count_in, count, count_out = len(group.entries), len(parts), len(group.exits)
         merges = {
             count_in + n
@@ -165,19 +168,21 @@ class _Planner:
         first, size = [], 0
         for part in parts:
             first.append(size)
-            size += part.size if isinstance(part, Plan) else 1
-        plan = Plan(
+            size += part.size if isinstance(part, BoxPlan) else 1
+        plan = BoxPlan(
             len(self.plans), group.sort, face, names, tuple(parts), tuple(first), size, layout,
             tuple(flow_of[r.source, r.exit, r.target, r.entry] for r in layout.routes), alike,
         )  # fmt: skip
         self.plans.append(plan)
         return plan
 
-    def _edges(self, group: Group, entries: list[_Ports], exits: list[_Ports]) -> tuple[list[Edge], tuple[int, ...]]:
-        """The pieces inside a group, counted as `arrange` wants them, and whether gradients flow in each."""
+    def _edges(
+        self, group: Group, entries: list[_Ports], exits: list[_Ports]
+    ) -> tuple[list[LayoutEdge], tuple[int, ...]]:
+        """Return the edges inside a group, numbered as `arrange` expects, and what each carries."""
         ins, outs = numbered(group.entries), numbered(group.exits)
         shift, end = len(ins), len(ins) + len(group.members)
-        found = []
+        pieces = []
         for source, net, target in group.edges:
             if source == INSIDE:
                 start = (ins[net], 0)
@@ -189,16 +194,16 @@ class _Planner:
             else:
                 ports = entries[target]
                 stop = (shift + target, ports[net] if ports else 0)
-            found.append((stop, start, net))
-        found.sort()
+            pieces.append((stop, start, net))
+        pieces.sort()
         edges, flows = [], []
-        for stop, start, net in found:
+        for stop, start, net in pieces:
             edges.append(start + stop)
             flows.append(carried(self.items, net))
         return edges, tuple(flows)
 
-    def _told(self, item: Item, used: list[int]) -> bool:
-        """Whether the shapes of what is read are worth saying: one is new, or the result goes several ways."""
+    def _shows_shapes(self, item: Item, used: list[int]) -> bool:
+        """True if the shapes of an item's results are worth showing: a new shape, or several readers."""
         if item.look == "output" or not item.shapes:
             return False
         if item.look in ("input", "parameter", "buffer") or self.near_readers.get(item.number, 0) > 1:
@@ -213,7 +218,7 @@ class _Planner:
         return False
 
     def _lines(self, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What runs through the border of a box, where gradients do."""
+        """Return what crosses the border of a box at its entries and exits, if any of it is a gradient."""
         entries, exits = (tuple(carried(self.items, net) for net in nets) for nets in (group.entries, group.exits))
         return (entries, exits) if GRADIENT in entries + exits else ((), ())
 
@@ -234,7 +239,7 @@ class _Planner:
             if member.states:
                 group.states |= member.states
                 if member.badge:
-                    group.shared |= {(one.name, one.count) for one in member.stored if one.kind == "parameter"}
+                    group.shared |= {(entry.name, entry.count) for entry in member.stored if entry.kind == "parameter"}
                 else:
                     group.parameters += member.parameters
         states = group.states
@@ -258,7 +263,7 @@ class _Planner:
 
 
 def _pairs(group: Group, shift: int) -> dict[int, int]:
-    """For each backward rule in a group its operation, both counted as `arrange` does."""
+    """Map each backward rule in a group to its operation, both numbered as `arrange` expects."""
     place = {member.number: shift + member.at for member in group.members if isinstance(member, Item)}
-    rules = [one for one in group.members if isinstance(one, Item) and one.look == "gradient"]
-    return {shift + one.at: place[one.pair] for one in rules if one.pair in place}
+    rules = [member for member in group.members if isinstance(member, Item) and member.look == "gradient"]
+    return {shift + rule.at: place[rule.pair] for rule in rules if rule.pair in place}

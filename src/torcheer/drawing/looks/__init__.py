@@ -1,1 +1,1 @@
-"""How everything looks: colours, fonts, shapes, legends, a user's style."""
+"""The appearance of drawings: colours, fonts, shapes, legend, the user's style."""

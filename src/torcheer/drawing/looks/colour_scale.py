@@ -1,4 +1,4 @@
-"""Colour by a number instead of by kind: time, memory, flops or gradient."""
+"""Colour boxes by a number instead of by kind: time, memory, flops or gradient."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from torcheer.drawing.items.box_text import count_text
 from torcheer.drawing.items.item import Item
-from torcheer.drawing.layout.picture import View
+from torcheer.drawing.layout.picture import BoxView
 from torcheer.drawing.looks.colours import STRANGE, ink_on, ramp
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
@@ -17,27 +17,27 @@ WAYS = ("kind", "time", "memory", "flops", "gradient")
 
 
 class Colouring:
-    """A colour for every box from the sum of what is in it; gradients by their mean size instead."""
+    """A colour for every box, from the sum of the values in it; for gradients, from their mean."""
 
     def __init__(self, way: str, values: list[float | None]) -> None:
         self.way, self.values = way, values
         self.sums = [0.0]
-        self.known = [0]
-        self.nans, self.infs = [0], [0]  # apart: one of them would make all sums behind it so
+        self.counts = [0]
+        self.nans, self.infs = [0], [0]  # counted separately: added up, one would spoil all later sums
         for value in values:
             finite = value if value is not None and isfinite(value) else 0.0
             self.sums.append(self.sums[-1] + finite)
-            self.known.append(self.known[-1] + (value is not None))
+            self.counts.append(self.counts[-1] + (value is not None))
             self.nans.append(self.nans[-1] + (value is not None and isnan(value)))
             self.infs.append(self.infs[-1] + (value is not None and isinf(value)))
         self.range = (0.0, 1.0)
         self.words = way
-        self.is_strange = False  # whether a box that is shown is NaN or infinite
+        self.is_strange = False  # True if the value of a visible box is NaN or infinite
 
-    def value(self, view: View, first: int) -> float | None:
-        """What a box stands for, None where nothing is known."""
+    def value(self, view: BoxView, first: int) -> float | None:
+        """Return the value of a box, None if no item in it has one."""
         end = first + (view.plan.size if view.plan else 1)
-        count = self.known[end] - self.known[first]
+        count = self.counts[end] - self.counts[first]
         if not count:
             return None
         if self.nans[end] > self.nans[first]:
@@ -48,18 +48,18 @@ class Colouring:
         return total / count if self.way == "gradient" else total
 
     def fit(self, values: list[float]) -> None:
-        """Spread the colours over the values that are shown, by powers of ten."""
+        """Fit the colour scale to the visible values, on a logarithmic scale of at most four decades."""
         self.is_strange = not all(map(isfinite, values))
         positive = sorted(value for value in values if 0 < value < inf)
         if positive:
             high = log10(positive[-1])
             low = max(log10(positive[0]), high - 4)
             self.range = (low, high if high > low else low + 1)
-            shown = [self._tell(10**end) for end in self.range]
-            self.words = f"{NAMES[self.way]}: {shown[0]} – {shown[1]}"
+            low_text, high_text = [self._format(10**end) for end in self.range]
+            self.words = f"{NAMES[self.way]}: {low_text} – {high_text}"
 
-    def of(self, view: View, first: int) -> tuple[str, str] | None:
-        """Fill and ink."""
+    def of(self, view: BoxView, first: int) -> tuple[str, str] | None:
+        """Return the fill and text colour of a box, None if it keeps its own."""
         value = self.value(view, first)
         if value is None or view.face.look in ("input", "output", "parameter", "buffer", "stop"):
             return None
@@ -68,16 +68,16 @@ class Colouring:
         low, high = self.range
         return ramp((log10(value) - low) / (high - low) if value > 0 else 0.0)
 
-    def tell(self, view: View, first: int) -> str:
-        """The value in words, "" where nothing is known."""
+    def describe(self, view: BoxView, first: int) -> str:
+        """Return the value of a box as text, "" if it has none."""
         value = self.value(view, first)
-        return "" if value is None else f"{NAMES[self.way]}: {self._tell(value)}"
+        return "" if value is None else f"{NAMES[self.way]}: {self._format(value)}"
 
     def swatch(self) -> str:
-        """A strip of the colours for the legend."""
+        """Return a strip of the colours, as SVG, for the legend."""
         return "".join(f'<rect x="{n * 2}" y="0.5" width="2.2" height="11" fill="{ramp(n / 8)[0]}"/>' for n in range(9))
 
-    def _tell(self, value: float) -> str:
+    def _format(self, value: float) -> str:
         if not isfinite(value):
             return "NaN" if isnan(value) else "∞"
         if self.way == "time":
@@ -93,7 +93,7 @@ NAMES = {
 
 
 def colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
-    """The colours asked for, None for the families'."""
+    """Return the colouring by a number; None for colours by kind."""
     if way == "kind":
         return None
     values = values_of(history, items, way)
@@ -106,7 +106,7 @@ def colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring |
 
 
 def values_of(history: ModelHistory, items: list[Item], way: str) -> list[float | None]:
-    """A number for each item, None where nothing is known."""
+    """Return a number for each item, None where there is none."""
     return [_value(history, item, way) for item in items]
 
 
@@ -119,19 +119,19 @@ def _value(history: ModelHistory, item: Item, way: str) -> float | None:
     if way == "memory":
         return float(sum(meta.bytes for index in item.ops for meta in ops[index].outputs))
     if way == "flops":
-        known = [flops for index in item.ops if (flops := facts.flops[index]) is not None]
-        return float(sum(known)) if known else None
+        counts = [flops for index in item.ops if (flops := facts.flops[index]) is not None]
+        return float(sum(counts)) if counts else None
     sizes = [size for index in item.ops for size in _gradient_sizes(history, index)]
     return sum(sizes) / len(sizes) if sizes else None
 
 
 def _gradient_sizes(history: ModelHistory, index: int) -> list[float]:
-    found: list[float] = []
+    sizes: list[float] = []
     for output in range(len(history.facts.ops[index].outputs)):
         for gradient in history.trace.gradients(index, output)[-1:]:
             if gradient is not None:
-                found.append(float(_mean_size(gradient)))
-    return found
+                sizes.append(float(_mean_size(gradient)))
+    return sizes
 
 
 def _mean_size(gradient: Any) -> float:

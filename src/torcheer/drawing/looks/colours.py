@@ -1,4 +1,4 @@
-"""Colours: one hue per family, chosen to stay apart for colour-blind eyes; light and dark."""
+"""Colours: one hue per family, distinguishable with colour blindness; a light and a dark theme."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Theme(NamedTuple):
-    """The colours that are not a family's."""
+    """The colours of a theme that do not depend on a family."""
 
     paper: str
     ink: str  # text
@@ -15,14 +15,14 @@ class Theme(NamedTuple):
     line: str  # edges
     faint: str  # edges without gradients
     frame: str  # borders of open boxes
-    tint: str  # their inside, laid over what is below
+    tint: str  # their inside, transparent over what is below
     tint_opacity: float
     card: str  # boxes without a family
     loop: str
     alarm: str
-    mix: float  # how much of the paper is in a family's fill
+    mix: float  # share of the card colour in a family's fill
     gradient: str  # lines and rules of the backward pass
-    kept: str  # lines to what is kept for it
+    kept: str  # lines from values saved for it
 
 
 LIGHT = Theme(
@@ -58,7 +58,7 @@ DARK = Theme(
     "#a79bd1",
 )
 
-# Near Okabe and Ito's colours; the tests see to it that they stay apart for colour-blind eyes.
+# Near Okabe and Ito's colours; tests check that they stay distinguishable with colour blindness.
 FAMILIES = {
     "conv": "#0072b2",
     "linear": "#d98200",
@@ -70,18 +70,18 @@ FAMILIES = {
     "arithmetic": "#5d6670",
 }
 
-# Cividis in nine steps: even in lightness, the same to all eyes, and right in grey print.
+# Cividis in nine steps: even in lightness, safe with colour blindness, and in grey print.
 RAMP = ("#00224e", "#123570", "#3b496c", "#575d6d", "#707173", "#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838")
 
 
-def mix(one: str, other: str, share: float) -> str:
-    """`share` of `other` in `one`."""
-    parts = [(int(one[n : n + 2], 16), int(other[n : n + 2], 16)) for n in (1, 3, 5)]
+def mix(first: str, second: str, share: float) -> str:
+    """Mix two colours: `share` of the second, the rest of the first."""
+    parts = [(int(first[n : n + 2], 16), int(second[n : n + 2], 16)) for n in (1, 3, 5)]
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in parts)
 
 
 def family_colours(family: str, theme: Theme) -> tuple[str, str]:
-    """Fill and line of a family."""
+    """Return the fill and the line colour of a family."""
     strong = FAMILIES.get(family)
     if strong is None:
         return theme.card, theme.frame
@@ -89,12 +89,12 @@ def family_colours(family: str, theme: Theme) -> tuple[str, str]:
 
 
 def gradient_fill(theme: Theme) -> str:
-    """What the boxes of backward rules are filled with."""
+    """Return the fill of the boxes of backward rules."""
     return mix(theme.gradient, theme.card, 0.93 if theme is LIGHT else 0.86)
 
 
 def ink_on(fill: str) -> str:
-    """The ink that can be read on a colour; on one given by name, dark."""
+    """Return a text colour that is readable on a fill; dark for a fill given by name."""
     if not re.fullmatch("#[0-9a-fA-F]{6}", fill):
         return "#1c2127"
     parts = (int(fill[n : n + 2], 16) / 255 for n in (1, 3, 5))
@@ -102,11 +102,11 @@ def ink_on(fill: str) -> str:
     return "#ffffff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.211 else "#1c2127"
 
 
-STRANGE = "#c2187f"  # of NaN and infinities: no colour of the ramp is near it
+STRANGE = "#c2187f"  # for NaN and infinity: unlike any colour of the ramp
 
 
 def ramp(share: float) -> tuple[str, str]:
-    """The colour of a value between 0 and 1, and the ink to write on it."""
+    """Return the colour of a value between 0 and 1, and the text colour on it."""
     place = max(0.0, min(1.0, share)) * (len(RAMP) - 1)
     low = min(int(place), len(RAMP) - 2)
     colour = mix(RAMP[low], RAMP[low + 1], place - low)

@@ -1,4 +1,4 @@
-"""The font that drawings ship with, and how wide a text is in it."""
+"""The font that ships with drawings, and the width of text in it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from unicodedata import category, east_asian_width
 
 FAMILY_NAME = "torcheer Sans"
-FAMILY = f"'{FAMILY_NAME}', Inter, system-ui, sans-serif"  # for an attribute or a style sheet; ours is tried first
+FAMILY = f"'{FAMILY_NAME}', Inter, system-ui, sans-serif"  # for an attribute or a style sheet; our font first
 FOLDER = Path(__file__).parents[1] / "fonts"
 UNITS_PER_EM = 2048
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """How far `text` reaches at this font size, in the unit of `size`.
+    """Return the width of `text` at this font size, in the unit of `size`.
 
     >>> round(text_width("conv2d", 10), 2)
     35.46
@@ -26,7 +26,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
 
 @cache
 def font_face_css() -> str:
-    """The style sheet's rules that carry the font, so that a picture needs no other file."""
+    """Return CSS rules with the embedded font, so that a drawing needs no other file."""
     return "".join(
         f"@font-face{{font-family:'{FAMILY_NAME}';font-weight:{weight};"
         f"src:url(data:font/woff2;base64,{b64encode((FOLDER / name).read_bytes()).decode()}) format('woff2')}}"
@@ -35,24 +35,24 @@ def font_face_css() -> str:
 
 
 def font_files() -> list[Path]:
-    """The font as files, regular before bold."""
+    """Return the font files, regular before bold."""
     return [FOLDER / "Regular.ttf", FOLDER / "Bold.ttf"]
 
 
 class Advances(dict[str, int]):
-    """How far each character advances the pen; one the font lacks is guessed once."""
+    """The advance width of each character; for one that the font lacks, an estimate."""
 
     def __missing__(self, character: str) -> int:
-        # A viewer draws it in another font: marks stand on their neighbour, East Asian characters are square.
+        # A viewer draws it in a fallback font: combining marks have no width, East Asian characters are square.
         if category(character) in ("Mn", "Me", "Cf", "Cc"):
             em = 0.0
         else:
             em = 1.0 if east_asian_width(character) in "WF" else 0.6
-        self[character] = guess = round(em * UNITS_PER_EM)
-        return guess
+        self[character] = estimate = round(em * UNITS_PER_EM)
+        return estimate
 
 
 _table = json.loads((FOLDER / "advances.json").read_text(encoding="utf-8"))
 REGULAR = Advances(zip(_table["characters"], _table["Regular"]))
 BOLD = Advances(zip(_table["characters"], _table["Bold"]))
-CHARACTERS = frozenset(_table["characters"])  # those that the font has
+CHARACTERS = frozenset(_table["characters"])  # in the font

@@ -1,4 +1,4 @@
-"""Set a formula in type with the letters that the drawings' font has: bars, small letters above and below the line."""
+"""Typeset a formula with the characters of the drawings' font: bars, superscripts, subscripts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from torcheer.history.text.latex_text import BAR, GREEK, SUBSCRIPTS, SUPERSCRIPT
 
 RAISED = {small: letter for letter, small in SUPERSCRIPTS.items()}
 LOWERED = {small: letter for letter, small in SUBSCRIPTS.items()}
-CIRCLED = {"⊙": "•", "⊗": "×", "⊕": "+"}  # drawn as a circle and what is in it
+CIRCLED = {"⊙": "•", "⊗": "×", "⊕": "+"}  # drawn as a circle with a sign in it
 SPELLED = {letter: name for name, letter in GREEK.items()} | {
     "⋆": "*", "∗": "*", "∘": "·", "′": "'", "∈": " in ", "ℓ": "l", "∇": "grad ", "⌊": "[", "⌋": "]", "↦": "→",
     "∏": "prod ", "∫": "integral ", "𝟙": "1", "ℝ": "R",
 }  # fmt: skip
-SHIFTED = re.compile(r"([_^])(?:\(((?:[^()]|\([^()]*\))*)\)|(\w+))")  # what Unicode has no small letters for
-SMALL = 0.72  # of the size
+SHIFTED = re.compile(
+    r"([_^])(?:\(((?:[^()]|\([^()]*\))*)\)|(\w+))"
+)  # superscripts and subscripts that Unicode has no letters for
+SMALL = 0.72  # size of superscripts and subscripts, relative to the text
 
 
-class Piece(NamedTuple):
-    """A text at its place, from the start of the formula and its base line."""
+class FormulaPiece(NamedTuple):
+    """A piece of text; x and y are relative to the start of the formula on its base line."""
 
     x: float
     y: float
@@ -31,73 +33,71 @@ class Piece(NamedTuple):
     bold: bool = False
 
 
-def typeset(text: str, size: float) -> tuple[list[Piece], float]:
-    """The pieces of a formula, and how wide it is."""
-    found: list[Piece] = []
+def typeset(text: str, size: float) -> tuple[list[FormulaPiece], float]:
+    """Return the pieces of a formula, and its width."""
+    pieces: list[FormulaPiece] = []
     x = 0.0
     for kind, letters in _parts(text):
         if kind == "bar":
-            found += _barred(letters, x, size)
+            pieces += _barred(letters, x, size)
             x += text_width(letters, size)
         elif kind == "circle":
-            wide = size * 0.74
-            found += _circled(letters, x, wide, size)
-            x += wide
+            width = size * 0.74
+            pieces += _circled(letters, x, width, size)
+            x += width
         else:
             small, y = {"up": (SMALL, -0.36), "low": (SMALL, 0.17)}.get(kind, (1.0, 0.0))
-            shown = letters.lstrip()  # SVG leaves spaces at the ends of a text out
-            if shown:
-                indent = text_width(letters[: -len(shown)], size)
-                found.append(Piece(x + indent, y * size, shown.rstrip(), size * small, kind == "bold"))
+            stripped = letters.lstrip()  # SVG drops spaces at the ends of a text
+            if stripped:
+                indent = text_width(letters[: -len(stripped)], size)
+                pieces.append(FormulaPiece(x + indent, y * size, stripped.rstrip(), size * small, kind == "bold"))
             x += text_width(letters, size * small, kind == "bold") + (0.04 * size if small < 1 else 0)
-    return found, x
+    return pieces, x
 
 
 def _parts(text: str) -> Iterator[tuple[str, str]]:
-    """Stretches of letters that are set alike: "up", "low", "bar", "circle", "bold" or ""."""
+    """Yield runs of letters with the same kind: "up", "low", "bar", "circle", "bold" or ""."""
     start = 0
-    for found in SHIFTED.finditer(text):
-        yield from _letters(text[start : found.start()])
-        yield "up" if found[1] == "^" else "low", found[2] or found[3]
-        start = found.end()
+    for match in SHIFTED.finditer(text):
+        yield from _letters(text[start : match.start()])
+        yield "up" if match[1] == "^" else "low", match[2] or match[3]
+        start = match.end()
     yield from _letters(text[start:])
 
 
 def _letters(text: str) -> Iterator[tuple[str, str]]:
-    text = "".join(apart if (apart := normalize("NFD", letter))[-1] == BAR else letter for letter in text)
+    text = "".join(split if (split := normalize("NFD", letter))[-1] == BAR else letter for letter in text)
     kind, letters = "", ""
     for place, letter in enumerate(text):
         if letter == BAR:
             continue
         if text[place + 1 : place + 2] == BAR:
-            here, shown = "bar", letter
+            letter_kind, character = "bar", letter
         elif letter in CIRCLED:
-            here, shown = "circle", CIRCLED[letter]
+            letter_kind, character = "circle", CIRCLED[letter]
         elif letter in RAISED or letter in LOWERED:
-            here, shown = ("up", RAISED[letter]) if letter in RAISED else ("low", LOWERED[letter])
+            letter_kind, character = ("up", RAISED[letter]) if letter in RAISED else ("low", LOWERED[letter])
         else:
-            here, shown = (
-                "bold" if letter == "𝟙" else "",
-                letter if letter in CHARACTERS else SPELLED.get(letter, letter),
-            )
-        if letters and (here != kind or here in ("bar", "circle")):
+            letter_kind = "bold" if letter == "𝟙" else ""
+            character = letter if letter in CHARACTERS else SPELLED.get(letter, letter)
+        if letters and (letter_kind != kind or letter_kind in ("bar", "circle")):
             yield kind, letters
             letters = ""
-        kind, letters = here, letters + shown
+        kind, letters = letter_kind, letters + character
     if letters:
         yield kind, letters
 
 
-def _barred(letter: str, x: float, size: float) -> list[Piece]:
-    """A letter with a line above it, higher above high letters."""
+def _barred(letter: str, x: float, size: float) -> list[FormulaPiece]:
+    """Return a letter with a bar above it, higher above tall letters."""
     high = letter.isupper() or letter in "bdfhklβδθλ"
     middle = (text_width(letter, size) - text_width("¯", size)) / 2
-    return [Piece(x, 0, letter, size), Piece(x + middle, -0.2 * size if high else 0.0, "¯", size)]
+    return [FormulaPiece(x, 0, letter, size), FormulaPiece(x + middle, -0.2 * size if high else 0.0, "¯", size)]
 
 
-def _circled(inner: str, x: float, wide: float, size: float) -> list[Piece]:
+def _circled(inner: str, x: float, width: float, size: float) -> list[FormulaPiece]:
     ring, dot = size * 0.8, size * (0.6 if inner == "•" else 0.62)
     return [
-        Piece(x + (wide - text_width("○", ring)) / 2, 0.0, "○", ring),
-        Piece(x + (wide - text_width(inner, dot)) / 2, -0.06 * size, inner, dot),
+        FormulaPiece(x + (width - text_width("○", ring)) / 2, 0.0, "○", ring),
+        FormulaPiece(x + (width - text_width(inner, dot)) / 2, -0.06 * size, inner, dot),
     ]

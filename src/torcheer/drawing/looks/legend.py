@@ -1,4 +1,4 @@
-"""What the colours and marks of a drawing mean: only those that it has."""
+"""The legend of a drawing: the meaning of the colours and marks that occur in it."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ LINES = {
     "gradient": "gradient, backward",
     "kept": "kept for backward",
 }
-FORWARD = "value, forward"  # what "edge" means where the backward pass is drawn too
+FORWARD = "value, forward"  # the meaning of "edge" in a drawing with a backward pass
 
 
-def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None) -> list[tuple[str, str]]:
-    """A small picture, 16 by 12 pixels, and words, for each thing to explain."""
-    found = [(colour.swatch(), colour.words)] if colour else []
+def legend_entries(marks: Container[str], theme: Theme, colour: Colouring | None) -> list[tuple[str, str]]:
+    """Return a small picture (SVG, 16 by 12 pixels) and a text for each mark to explain."""
+    entries = [(colour.swatch(), colour.words)] if colour else []
     if colour and colour.is_strange:
-        found.append((f'<rect x="0.5" y="0.5" width="15" height="11" rx="2" fill="{STRANGE}"/>', "NaN or infinite"))
+        entries.append((f'<rect x="0.5" y="0.5" width="15" height="11" rx="2" fill="{STRANGE}"/>', "NaN or infinite"))
     for family in FAMILIES:
-        if family in seen:
+        if family in marks:
             fill, line = family_colours(family, theme)
-            found.append((_box(f"f-{family}", fill, line), NAMES[family]))
-    both = "gradient" in seen
+            entries.append((_box(f"f-{family}", fill, line), NAMES[family]))
+    has_backward = "gradient" in marks
     for kind, words in LINES.items():
-        if kind in seen and (kind != "edge" or both or "still" in seen):
-            words = FORWARD if kind == "edge" and both else words
-            found.append((stroke_svg(kind, "M0 6h16", theme, "1.4"), words))
-    marks = {
+        if kind in marks and (kind != "edge" or has_backward or "still" in marks):
+            words = FORWARD if kind == "edge" and has_backward else words
+            entries.append((stroke_svg(kind, "M0 6h16", theme, "1.4"), words))
+    explanations = {
         "parameter": (_box("card look-parameter", theme.card, family_colours("linear", theme)[1]), "parameter"),
         "buffer": (_box("card look-buffer", theme.card, theme.soft, ' stroke-dasharray="3 2"'), "buffer"),
         "frozen": (
@@ -75,11 +75,11 @@ def legend_entries(seen: Container[str], theme: Theme, colour: Colouring | None)
             "torch's own rule",
         ),
     }
-    return found + [entry for mark, entry in marks.items() if mark in seen]
+    return entries + [entry for mark, entry in explanations.items() if mark in marks]
 
 
 def marks_of(face: Face) -> list[str]:
-    """What of a face the legend may have to explain."""
+    """Return the marks of a face that the legend may have to explain."""
     return [
         "rule" if face.look == "gradient" else face.look,
         *face.marks,
@@ -94,6 +94,6 @@ def _plus(theme: Theme) -> str:
     return f'<text class="soft" y="9.5" font-size="10" font-weight="600" fill="{theme.soft}">+=</text>'
 
 
-def _box(kind: str, fill: str, line: str, more: str = "") -> str:
-    named = f'class="{kind}" ' if kind else ""
-    return f'<rect {named}y="0.5" width="15" height="11" rx="2.5" fill="{fill}" stroke="{line}"{more}/>'
+def _box(kind: str, fill: str, line: str, attributes: str = "") -> str:
+    css_class = f'class="{kind}" ' if kind else ""
+    return f'<rect {css_class}y="0.5" width="15" height="11" rx="2.5" fill="{fill}" stroke="{line}"{attributes}/>'

@@ -1,4 +1,4 @@
-"""What a user may ask of a drawing's looks."""
+"""`Style`: the user's options for the look of a drawing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALLOWED = {
     "fill": COLOUR,
     "stroke": COLOUR,
 }
-WANTED = {
+HINTS = {
     "title": "use a text",
     "body": "use a text",
     "family": f"use one of {', '.join(FAMILIES)}",
@@ -34,9 +34,14 @@ CHANGES = tuple(ALLOWED)
 class Style:
     """How a drawing looks.
 
-    `node` is asked about every item: it answers None (leave it), False (skip it; its edges are bridged), or a dict with
-    any of title, body, family, fill, stroke. `collapse` folds modules: patterns on addresses or classes ("layer*",
-    "*.attn", "Bottleneck"), or a function of (address, class, depth).
+    Args:
+        theme: "light", "dark", or "auto" for the reader's own.
+        node: called for every item; returns None (no change), False (skip the item and bridge its edges), or a dict
+            with any of title, body, family, fill, stroke.
+        collapse: modules to fold: patterns on addresses or classes ("layer*", "*.attn", "Bottleneck"), or a function
+            of (address, class, depth).
+        header: write the title and facts above the drawing.
+        legend: write the legend below it.
     """
 
     theme: str = "auto"
@@ -50,14 +55,14 @@ class Style:
             raise BadArgument(f"theme={self.theme!r}: use one of {', '.join(THEMES)}")
 
     def collapses(self, address: str, kind: str, depth: int) -> bool:
-        """Whether the user wants this module folded."""
+        """True if this module is to be folded."""
         if callable(self.collapse):
             return bool(self.collapse(address, kind, depth))
         patterns = (self.collapse,) if isinstance(self.collapse, str) else self.collapse
         return any(fnmatchcase(address, pattern) or fnmatchcase(kind, pattern) for pattern in patterns)
 
     def ask(self, node: Any) -> Any:
-        """The user's answer about one node, checked."""
+        """Call the user's function for one node, and validate its answer."""
         assert self.node is not None
         answer = self.node(node)
         if answer is None or answer is False:
@@ -69,24 +74,24 @@ class Style:
             )
         for key, value in answer.items():
             if not isinstance(value, str) or not ALLOWED[key].fullmatch(value):
-                raise BadArgument(f"style said {key}={value!r} about {node.address or node.kind!r}: {WANTED[key]}")
+                raise BadArgument(f"style said {key}={value!r} about {node.address or node.kind!r}: {HINTS[key]}")
         return answer
 
 
-def style_of(asked: Any) -> Style:
-    """A style from what `draw(style=…)` takes: nothing, a theme, a function, a dict, or a Style."""
-    if asked is None:
+def style_of(value: Any) -> Style:
+    """Return the Style for an argument of `draw(style=…)`: None, a theme, a function, a dict, or a Style."""
+    if value is None:
         return Style()
-    if isinstance(asked, Style):
-        return asked
-    if isinstance(asked, str):
-        return Style(theme=asked)
-    if isinstance(asked, dict):
+    if isinstance(value, Style):
+        return value
+    if isinstance(value, str):
+        return Style(theme=value)
+    if isinstance(value, dict):
         try:
-            return Style(**asked)
+            return Style(**value)
         except TypeError:
-            known = ", ".join(Style.__dataclass_fields__)
-            raise BadArgument(f"style={asked!r}: the keys are {known}") from None
-    if callable(asked):
-        return Style(node=asked)
-    raise BadArgument(f"style={asked!r}: use 'light', 'dark', a function of a node, or tl.Style(…)")
+            fields = ", ".join(Style.__dataclass_fields__)
+            raise BadArgument(f"style={value!r}: the keys are {fields}") from None
+    if callable(value):
+        return Style(node=value)
+    raise BadArgument(f"style={value!r}: use 'light', 'dark', a function of a node, or tl.Style(…)")

@@ -1,4 +1,4 @@
-"""The pieces an SVG is made of. Plain attributes carry the light colours, classes let a dark page override them."""
+"""The parts of an SVG drawing. Attributes carry the light colours; classes let a dark page override them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torcheer.drawing.writers.rasterize import UNPRINTABLE
 
 ROUND = 5.0  # the radius of an edge's corners
 HEAD = (6.0, 3.2)  # length and half width of an arrow's head
-TITLE_AT = (9.0, 15.0, 14.0)  # where the title of a frame starts, and how far apart its lines are
+TITLE_AT = (9.0, 15.0, 14.0)  # x and y of the title of a frame, and the distance between its lines
 
 STROKES = {
     "edge": "",
@@ -28,40 +28,40 @@ Words = list[tuple[str, str]]  # pieces of text, each with its tone
 
 
 def number(value: float) -> str:
-    """A number as short as it can be."""
+    """Format a number with at most one decimal."""
     return f"{value:.1f}".removesuffix(".0") if value % 1 else str(int(value))
 
 
 def text_svg(
     x: float, y: float, text: str, size: float, tone: str, theme: Theme, *, ink: str = "", anchor: str = ""
 ) -> str:
-    """A piece of text; `tone` is "strong", "plain" or "soft"."""
+    """Return a text element; `tone` is "strong", "plain" or "soft"."""
     colour = ink or (theme.soft if tone == "soft" else theme.ink)
     kind = "on" if ink else "soft" if tone == "soft" else "ink"
     weight = ' font-weight="600"' if tone == "strong" else ""
-    where = f' text-anchor="{anchor}"' if anchor else ""
+    alignment = f' text-anchor="{anchor}"' if anchor else ""
     return (
-        f'<text class="{kind}" x="{number(x)}" y="{number(y)}" font-size="{number(size)}"{weight}{where} '
+        f'<text class="{kind}" x="{number(x)}" y="{number(y)}" font-size="{number(size)}"{weight}{alignment} '
         f'fill="{colour}">{clean(text)}</text>'
     )
 
 
 def clean(text: str) -> str:
-    """Text that XML can carry."""
+    """Escape text for XML, and replace characters that XML cannot represent."""
     return escape(UNPRINTABLE.sub("�", text))
 
 
-DASHED = frozenset(("unseen", "borrowed", "beside"))  # marks whose boxes have a broken border
+DASHED = frozenset(("unseen", "borrowed", "beside"))  # marks whose boxes have a dashed border
 
 
 @lru_cache(maxsize=100_000)
 def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str = "", ink: str = "") -> str:
-    """A box without an inside, from its top left corner; `fill` and `ink` are an overlay's."""
+    """Return a closed box, relative to its top left corner; `fill` and `ink` are the colours of an overlay."""
     drawn, shape = draw_face(name, face, down), SHAPES[face.look]
     sheets = SHEETS if face.folded and face.times > 1 else 0.0
-    wide, high = drawn.box.width - sheets, drawn.box.height - sheets
-    size = f'width="{number(wide)}" height="{number(high)}" rx="{number(shape.radius)}"'
-    own_fill, line = _paint(face, theme)
+    width, height = drawn.box.width - sheets, drawn.box.height - sheets
+    size = f'width="{number(width)}" height="{number(height)}" rx="{number(shape.radius)}"'
+    face_fill, line = _colours(face, theme)
     if face.fill and not fill:
         ink = ink_on(face.fill)
     parts = []
@@ -71,21 +71,21 @@ def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str =
     dashed = face.look in ("buffer", "constant") or not DASHED.isdisjoint(face.marks)
     dashes = ' stroke-dasharray="3 2"' if dashed and not face.folded else ""
     kind = "" if face.fill or fill else f'class="{_class(face)}" '
-    parts.append(f'<rect {kind}{size} fill="{fill or own_fill}" stroke="{line}"{dashes}/>')
+    parts.append(f'<rect {kind}{size} fill="{fill or face_fill}" stroke="{line}"{dashes}/>')
     if shape.bar and face.family and not fill and not face.folded:
         hollow = "frozen" in face.marks
-        bottom, inner = number(high - 0.5), theme.card if hollow else line
+        bottom, inner = number(height - 0.5), theme.card if hollow else line
         parts.append(
             f'<path class="b-{face.family}{" hollow" if hollow else ""}" d="M4 0.5H5V{bottom}H4A3.5 3.5 0 0 1 0.5 '
-            f'{number(high - 4)}V4A3.5 3.5 0 0 1 4 0.5Z" fill="{inner}" stroke="{line}"/>'
+            f'{number(height - 4)}V4A3.5 3.5 0 0 1 4 0.5Z" fill="{inner}" stroke="{line}"/>'
         )
     if face.folded:
         parts.append(
-            f'<path class="more" d="M{number(wide - 13)} 8.5h6m-3 -3v6" fill="none" stroke="{ink or theme.soft}"/>'
+            f'<path class="more" d="M{number(width - 13)} 8.5h6m-3 -3v6" fill="none" stroke="{ink or theme.soft}"/>'
         )
     parts += [text_svg(run.x, run.y, run.text, run.size, run.tone, theme, ink=ink) for run in drawn.runs]
     if face.badge:
-        parts.append(_badge(face.badge, wide - 18 - 4 * len(face.badge), (high - 13) / 2, theme))
+        parts.append(_badge(face.badge, width - 18 - 4 * len(face.badge), (height - 13) / 2, theme))
     return "".join(parts)
 
 
@@ -93,7 +93,7 @@ def _class(face: Face) -> str:
     return f"f-{face.family}" if face.family else f"card look-{face.look}"
 
 
-def _paint(face: Face, theme: Theme) -> tuple[str, str]:
+def _colours(face: Face, theme: Theme) -> tuple[str, str]:
     fill, line = family_colours(face.family, theme)
     lines = {
         "stop": theme.alarm,
@@ -110,15 +110,15 @@ def _paint(face: Face, theme: Theme) -> tuple[str, str]:
 
 
 def _badge(letters: str, x: float, y: float, theme: Theme) -> str:
-    wide = 12 + 4 * len(letters)
+    width = 12 + 4 * len(letters)
     return (
-        f'<rect class="badge" x="{number(x)}" y="{number(y)}" width="{wide}" height="13" rx="6.5" fill="none" '
-        f'stroke="{theme.soft}"/>{text_svg(x + wide / 2, y + 9.8, letters, 9, "strong", theme, anchor="middle")}'
+        f'<rect class="badge" x="{number(x)}" y="{number(y)}" width="{width}" height="13" rx="6.5" fill="none" '
+        f'stroke="{theme.soft}"/>{text_svg(x + width / 2, y + 9.8, letters, 9, "strong", theme, anchor="middle")}'
     )
 
 
 def frame_svg(lines: list[Words], box: Box, theme: Theme, *, stacked: bool, dashed: bool) -> str:
-    """The border and title of an open box, from its top left corner."""
+    """Return the border and title of an open box, relative to its top left corner."""
     size = f'width="{number(box.width)}" height="{number(box.height)}" rx="6"'
     parts = []
     if stacked:
@@ -139,16 +139,16 @@ def frame_svg(lines: list[Words], box: Box, theme: Theme, *, stacked: bool, dash
 
 
 def title_places(words: Words) -> list[tuple[float, str, str]]:
-    """Where each piece of a line of a title starts."""
-    found, at = [], TITLE_AT[0]
+    """Return the pieces of a line of a title, each with the x where it starts."""
+    places, at = [], TITLE_AT[0]
     for text, tone in words:
-        found.append((at, text, tone))
+        places.append((at, text, tone))
         at += text_width(text, TITLE, tone == "strong") + 5
-    return found
+    return places
 
 
 def line_path(points: list[Point]) -> str:
-    """An edge with rounded corners."""
+    """Return the path of an edge, with rounded corners."""
     parts = [f"M{number(points[0][0])} {number(points[0][1])}"]
     for before, corner, after in zip(points, points[1:], points[2:]):
         radius = min(ROUND, _distance(before, corner) / 2, _distance(corner, after) / 2)
@@ -159,19 +159,19 @@ def line_path(points: list[Point]) -> str:
 
 
 def edge_kind(back: bool, carries: int, flowing: bool) -> str:
-    """Which of the strokes an edge has; where no gradient flows anywhere, that is not said of every edge."""
+    """Return the stroke of an edge, a key of STROKES; "still" only in drawings where some gradients flow."""
     if carries in (GRADIENT, KEPT):
         return "gradient" if carries == GRADIENT else "kept"
     return "loop" if back else "edge" if carries == FLOWS or not flowing else "still"
 
 
 def line_colour(kind: str, theme: Theme) -> str:
-    """What a kind of line is drawn in."""
+    """Return the colour of a kind of line."""
     return {"edge": theme.line, "still": theme.faint, "loop": theme.loop}.get(kind) or str(getattr(theme, kind))
 
 
 def stroke_svg(kind: str, outline: str, theme: Theme, width: str = "1.2") -> str:
-    """A line."""
+    """Return a line, as a path element."""
     dashes = f' stroke-dasharray="{STROKES[kind]}"' if STROKES[kind] else ""
     return (
         f'<path class="{kind}" d="{outline}" fill="none" stroke="{line_colour(kind, theme)}" stroke-width="{width}"'
@@ -180,28 +180,28 @@ def stroke_svg(kind: str, outline: str, theme: Theme, width: str = "1.2") -> str
 
 
 def arrow_path(points: list[Point]) -> tuple[str, list[Point]]:
-    """A head at the end of an edge, and the edge cut short under it."""
+    """Return the path of an arrowhead at the end of an edge, and the edge shortened to end under it."""
     before, (x, y) = points[-2], points[-1]
-    length, wide = HEAD
+    length, half_width = HEAD
     sx, sy = _towards((x, y), before, length)
     if before[0] == x:
-        head = f"M{number(x)} {number(y)}L{number(x - wide)} {number(sy)}H{number(x + wide)}Z"
+        head = f"M{number(x)} {number(y)}L{number(x - half_width)} {number(sy)}H{number(x + half_width)}Z"
     else:
-        head = f"M{number(x)} {number(y)}L{number(sx)} {number(y - wide)}V{number(y + wide)}Z"
+        head = f"M{number(x)} {number(y)}L{number(sx)} {number(y - half_width)}V{number(y + half_width)}Z"
     return head, [*points[:-1], _towards((x, y), before, min(length - 1, _distance(before, (x, y))))]
 
 
-def _distance(one: Point, other: Point) -> float:
-    return abs(one[0] - other[0]) + abs(one[1] - other[1])
+def _distance(start: Point, end: Point) -> float:
+    return abs(start[0] - end[0]) + abs(start[1] - end[1])
 
 
-def _towards(start: Point, end: Point, far: float) -> Point:
+def _towards(start: Point, end: Point, distance: float) -> Point:
     length = _distance(start, end) or 1.0
-    return start[0] + (end[0] - start[0]) * far / length, start[1] + (end[1] - start[1]) * far / length
+    return start[0] + (end[0] - start[0]) * distance / length, start[1] + (end[1] - start[1]) * distance / length
 
 
 def dark_rules(scope: str = "", *, backward: bool = False) -> str:
-    """Rules that turn the light attributes dark, for everything below `scope`; those of a backward pass on request."""
+    """Return CSS rules that override the light colours, below the selector `scope`; with `backward`, all of them."""
     theme = DARK
     rules = {
         ".paper": f"fill:{theme.paper}",
@@ -236,7 +236,7 @@ def dark_rules(scope: str = "", *, backward: bool = False) -> str:
         rules[f".f-{family}"] = f"fill:{fill};stroke:{line}"
         rules[f".b-{family}"] = f"fill:{line};stroke:{line}"
         rules[f".b-{family}.hollow"] = f"fill:{theme.card}"
-    before = f"{scope} " if scope else ""
+    prefix = f"{scope} " if scope else ""
     return "".join(
-        f"{','.join(before + part for part in chosen.split(','))}{{{rule}}}" for chosen, rule in rules.items()
+        f"{','.join(prefix + part for part in selectors.split(','))}{{{rule}}}" for selectors, rule in rules.items()
     )

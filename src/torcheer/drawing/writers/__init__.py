@@ -1,1 +1,1 @@
-"""Pictures as files: SVG, PNG, PDF, HTML, DOT, text."""
+"""Writers of drawings: SVG, PNG, PDF, HTML, DOT, text."""

@@ -1,4 +1,4 @@
-"""A drawing as one HTML file: every plan, the rule that composes them, and what is known of each item."""
+"""Write a drawing as one HTML file: every plan, the script that composes them, details of each item."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torcheer.drawing.items.item import GRADIENT, Face, Item
 from torcheer.drawing.layout.box_layout import Layout
 from torcheer.drawing.layout.box_sizes import Box
 from torcheer.drawing.layout.picture import METRICS, Picture, title_lines, title_of
-from torcheer.drawing.layout.plans import Plan
+from torcheer.drawing.layout.plans import BoxPlan
 from torcheer.drawing.looks.colour_scale import NAMES
 from torcheer.drawing.looks.colours import DARK, FAMILIES, LIGHT, RAMP, STRANGE
 from torcheer.drawing.looks.faces import draw_face
@@ -26,22 +26,24 @@ from torcheer.drawing.looks.svg_shapes import dark_rules, leaf_svg, title_places
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:"
 )
-Facts = tuple[str, str, list[tuple[str, str]]]  # of an item: its label, the address around it, pairs to show
+ItemDetails = tuple[
+    str, str, list[tuple[str, str]]
+]  # an item's label, the address around it, (name, text) pairs to show
 WRITE = json.JSONEncoder(separators=(",", ":")).encode
 SCRIPT = Path(__file__).parents[1] / "page" / "graph.js"
 
 
 def write_html(
-    picture: Picture, *, header: list[str], theme: str, colour_by: str, facts: Callable[[Item], Facts],
+    picture: Picture, *, header: list[str], theme: str, colour_by: str, details_of: Callable[[Item], ItemDetails],
     overlays: dict[str, Any],
 ) -> str:  # fmt: skip
-    """The whole page; nothing in it is loaded from elsewhere, and its policy forbids that too.
+    """Return the page; it loads nothing from elsewhere, and its content security policy forbids that too.
 
-    `facts` tells of an item what stands beside the drawing, `overlays` holds a value per item for each way to colour.
+    `details_of` returns an item's details to show beside the drawing; `overlays` holds the values to colour by.
     """
     data = page_data(picture, header=header, theme=theme, colour_by=colour_by)
-    # What the page reads after it has shown itself: the overlays on one line, then a line for each item.
-    details = "\n".join([WRITE(overlays), *(WRITE(facts(item)) for item in picture.scene.items)])
+    # Read by the page after its first rendering: the overlays on one line, then a line for each item.
+    details = "\n".join([WRITE(overlays), *(WRITE(details_of(item)) for item in picture.scene.items)])
     title = escape(header[0] if header else "model")
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -50,26 +52,28 @@ def write_html(
         f'<style id="font">{font_face_css()}</style><style>body{{font-family:{FAMILY}}}</style></head>\n'
         '<body><div id="torcheer"><p role="status">Opening the drawing …</p>'
         "<noscript>This drawing folds and unfolds with JavaScript, which is off here.</noscript></div>\n"
-        f"{_packed('data', WRITE(data))}\n"
-        f"{_packed('details', details)}\n"
+        f"{_compressed_script('data', WRITE(data))}\n"
+        f"{_compressed_script('details', details)}\n"
         f"<script>{SCRIPT.read_text(encoding='utf-8')}</script></body></html>\n"
     )
 
 
-def _packed(name: str, text: str) -> str:
-    packed = b64encode(zlib.compress(text.encode(), 6)).decode()
-    return f'<script type="application/octet-stream" id="{name}">{packed}</script>'
+def _compressed_script(name: str, text: str) -> str:
+    payload = b64encode(zlib.compress(text.encode(), 6)).decode()
+    return f'<script type="application/octet-stream" id="{name}">{payload}</script>'
 
 
 def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str) -> dict[str, Any]:
-    """All that the page needs to show itself, as plain JSON; web/src/graph/payload.ts says what each field means."""
+    """Return the data that the page needs for its first rendering, as JSON; web/src/graph/payload.ts has the schema."""
     scene = picture.scene
     tables = _Tables()
     plans = [tables.plan(plan) for plan in scene.plans]
     with_edge = ("gradient",) if any(GRADIENT in plan.flows for plan in scene.plans) else ("still",)
     return {
         "version": 1,
-        "header": [line for line in header if not re.fullmatch(r"\d+ levels? shown", line)],  # it changes here
+        "header": [
+            line for line in header if not re.fullmatch(r"\d+ levels? shown", line)
+        ],  # on the page the reader changes it
         "theme": theme,
         "colours": {
             "light": LIGHT._asdict(),
@@ -85,7 +89,11 @@ def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str
         "plans": plans,
         "leaves": tables.leaves,
         "titles": tables.titles,
-        "view": {"down": picture.down, "limit": picture.limit if picture.limit < 1e9 else None, "open": _open(picture)},
+        "view": {
+            "down": picture.down,
+            "limit": picture.limit if picture.limit < 1e9 else None,
+            "open": _open_paths(picture),
+        },
         "colour_by": colour_by,
         "colour_names": NAMES,
         "legend": {
@@ -118,17 +126,17 @@ OTHER_MARKS = (
 
 
 class _Tables:
-    """Leaves and titles, each distinct one once."""
+    """Tables of the distinct leaves and titles."""
 
     def __init__(self) -> None:
         self.leaves: list[dict[str, Any]] = []
         self.titles: list[dict[str, Any]] = []
-        self.known: dict[object, int] = {}
+        self.index_by_key: dict[object, int] = {}
 
-    def plan(self, plan: Plan) -> dict[str, Any]:
+    def plan(self, plan: BoxPlan) -> dict[str, Any]:
         parts = []
         for name, part in zip(plan.names, plan.parts):
-            if isinstance(part, Plan):
+            if isinstance(part, BoxPlan):
                 entry = [
                     self._leaf(name, part.face),
                     part.number,
@@ -152,8 +160,8 @@ class _Tables:
 
     def _leaf(self, name: str, face: Face) -> int:
         key = (name, face)
-        if key not in self.known:
-            self.known[key] = len(self.leaves)
+        if key not in self.index_by_key:
+            self.index_by_key[key] = len(self.leaves)
             self.leaves.append(
                 {
                     "boxes": [box_data(draw_face(name, face, down).box) for down in (True, False)],
@@ -168,23 +176,23 @@ class _Tables:
                     "marks": list(filter(None, (face.family, *marks_of(face)))),
                 }
             )
-        return self.known[key]
+        return self.index_by_key[key]
 
-    def _title(self, name: str, plan: Plan, down: bool) -> int:
+    def _title(self, name: str, plan: BoxPlan, down: bool) -> int:
         key = (name, plan.number, down)
-        if key not in self.known:
-            self.known[key] = len(self.titles)
+        if key not in self.index_by_key:
+            self.index_by_key[key] = len(self.titles)
             size = title_of(name, plan, down)
             lines = [
                 [[round(x, 1), text, tone] for x, text, tone in title_places(words)]
                 for words in title_lines(name, plan, down)
             ]
             self.titles.append({"width": size.width if size else 0, "lines": lines})
-        return self.known[key]
+        return self.index_by_key[key]
 
 
 def layout_data(layout: Layout) -> dict[str, Any]:
-    """A layout as JSON."""
+    """Return a layout as JSON."""
     routes = [
         [route.source, route.exit, route.target, route.entry, route.net, route.lane, route.side, int(route.back)]
         for route in layout.routes
@@ -206,21 +214,21 @@ def layout_data(layout: Layout) -> dict[str, Any]:
 
 
 def box_data(box: Box) -> list[Any]:
-    """A box as JSON: width, height, entries, exits, gaps, notes."""
+    """Return a box as JSON: width, height, entries, exits, gaps, notes."""
     return [box.width, box.height, box.entries, box.exits, box.entry_gap, box.exit_gap, box.entry_note, box.exit_note]
 
 
-def _open(picture: Picture) -> list[str]:
-    """The boxes that are open at first, by the positions that lead there: "3", "3/0/1"; "3*" a stack with one shown."""
-    found: list[str] = []
+def _open_paths(picture: Picture) -> list[str]:
+    """Return the initially open boxes as paths of positions: "3", "3/0/1"; "3*" for a stack with one module shown."""
+    paths: list[str] = []
     stack = [(picture.root, "")]
     while stack:
         view, path = stack.pop()
         for number, inner in enumerate(view.inside):
             if inner.open:
-                here = f"{path}/{number}" if path else str(number)
-                found.append(here + ("*" if inner.stack else ""))
+                inner_path = f"{path}/{number}" if path else str(number)
+                paths.append(inner_path + ("*" if inner.stack else ""))
                 if inner.stack:
-                    here += f"/{len(inner.stack.parts) - 1}"
-                stack.append((inner, here))
-    return sorted(found)
+                    inner_path += f"/{len(inner.stack.parts) - 1}"
+                stack.append((inner, inner_path))
+    return sorted(paths)

@@ -1,4 +1,4 @@
-"""Turn a drawing's SVG into a PNG or a PDF, with the font that ships: the same on every machine."""
+"""Convert a drawing's SVG to PNG or PDF, with the font that ships: the same on every machine."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import cast
 from xml.etree import ElementTree
 
 from torcheer.drawing.looks.font_metrics import FAMILY_NAME, font_files
-from torcheer.drawing.writers.pdf import Page, numbers
+from torcheer.drawing.writers.pdf import PdfPage, numbers
 from torcheer.errors import BadArgument, TorcheerError
 
-MAX_PIXELS = 100_000_000  # 400 MB while it is made; a larger picture is drawn smaller
+MAX_PIXELS = 100_000_000  # 400 MB of memory; a larger picture is scaled down
 MAX_SIDE = 1_000_000
 POINTS_PER_PIXEL = 0.75
 MAX_POINTS = 14_400  # a PDF page may be 200 inches
 
-STYLE = re.compile(r"<style\b.*?</style\s*>", re.DOTALL)  # the page's font and its dark colours: not for paper
+STYLE = re.compile(r"<style\b.*?</style\s*>", re.DOTALL)  # the embedded font and the dark colours: not for PNG and PDF
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # XML cannot carry these
 
 
 def svg_to_png(svg: str, *, width: int | None = None, scale: float = 2.0) -> bytes:
-    """Draw `svg` as a PNG `width` pixels wide, or at `scale` pixels per unit; at most 100 megapixels."""
+    """Render `svg` as a PNG `width` pixels wide, or at `scale` pixels per unit; at most 100 megapixels."""
     try:
         import resvg_py
     except ImportError as error:
-        raise _missing("a PNG", "resvg-py") from error
-    svg = _on_paper(svg)
+        raise _missing_package("a PNG", "resvg-py") from error
+    svg = _printable(svg)
     across, down = _size(_root(svg))
-    wanted = float(width) if width is not None else across * scale
-    if not wanted > 0:
-        raise BadArgument(f"a picture {wanted:g} pixels wide cannot be drawn. Try a width or a scale above 0.")
-    scale = min(wanted / across, (MAX_PIXELS / across / down) ** 0.5, MAX_SIDE / max(across, down))
-    thin = across * scale < 1  # one side is said and the other follows, at least a pixel thick
+    target_width = float(width) if width is not None else across * scale
+    if not target_width > 0:
+        raise BadArgument(f"a picture {target_width:g} pixels wide cannot be drawn. Try a width or a scale above 0.")
+    scale = min(target_width / across, (MAX_PIXELS / across / down) ** 0.5, MAX_SIDE / max(across, down))
+    thin = across * scale < 1  # pass the height then: resvg derives the other side, at least one pixel
     try:
         return resvg_py.svg_to_bytes(
             svg_string=svg,
@@ -50,13 +50,13 @@ def svg_to_png(svg: str, *, width: int | None = None, scale: float = 2.0) -> byt
 
 
 def svg_to_pdf(svg: str) -> bytes:
-    """Draw `svg` as a PDF of one page: vector shapes, text that can be searched, links that work."""
+    """Render `svg` as a PDF of one page: vector shapes, searchable text, working links."""
     try:
         from reportlab.pdfgen.canvas import Canvas
     except ImportError as error:
-        raise _missing("a PDF", "reportlab") from error
+        raise _missing_package("a PDF", "reportlab") from error
     _register_fonts()
-    root = _parsed(_on_paper(svg))
+    root = _parse(_printable(svg))
     across, down = _size(root)
     scale = min(POINTS_PER_PIXEL, MAX_POINTS / max(across, down))
     left, top, box_across, box_down = _view_box(root) or (0.0, 0.0, across, down)
@@ -68,18 +68,18 @@ def svg_to_pdf(svg: str) -> bytes:
     canvas.setMiterLimit(4)  # SVG's; PDF's is 10
     canvas.transform(scale * across / box_across, 0, 0, -scale * down / box_down, 0, down * scale)
     canvas.translate(-left, -top)
-    Page(canvas).draw(root)
+    PdfPage(canvas).draw(root)
     canvas.showPage()
     canvas.save()
     return file.getvalue()
 
 
-def _on_paper(svg: str) -> str:
+def _printable(svg: str) -> str:
     return UNPRINTABLE.sub("\ufffd", STYLE.sub("", svg))
 
 
 def _root(svg: str) -> ElementTree.Element:
-    """The outermost element alone: a large drawing need not be parsed for its size."""
+    """Parse the outermost element only: the size of a large drawing needs no more."""
     try:
         for _, root in ElementTree.iterparse(BytesIO(svg.encode()), ["start"]):
             return cast(ElementTree.Element, root)
@@ -88,7 +88,7 @@ def _root(svg: str) -> ElementTree.Element:
     raise _not_svg("it has no element")
 
 
-def _parsed(svg: str) -> ElementTree.Element:
+def _parse(svg: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(svg)
     except ElementTree.ParseError as error:
@@ -96,7 +96,7 @@ def _parsed(svg: str) -> ElementTree.Element:
 
 
 def _size(root: ElementTree.Element) -> tuple[float, float]:
-    """How wide and high the picture asks to be, in pixels."""
+    """Return the width and height of the picture, in pixels."""
     box = _view_box(root)
     sides = [root.get(name, "").removesuffix("px") for name in ("width", "height")]
     if all(re.fullmatch(r"[\d.]+", side) for side in sides):
@@ -126,7 +126,7 @@ def _register_fonts() -> None:
         registerFont(TTFont(f"torcheer{file.stem}", str(file), asciiReadable=True))
 
 
-def _missing(product: str, package: str) -> TorcheerError:
+def _missing_package(product: str, package: str) -> TorcheerError:
     return TorcheerError(f"{product} needs {package}, which is not installed. Try: pip install 'torcheer[all]'")
 
 

@@ -1,4 +1,4 @@
-"""A picture as one SVG file: the font inside, a header, a legend, dark where the reader is dark."""
+"""Write a drawing as one SVG file: with its font, a header, a legend, and colours for dark mode."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from torcheer.drawing.items.item import Item
-from torcheer.drawing.layout.picture import Picture, View, title_lines, walk
+from torcheer.drawing.layout.picture import BoxView, Picture, title_lines, walk
 from torcheer.drawing.looks.colour_scale import Colouring
 from torcheer.drawing.looks.colours import DARK, LIGHT, Theme
 from torcheer.drawing.looks.faces import NOTE
@@ -29,7 +29,7 @@ from torcheer.drawing.looks.svg_shapes import (
 MARGIN = 20.0
 HEADER = 46.0
 BELOW = 26.0  # between the drawing and the legend
-BACKWARD = {"gradient", "kept"}  # what only a picture of a backward pass has
+BACKWARD = {"gradient", "kept"}  # marks that only drawings of a backward pass have
 
 
 def write_svg(
@@ -41,14 +41,14 @@ def write_svg(
     colour: Colouring | None = None,
     label: Callable[[Item], str] = attrgetter("label"),
 ) -> str:
-    """The whole drawing; `header` is a title and facts that stand below it, `label` says more of an item on hover."""
+    """Return the SVG; `header` is a title and the facts below it, `label` returns an item's hover text."""
     return _Writer(picture, DARK if theme == "dark" else LIGHT, colour, label).write(header, legend, theme == "auto")
 
 
 class _Writer:
     def __init__(self, picture: Picture, theme: Theme, colour: Colouring | None, label: Callable[[Item], str]) -> None:
         self.picture, self.theme, self.colour, self.label = picture, theme, colour, label
-        self.seen: dict[str, None] = {}  # what the legend must explain
+        self.marks: dict[str, None] = {}  # what the legend must explain
 
     def write(self, header: list[str], legend: bool, auto: bool) -> str:
         box = self.picture.root.box
@@ -61,7 +61,7 @@ class _Writer:
         shift = (width - 2 * MARGIN - box.width) / 2
         size = f'width="{number(width)}" height="{number(height)}"'
         name = clean(header[0] if header else "model")
-        rules = dark_rules(backward=not BACKWARD.isdisjoint(self.seen))
+        rules = dark_rules(backward=not BACKWARD.isdisjoint(self.marks))
         dark = f"@media (prefers-color-scheme: dark){{{rules}}}" if auto else ""
         return "".join(
             [
@@ -78,7 +78,7 @@ class _Writer:
         )
 
     def _body(self, top: float) -> list[str]:
-        """Frames first, then edges, then boxes: nothing is covered that should be seen."""
+        """Draw frames first, then edges, then boxes, so that nothing visible is covered."""
         frames: list[str] = []
         edges: list[str] = []
         leaves: list[str] = []
@@ -91,36 +91,36 @@ class _Writer:
                 leaves.append(self._leaf(view, x, y, first, address))
         return frames + edges + leaves
 
-    def _frame(self, view: View, x: float, y: float, address: str) -> str:
+    def _frame(self, view: BoxView, x: float, y: float, address: str) -> str:
         plan = view.plan
         assert plan is not None
         if view.stack:
-            self.seen["stack"] = None
+            self.marks["stack"] = None
         lines = title_lines(view.name, view.stack or plan, self.picture.down)
         inside = frame_svg(lines, view.box, self.theme, stacked=view.stack is not None, dashed=plan.sort == "pill")
-        return _placed(x, y, address or plan.face.kind, inside)
+        return _translate(x, y, address or plan.face.kind, inside)
 
-    def _leaf(self, view: View, x: float, y: float, first: int, address: str) -> str:
+    def _leaf(self, view: BoxView, x: float, y: float, first: int, address: str) -> str:
         face = view.face
         fill, ink = (self.colour.of(view, first) if self.colour else None) or ("", "")
         if face.family and not fill and not face.fill:
-            self.seen[face.family] = None
-        self.seen.update(dict.fromkeys(marks_of(face)))
-        return _placed(
+            self.marks[face.family] = None
+        self.marks.update(dict.fromkeys(marks_of(face)))
+        return _translate(
             x, y, self._hover(view, first, address), leaf_svg(view.name, face, self.theme, self.picture.down, fill, ink)
         )
 
-    def _hover(self, view: View, first: int, address: str) -> str:
+    def _hover(self, view: BoxView, first: int, address: str) -> str:
         item = self.picture.scene.items[first]
         kind = view.face.kind or view.name
         lines = [f"{address} ({kind})" if address else kind, view.face.body]
         if view.plan is None:
             lines += [self.label(item), *map(str, item.shapes[:4])]
-        if self.colour and (told := self.colour.tell(view, first)):
-            lines.append(told)
+        if self.colour and (description := self.colour.describe(view, first)):
+            lines.append(description)
         return "\n".join(line for line in lines if line)
 
-    def _edges(self, view: View, x: float, y: float, out: list[str]) -> None:
+    def _edges(self, view: BoxView, x: float, y: float, out: list[str]) -> None:
         layout, composed, plan = view.layout, view.composed, view.plan
         assert layout and composed and plan
         flowing = self.picture.scene.flowing
@@ -136,19 +136,19 @@ class _Writer:
                 points.reverse()
             if 0 <= inner < layout.children and not view.inside[inner].open:
                 head, points = arrow_path(points)
-                heads.setdefault(kind, {})[head] = None  # gradients that meet arrive as one
+                heads.setdefault(kind, {})[head] = None  # gradients that join share one arrowhead
             lines.setdefault(kind, []).append(line_path(points))
         for kind, parts in lines.items():
-            self.seen[kind] = None
+            self.marks[kind] = None
             out.append(stroke_svg(kind, "".join(parts), self.theme))
         out += [
-            f'<path class="head-{kind}" d="{"".join(found)}" fill="{line_colour(kind, self.theme)}"/>'
-            for kind, found in heads.items()
+            f'<path class="head-{kind}" d="{"".join(outlines)}" fill="{line_colour(kind, self.theme)}"/>'
+            for kind, outlines in heads.items()
         ]
         self._notes(view, x, y, out)
 
-    def _notes(self, view: View, x: float, y: float, out: list[str]) -> None:
-        """Shapes where results leave, names where arguments enter."""
+    def _notes(self, view: BoxView, x: float, y: float, out: list[str]) -> None:
+        """Write shapes at the exits, names of arguments at the entries."""
         composed, down = view.composed, self.picture.down
         assert composed
         for inner, (left, top), entries, exits in zip(view.inside, composed.places, composed.entries, composed.exits):
@@ -175,7 +175,7 @@ class _Writer:
     def _legend(self, y: float) -> tuple[list[str], float, float]:
         parts, at, line, widest = [], 0.0, 0.0, 0.0
         room = max(self.picture.root.box.width, 560.0)
-        for swatch, words in legend_entries(self.seen, self.theme, self.colour):
+        for swatch, words in legend_entries(self.marks, self.theme, self.colour):
             width = 22 + text_width(words, NOTE) + 18
             if at and at + width > room:
                 at, line = 0.0, line + 18
@@ -186,5 +186,5 @@ class _Writer:
         return parts, widest, line + 14
 
 
-def _placed(x: float, y: float, hover: str, inside: str) -> str:
+def _translate(x: float, y: float, hover: str, inside: str) -> str:
     return f'<g transform="translate({number(x)},{number(y)})"><title>{clean(hover)}</title>{inside}</g>'

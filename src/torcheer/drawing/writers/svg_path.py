@@ -1,4 +1,4 @@
-"""Read the outline of an SVG path as moves, lines and cubic curves, which is all that a PDF has."""
+"""Parse an SVG path into moves, lines and cubic curves, which is all that a PDF has."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ COUNTS = {"M": 2, "L": 2, "H": 1, "V": 1, "C": 6, "Q": 4, "A": 7, "Z": 0}
 
 
 class Move(NamedTuple):
-    """Lift the pen and set it down here."""
+    """Start a new outline at this point."""
 
     x: float
     y: float
 
 
 class Curve(NamedTuple):
-    """Draw to the last point: a line when it is the only one, else a cubic curve with two handles."""
+    """A line to the point if there is only one, else a cubic curve with two control points."""
 
     points: tuple[float, ...]
 
 
 def steps(outline: str) -> Iterator[Move | Curve | None]:
-    """Each step of a path's `d`; None closes the outline. Points are complex numbers here: x + yj."""
-    here = start = 0j
+    """Yield each step of a path's `d`; None closes the outline. Points are complex numbers here: x + yj."""
+    current = start = 0j
     for command, values in _commands(outline):
-        relative = here if command.islower() else 0j
+        relative = current if command.islower() else 0j
         points = [complex(x, y) + relative for x, y in zip(values[::2], values[1::2])]
         match command.upper():
             case "M":
-                here = start = points[0]
-                yield Move(here.real, here.imag)
+                current = start = points[0]
+                yield Move(current.real, current.imag)
             case "Z":
-                here = start
+                current = start
                 yield None
             case "H":
-                here = complex(values[0] + relative.real, here.imag)
-                yield _curve(here)
+                current = complex(values[0] + relative.real, current.imag)
+                yield _curve(current)
             case "V":
-                here = complex(here.real, values[0] + relative.imag)
-                yield _curve(here)
+                current = complex(current.real, values[0] + relative.imag)
+                yield _curve(current)
             case "Q":
                 handle, end = points
-                yield _curve(here + (handle - here) * 2 / 3, end + (handle - end) * 2 / 3, end)
-                here = end
+                yield _curve(current + (handle - current) * 2 / 3, end + (handle - end) * 2 / 3, end)
+                current = end
             case "A":
                 end = complex(*values[5:]) + relative
-                yield from _arc(here, end, *values[:5])
-                here = end
+                yield from _arc(current, end, *values[:5])
+                current = end
             case _:
-                here = points[-1]
+                current = points[-1]
                 yield _curve(*points)
 
 
 def _commands(outline: str) -> Iterator[tuple[str, list[float]]]:
-    """Each command with one helping of numbers; one that is repeated may leave its letter out."""
+    """Yield each command with one set of numbers; a repeated command may omit its letter."""
     tokens = TOKEN.findall(outline)
     place, command = 0, ""
     while place < len(tokens):
@@ -80,29 +80,29 @@ def _commands(outline: str) -> Iterator[tuple[str, list[float]]]:
 def _arc(
     start: complex, end: complex, across: float, down: float, tilt: float, large: float, sweep: float
 ) -> Iterator[Curve]:
-    """A part of an ellipse, as one cubic curve for each quarter of it."""
+    """Yield an arc of an ellipse, as one cubic curve for each quarter of it."""
     across, down = abs(across), abs(down)
     if start == end:
         return
     if not across or not down:
         yield _curve(end)
         return
-    turn = exp(1j * radians(tilt))
+    rotation = exp(1j * radians(tilt))
 
-    def flat(point: complex) -> complex:  # to where the ellipse is a circle of radius 1
-        point /= turn
+    def to_circle(point: complex) -> complex:  # to coordinates in which the ellipse is a circle of radius 1
+        point /= rotation
         return complex(point.real / across, point.imag / down)
 
-    def back(point: complex) -> complex:
-        return complex(point.real * across, point.imag * down) * turn
+    def to_ellipse(point: complex) -> complex:
+        return complex(point.real * across, point.imag * down) * rotation
 
-    reach = abs(flat(end) - flat(start)) / 2
-    if reach > 1:  # too small to join the two points: grown until it does
+    reach = abs(to_circle(end) - to_circle(start)) / 2
+    if reach > 1:  # too small to join the two points: enlarged, as SVG specifies
         across, down, reach = across * reach, down * reach, 1.0
-    half = (flat(end) - flat(start)) / 2
+    half = (to_circle(end) - to_circle(start)) / 2
     side = 1 if bool(large) != bool(sweep) else -1
-    centre = flat(start) + half + side * 1j * half / abs(half) * (1 - reach * reach) ** 0.5
-    first, last = phase(flat(start) - centre), phase(flat(end) - centre)
+    centre = to_circle(start) + half + side * 1j * half / abs(half) * (1 - reach * reach) ** 0.5
+    first, last = phase(to_circle(start) - centre), phase(to_circle(end) - centre)
     if sweep and last < first:
         last += 2 * pi
     elif not sweep and last > first:
@@ -112,7 +112,7 @@ def _arc(
     handle = 4 / 3 * tan(part / 4) * 1j
     for number in range(parts):
         a, b = exp(1j * (first + number * part)), exp(1j * (first + (number + 1) * part))
-        yield _curve(*(back(centre + point) for point in (a + a * handle, b - b * handle, b)))
+        yield _curve(*(to_ellipse(centre + point) for point in (a + a * handle, b - b * handle, b)))
 
 
 def _curve(*points: complex) -> Curve:

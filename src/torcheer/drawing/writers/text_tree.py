@@ -1,4 +1,4 @@
-"""A history as a tree of text: modules are branches, operations are leaves, arrows name what is not just above."""
+"""Write a history as a tree of text: modules are branches, operations leaves; ← names inputs not just above."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Branch:
 
 
 def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = None) -> str:
-    """One line per operation, or per layer when `rolled`, indented by the modules it ran inside.
+    """Return one line per operation, or per layer when `rolled`, indented by the modules it ran inside.
 
-    Modules more than `depth` levels deep are one line each.
+    Modules more than `depth` levels deep are one line each; None shows all.
     """
     passes = history.facts.layers.passes
     shown = ((index, op.modules) for index, op in enumerate(history.ops) if not (rolled and passes[index] > 1))
@@ -33,25 +33,25 @@ def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = N
     return "\n".join(lines) + "\n"
 
 
-class Lines(Protocol):
-    """Writes the lines of a tree, and remembers which operation the line above showed."""
+class TreeLines(Protocol):
+    """Writes the lines of a tree, and remembers the operation of the line above."""
 
     def module(self, call: ModuleCall | None) -> str:
-        """The line of a module call."""
+        """Return the line of a module call."""
 
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
-        """The line of an operation, `inside` a module that has no other."""
+        """Return the line of an operation; `inside` is a module with no other operation."""
 
     def skip_to(self, index: int) -> None:
-        """The line above stood for operations up to this one."""
+        """Note that the line above covers operations up to this one."""
 
 
-def draw_tree(lines: Lines, ops: Iterable[tuple[int, tuple[ModuleCall, ...]]], depth: int | None) -> Iterator[str]:
-    """A line for each operation, given with the modules it ran inside, and for each module."""
-    return _draw(lines, _grow(ops), "", depth or 10**9)
+def draw_tree(lines: TreeLines, ops: Iterable[tuple[int, tuple[ModuleCall, ...]]], depth: int | None) -> Iterator[str]:
+    """Yield a line for each module and operation; operations are given with the modules they ran inside."""
+    return _draw(lines, _build_tree(ops), "", depth or 10**9)
 
 
-def _grow(ops: Iterable[tuple[int, tuple[ModuleCall, ...]]]) -> Branch:
+def _build_tree(ops: Iterable[tuple[int, tuple[ModuleCall, ...]]]) -> Branch:
     """Sort the operations into the module calls they ran inside."""
     root = Branch(None)
     path = [root]
@@ -68,22 +68,22 @@ def _grow(ops: Iterable[tuple[int, tuple[ModuleCall, ...]]]) -> Branch:
     return root
 
 
-def _draw(drawing: Lines, branch: Branch, indent: str, depth: int) -> Iterator[str]:
+def _draw(lines: TreeLines, branch: Branch, indent: str, depth: int) -> Iterator[str]:
     for position, part in enumerate(branch.parts):
         last = position == len(branch.parts) - 1
         stem, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
         if isinstance(part, Branch) and len(part.parts) == 1 and isinstance(part.parts[0], int):
-            yield indent + stem + drawing.op(part.parts[0], inside=part.call)  # a module of one op needs no branch
+            yield indent + stem + lines.op(part.parts[0], inside=part.call)  # a module of one op needs no branch
         elif isinstance(part, Branch):
             ops = list(_ops(part))
             folded = f"  {len(ops)} operations" if depth == 1 else ""
-            yield indent + stem + drawing.module(part.call) + folded
+            yield indent + stem + lines.module(part.call) + folded
             if depth > 1:
-                yield from _draw(drawing, part, indent + deeper, depth - 1)
+                yield from _draw(lines, part, indent + deeper, depth - 1)
             else:
-                drawing.skip_to(ops[-1])
+                lines.skip_to(ops[-1])
         else:
-            yield indent + stem + drawing.op(part)
+            yield indent + stem + lines.op(part)
 
 
 def _ops(branch: Branch) -> Iterator[int]:
@@ -95,7 +95,7 @@ def _ops(branch: Branch) -> Iterator[int]:
 
 
 class _HistoryLines:
-    """The lines of a history."""
+    """Writes the lines of a history."""
 
     def __init__(self, history: ModelHistory, rolled: bool) -> None:
         self._facts = history.facts
@@ -103,13 +103,13 @@ class _HistoryLines:
         self._above = -1
 
     def module(self, call: ModuleCall | None) -> str:
-        """The line of a module call."""
+        """Return the line of a module call."""
         assert call is not None
-        again = f":{call.call}" if not self._rolled and self._facts.module_calls[call.address] > 1 else ""
-        return f"{call.address}{again} ({call.type})"
+        number = f":{call.call}" if not self._rolled and self._facts.module_calls[call.address] > 1 else ""
+        return f"{call.address}{number} ({call.type})"
 
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
-        """The line of an operation."""
+        """Return the line of an operation."""
         op, layers = self._facts.ops[index], self._facts.layers
         layer = layers.all[layers.of[index]]
         shapes = " ".join("×".join(map(str, meta.shape)) or "scalar" for meta in op.outputs)
@@ -128,7 +128,7 @@ class _HistoryLines:
         return "".join(f" {part}" if part.startswith("×") else part for part in parts)
 
     def skip_to(self, index: int) -> None:
-        """The line above stood for operations up to this one."""
+        """Note that the line above covers operations up to this one."""
         self._above = index
 
     def _needs_arrow(self, index: int) -> bool:
@@ -136,7 +136,7 @@ class _HistoryLines:
         return bool(sources) and sources != [self._name(self._above)]
 
     def _sources(self, index: int) -> list[str]:
-        """The names of all parents; when rolled, those of every pass."""
+        """Return the names of all parents; when rolled, those of every pass."""
         layers = self._facts.layers
         passes = layers.all[layers.of[index]].ops if self._rolled else [index]
         parents = (edge.parent for each in passes for edge in self._facts.ops[each].parents)
