@@ -55,4 +55,4 @@ def test_the_page_of_rules_is_what_the_rules_say(request: pytest.FixtureRequest)
 
 
 def test_the_engine_reads_in_one_sitting() -> None:
-    assert len((ROOM / "backward" / "backward_pass.py").read_text().splitlines()) < 200
+    assert len((ROOM / "gradients" / "backward_pass.py").read_text().splitlines()) < 200

@@ -13,7 +13,7 @@ from autograd_samples import SAMPLES, Sample
 from torch import Tensor
 
 from torcheer import autograd
-from torcheer.autograd.backward.backward_pass import reached
+from torcheer.autograd.gradients.backward_pass import reached
 from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, parse
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.capture.record.tensor_trees import leaves

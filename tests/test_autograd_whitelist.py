@@ -19,7 +19,7 @@ FILES = sorted(ROOM.rglob("*.py"))
 
 # Files that may use torch's own autograd, and why.
 AUTOGRAD = {
-    "backward/gradcheck.py": "compares with torch",
+    "gradients/gradcheck.py": "compares with torch",
     "tape/autograd_methods.py": "answers in torch's place",
     "tape/custom_functions.py": "runs users' own Functions",
     "tape/optimizer_pause.py": "listens to the end of an optimizer's step",

@@ -26,9 +26,10 @@ ROOMS = {
     "terminal": set(),
     "lazy_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
+    "inputs": set(),
     "history": set(),
     "tap": {"torch"},
-    "capture": {"torch", "history", "tap"},
+    "capture": {"torch", "history", "tap", "inputs"},
     "autograd": {"torch", "capture", "history"},
     "network": {"history", "wire"},
     "drawing": {"history", "network"},
@@ -40,7 +41,7 @@ ROOMS = {
     "inspector": {"torch", "tap", "wire", "runlog", "video", "monitor"},  # PyTorch Inspector's own names
     "config": {"(computed)"},  # it imports what a config names, if it may
     "control": {"wire", "runlog"},
-    "extraction": {"torch", "capture", "tap", "archive", "history", "config", "data_workers"},
+    "extraction": {"torch", "capture", "tap", "archive", "history", "config", "data_workers", "inputs"},
     "host": {"torch", "capture", "network", "tap", "wire", "control", "runlog", "history"},
     "training": {"torch", "capture", "tap", "monitor", "runlog", "control", "network", "archive", "history", "config",
                  "data_workers", "host", "wire"},  # the last two until control of a loop is one mechanism
@@ -50,7 +51,7 @@ ROOMS = {
     "cli": {"verbs", "(computed)"},  # it looks its commands up in a table
 }  # fmt: skip
 ALL = {"torch", "verbs", *ROOMS}
-ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": {"verbs"}}
+ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
     "history": {"pandas", "pyarrow", "rich"},
@@ -203,6 +204,31 @@ def test_no_private_name_is_imported_from_another_file() -> None:
         if name.name.startswith("_") and not name.name.startswith("__")
     ]
     assert private == []
+
+
+def test_no_public_name_of_a_package_is_hidden_by_a_file_of_it() -> None:
+    """Importing `a.b` sets the name `b` of `a`, whatever it was before."""
+    assert [(str(file.parent.name), name) for file in FILES if file.stem == "__init__" for name in hidden(file)] == []
+
+
+def hidden(package: Path) -> Iterator[str]:
+    """The names in `__all__` that a file or folder beside it has too, and that are not that very module."""
+    beside = {path.stem for path in package.parent.iterdir() if path.suffix == ".py" or path.is_dir()}
+    tree = ast.parse(package.read_text())
+    public = {
+        constant.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        for constant in ast.walk(node.value)
+        if isinstance(constant, ast.Constant)
+    }
+    modules = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == module_name(package)
+        for alias in node.names
+    }
+    yield from sorted((public & beside) - modules)
 
 
 # What importing does

@@ -415,7 +415,7 @@ def test_a_class_is_one_thing_where_two_folders_are_used(project) -> None:
 @pytest.mark.parametrize(
     "name",
     ["torch.os.system", "torch.hub.load", "torch.utils.cpp_extension.load_inline", "os.system", "builtins.exec",
-     "torch.nn.functional.importlib.import_module", "torcheer.training.spec.build.build_session.build",
+     "torch.nn.functional.importlib.import_module", "torcheer.training.spec.builders.build_session.build",
      "toys.nn.Linear"],
 )  # fmt: skip
 @pytest.mark.parametrize("place", ["net", "points", "transform", "argument"])

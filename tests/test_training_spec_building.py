@@ -17,7 +17,7 @@ from torcheer.config import override
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training.loop.events import StepDone
 from torcheer.training.spec import Built, assemble, begin, build, reopen, understand
-from torcheer.training.spec.build.static_state import known_of
+from torcheer.training.spec.builders.static_state import known_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

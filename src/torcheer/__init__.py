@@ -13,33 +13,22 @@ from torcheer.lazy_names import lazy_names
 __version__ = "0.1.0"
 
 # Public names and the module each lives in; imported when first used, so that readers start without torch.
+_VERBS = ("draw", "extract", "live", "load", "log_forward_pass", "recording", "show", "validate", "watch")
 _HOMES = {
-    **dict.fromkeys(("log_forward_pass", "recording", "validate", "draw", "Save", "Style", "edits"), "torcheer.verbs"),
+    **dict.fromkeys(_VERBS, "torcheer.verbs"),
     "ModelHistory": "torcheer.history",
-    "load": "torcheer.archive",
-    "extract": "torcheer.verbs",
-    "watch": "torcheer.verbs",
-    "show": "torcheer.verbs",
-    "live": "torcheer.verbs",
+    "Save": "torcheer.capture.values.save_policy",
+    "Style": "torcheer.drawing",
+    "edits": "torcheer.capture.edits",
 }
 
 __all__ = [*_HOMES, "__version__"]
 
 if TYPE_CHECKING:
-    from torcheer.verbs import (
-        ModelHistory,
-        Save,
-        Style,
-        draw,
-        edits,
-        extract,
-        live,
-        load,
-        log_forward_pass,
-        recording,
-        show,
-        validate,
-        watch,
-    )
+    from torcheer.capture import edits
+    from torcheer.capture.values.save_policy import Save
+    from torcheer.drawing import Style
+    from torcheer.history import ModelHistory
+    from torcheer.verbs import draw, extract, live, load, log_forward_pass, recording, show, validate, watch
 
 __getattr__, __dir__ = lazy_names(__name__, _HOMES)

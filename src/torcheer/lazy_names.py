@@ -9,12 +9,13 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package whose names live in the modules `homes` says."""
+    """`__getattr__` and `__dir__` of a package whose names live in the modules of `homes`; a name may be a module."""
 
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}")
-        value = getattr(import_module(homes[name]), name)
+        module = import_module(homes[name])
+        value = module if homes[name].endswith(f".{name}") else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

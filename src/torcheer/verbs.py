@@ -1,47 +1,36 @@
-"""The public verbs; the only file that may import every room."""
+"""The public verbs, with their whole signatures. A verb loads its room when it is called; this file loads no torch."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from torcheer.archive import load
-from torcheer.capture import edits
-from torcheer.capture.forward_pass import log_forward_pass as _log_forward_pass
-from torcheer.capture.forward_pass import recording
-from torcheer.capture.proof.replay import Validation, validate_history
-from torcheer.capture.values.save_policy import Save
-from torcheer.errors import BadArgument
+from torcheer.errors import BadArgument, NotAnArchive
 from torcheer.history import ModelHistory
 
 if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+
+    from torcheer.archive import Archive
+    from torcheer.capture.proof.replay import Validation
     from torcheer.drawing import Drawing, Style
-    from torcheer.extraction.extract import Estimate
     from torcheer.extraction.extraction_reader import Extraction
+    from torcheer.extraction.extraction_run import Estimate
     from torcheer.host.live import Live
-    from torcheer.monitor.watch import Watch
+    from torcheer.monitor.watch import Every, Transport, Watch
+    from torcheer.runlog.run_folder import RunFolder
+    from torcheer.runlog.watch_reader import Watched
+    from torcheer.samples import Alert
     from torcheer.wire.open_viewer import Viewer
 
-__all__ = [
-    "ModelHistory",
-    "Save",
-    "Style",
-    "Validation",
-    "draw",
-    "edits",
-    "extract",
-    "live",
-    "load",
-    "log_forward_pass",
-    "recording",
-    "show",
-    "validate",
-    "watch",
-]
+__all__ = ["draw", "extract", "live", "load", "log_forward_pass", "recording", "show", "validate", "watch"]
+
+StrPath = str | os.PathLike[str]
 
 
 def log_forward_pass(
@@ -51,7 +40,7 @@ def log_forward_pass(
     input_kwargs: Mapping[str, Any] | None = None,
     layers_to_save: Any = "all",
     vis_opt: str = "none",
-    vis_path: str | os.PathLike[str] | None = None,
+    vis_path: StrPath | None = None,
     save_gradients: bool = False,
     edits: Mapping[Any, Any] | None = None,
     seed: int | None = None,
@@ -60,24 +49,32 @@ def log_forward_pass(
 ) -> ModelHistory:
     """Run `model` once and return everything that happened.
 
+    - `inputs`: a tensor; a tuple or list of arguments; a dict of forward's parameters; or one argument of any kind.
+    - `input_kwargs`: keyword arguments of forward, besides `inputs`.
+    - `layers_to_save`: "all", "none", or one or a list of: names ('conv2d_3', 'conv2d_3:2'), module paths
+      ('features.6'), positions (7, -1), patterns ('features.*'), functions of a layer; a `Save` says in which form.
+    - `vis_opt`: "rolled" or "unrolled" draws the model to `vis_path`; "none" does not.
+    - `vis_path`: the file to draw to; by default the model's name, as SVG, in the working folder.
+    - `save_gradients`: keep the gradients that later `backward` calls send to saved values.
+    - `edits`: functions that change layers' outputs while the model runs: {'relu_1': tl.edits.zero()}.
+    - `seed`: for torch's random numbers; None leaves them as they are.
+    - `fused`: keep fused attention kernels one operation, instead of showing what is inside.
+    - `level`: "function" records what the code calls, "aten" also what torch runs below.
+
+    >>> import torch
     >>> history = log_forward_pass(torch.nn.Linear(2, 3), torch.ones(1, 2))
     >>> history['linear_1'].tensor_contents.shape
     torch.Size([1, 3])
     """
+    from torcheer.capture.forward_pass import log_forward_pass as run
+
     if vis_opt not in ("none", "rolled", "unrolled"):
         raise BadArgument(f"vis_opt={vis_opt!r}: use 'none', 'rolled' (loops as one node) or 'unrolled'")
     try:
-        history = _log_forward_pass(
-            model,
-            inputs,
-            input_kwargs=input_kwargs,
-            layers_to_save=layers_to_save,
-            save_gradients=save_gradients,
-            edits=edits,
-            seed=seed,
-            fused=fused,
-            level=level,
-        )
+        history = run(
+            model, inputs, input_kwargs=input_kwargs, layers_to_save=layers_to_save, save_gradients=save_gradients,
+            edits=edits, seed=seed, fused=fused, level=level,
+        )  # fmt: skip
     except Exception as error:
         if vis_opt != "none" and (partial := getattr(error, "history", None)):
             _write_drawing(partial, vis_path, rolled=vis_opt == "rolled")
@@ -87,44 +84,289 @@ def log_forward_pass(
     return history
 
 
+def recording(
+    model: torch.nn.Module | None = None,
+    *,
+    layers_to_save: Any = "all",
+    save_gradients: bool = False,
+    edits: Mapping[Any, Any] | None = None,
+    fused: bool = False,
+    level: str = "function",
+) -> AbstractContextManager[ModelHistory]:
+    """Record everything torch does inside the block: a training step, a `generate` loop.
+
+    - `model`: whose modules and parameters name what runs; None records operations alone.
+    - `layers_to_save`, `save_gradients`, `edits`, `fused`, `level`: as for `log_forward_pass`.
+    """
+    from torcheer.capture.forward_pass import recording as record
+
+    return record(
+        model, layers_to_save=layers_to_save, save_gradients=save_gradients, edits=edits, fused=fused, level=level
+    )
+
+
+def validate(
+    what: torch.nn.Module | ModelHistory,
+    inputs: Any = (),
+    *,
+    input_kwargs: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+) -> Validation:
+    """Prove a capture: every operation replays bit for bit, and every edge matters.
+
+    - `what`: a model, which is run once with `inputs`; or a history that was captured in this process.
+    - `inputs`, `input_kwargs`, `seed`: as for `log_forward_pass`.
+    """
+    from torcheer.capture.proof.replay import validate_history
+
+    if isinstance(what, ModelHistory):
+        if inputs != () or input_kwargs or seed is not None:
+            raise BadArgument("validate: a history has run already; inputs and a seed go with a model")
+        return validate_history(what)
+    return validate_history(log_forward_pass(what, inputs, input_kwargs=input_kwargs, seed=seed))
+
+
 def draw(
     what: ModelHistory | torch.nn.Module | torch.Tensor,
     inputs: Any = None,
     *,
-    path: str | os.PathLike[str] | None = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    path: StrPath | None = None,
     rolled: bool = False,
     depth: int | str | None = None,
     direction: str = "auto",
     colour_by: str = "kind",
-    style: Any = None,
+    style: Style | Mapping[str, Any] | None = None,
 ) -> Drawing:
     """Draw a history; or a model with `inputs`, which is run once; or a loss that was recorded by `torcheer.autograd`,
     with its backward pass.
 
+    - `what`: what is drawn. After a history or a loss the second argument may be the path: `draw(history, "a.svg")`.
+    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
+    - `path`: where to write it; the ending says how: .svg, .png, .pdf, .html, .dot, .txt. None writes nothing.
+    - `rolled`: show what ran repeatedly as one box with a loop.
+    - `depth`: how many levels of modules are open; "all" for every operation; None for what fits.
+    - `direction`: "down", "right" or "auto".
+    - `colour_by`: "kind", "time", "memory", "flops" or "gradient".
+    - `style`: a `Style`, or a dict of its fields.
+
+    >>> import torch
     >>> drawing = draw(torch.nn.Linear(2, 3), torch.ones(1, 2))
     >>> drawing.boxes
     3
     """
-    if isinstance(what, torch.Tensor):
-        if inputs is not None or rolled or colour_by != "kind":
+    if not _is_model(what) and isinstance(inputs, (str, os.PathLike)):
+        if path is not None:
+            raise BadArgument(f"draw: two paths, {os.fspath(inputs)!r} and {os.fspath(path)!r}; give one")
+        inputs, path = None, inputs
+    if _is_tensor(what):
+        if inputs is not None or input_kwargs or rolled or colour_by != "kind":
             raise BadArgument("draw(loss): inputs, rolled and colour_by belong to a model or a history")
         return _draw_loss(what, path, depth=depth, direction=direction, style=style)
-    if isinstance(what, torch.nn.Module):
-        if inputs is None:
+    if _is_model(what):
+        if inputs is None and not input_kwargs:
             raise BadArgument(
                 f"draw({type(what).__name__}): a model is drawn from a run, so give it inputs: draw(model, x)"
             )
-        what = _log_forward_pass(what, inputs, layers_to_save="none")
+        arguments = () if inputs is None else inputs
+        what = log_forward_pass(what, arguments, input_kwargs=input_kwargs, layers_to_save="none")  # type: ignore[arg-type]
     elif not isinstance(what, ModelHistory):
         raise BadArgument(f"draw needs a history, a model with inputs, or a loss, got {type(what).__name__}")
-    elif inputs is not None:
+    elif inputs is not None or input_kwargs:
         raise BadArgument("draw: a history has run already; inputs go with a model")
-    from torcheer.drawing import draw_history  # capturing should not wait for it
+    from torcheer.drawing import draw_history
 
-    return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
+    options: dict[str, Any] = {"depth": depth, "direction": direction, "colour_by": colour_by, "style": style}
+    return draw_history(what, path, rolled=rolled, **options)
 
 
-def _draw_loss(loss: torch.Tensor, path: Any, **options: Any) -> Drawing:
+def show(
+    what: Any,
+    inputs: Any = None,
+    *,
+    input_kwargs: Mapping[str, Any] | None = None,
+    port: int = 0,
+    browser: bool | None = None,
+    block: bool | None = None,
+    title: str | None = None,
+) -> Viewer:
+    """Look at a history, a model with inputs, a network, a table, a run directory or a recording in the browser, in 3D.
+
+    - `what`: a history; a model, which is run once with `inputs`; eTorch's `State` or `Network`; a `Table`; or a path.
+    - `inputs`, `input_kwargs`: of a model, as for `log_forward_pass`.
+    - `port`: of the page's address; 0 takes a free one.
+    - `browser`: whether to open a browser; None does so where there is a desktop.
+    - `block`: whether to wait for Ctrl-C; None waits in a script on a terminal, where the page would be gone at once.
+    - `title`: of the page.
+    """
+    from torcheer.host.show import show as open_page
+
+    return open_page(what, inputs, input_kwargs=input_kwargs, port=port, browser=browser, block=block, title=title)
+
+
+def live(
+    model: torch.nn.Module,
+    *,
+    inputs: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    optimizer: Optimizer | None = None,
+    to: StrPath | None = None,
+    port: int = 0,
+    browser: bool | None = None,
+    open_server: bool = True,
+    title: str | None = None,
+    step_of: Callable[[], int] | None = None,
+) -> Live:
+    """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
+
+    - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
+    - `optimizer`: its settings can be changed from the page.
+    - `to`: a run's folder, where `torcheer studio` finds the page.
+    - `port`, `browser`, `title`: as for `show`.
+    - `open_server`: False starts no page; one may come later.
+    - `step_of`: a function that says the number of the step, for loops that count their own.
+    """
+    from torcheer.host.live import live as follow
+
+    return follow(
+        model, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, browser=browser,
+        open_server=open_server, title=title, step_of=step_of,
+    )  # fmt: skip
+
+
+def watch(
+    model: torch.nn.Module,
+    layers: Any = None,
+    *,
+    what: str | Sequence[str] = ("output", "grad", "weight", "update"),
+    every: int | str | Every = 20,
+    to: StrPath | None = None,
+    optimizer: Optimizer | None = None,
+    rules: Any = "default",
+    video: Any = None,
+    callback: Callable[..., Any] | None = None,
+    keep: str | Sequence[str] = (),
+    stop_on: str | Sequence[str] = (),
+    on_alert: Callable[[Alert], Any] | None = None,
+    step_of: Callable[[], int] | None = None,
+    tell: Callable[[str], Any] | None = None,
+    transport: Transport | Mapping[str, Any] | None = None,
+) -> Watch:
+    """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
+
+    - `layers`: module paths, patterns ('features.*'), modules, functions; None for every module that computes.
+    - `what`: of "output", "grad", "weight", "weight_grad", "update".
+    - `every`: a number of steps, or an `Every`.
+    - `to`: the folder of the log; None writes nothing, alerts come all the same.
+    - `optimizer`: tells steps apart and gives updates, where the model alone does not show them.
+    - `rules`: which alerts there are: "default", "all", "none", names, or a dict of names and settings.
+    - `video`: True, patterns of keys, or a dict of settings: a film of each.
+    - `callback`: called in the other process as `callback(layer, variable, step, array)`.
+    - `keep`: patterns of keys ("features.*/output") whose arrays are written down whole.
+    - `stop_on`: rules, or "error" for all that are fatal, after which the `with` block ends before its next step.
+    - `on_alert`: called here with each alert. `tell`: called with each text that would be printed.
+    - `step_of`: as for `live`.
+    - `transport`: size and policy of the shared memory: a `Transport`, or a dict of its fields.
+    """
+    from torcheer.monitor.watch import watch as begin
+
+    return begin(
+        model, layers, what=what, every=every, to=to, optimizer=optimizer, rules=rules, video=video, callback=callback,
+        keep=keep, stop_on=stop_on, on_alert=on_alert, step_of=step_of, tell=tell, transport=transport,
+    )  # fmt: skip
+
+
+def extract(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    layers: Sequence[str] | Mapping[str, Callable[..., Any] | None],
+    to: StrPath,
+    batch_size: int | None = None,
+    device: Any = None,
+    transform: Callable[[Any], Any] | None = None,
+    ids: Sequence[Any] | None = None,
+    workers: int = 0,
+    shard_samples: int | None = None,
+    codec: str = "raw",
+    seed: int = 0,
+    dry_run: bool = False,
+    progress: bool = True,
+) -> Extraction | Estimate:
+    """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
+
+    - `data`: a tensor, a Dataset, a DataLoader, or any iterable of batches; of (input, label) the first is the input.
+    - `layers`: names or module paths; a dict gives each a function that reduces its value, or None.
+    - `to`: the folder of the extraction.
+    - `batch_size`: of a tensor or Dataset. `device`: where the model runs; by default where it is.
+    - `transform`: makes the model's inputs of a sample.
+    - `ids`: a name for each sample.
+    - `workers`: further processes that share the work.
+    - `shard_samples`: samples in a file; by default what makes files of about 256 MB.
+    - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
+    - `seed`: for models that draw random numbers, batch by batch.
+    - `dry_run`: run one batch, write nothing and return an `Estimate`.
+    - `progress`: show how far it is.
+    """
+    from torcheer.extraction.extraction_run import extract as run
+
+    return run(
+        model, data, layers=layers, to=to, batch_size=batch_size, device=device, transform=transform, ids=ids,
+        workers=workers, shard_samples=shard_samples, codec=codec, seed=seed, dry_run=dry_run, progress=progress,
+    )  # fmt: skip
+
+
+def load(path: StrPath) -> ModelHistory | Archive | Extraction | Watched | RunFolder:
+    """Open whatever torcheer wrote at `path`, without torch and without running any of it.
+
+    | `path` was written by | gives |
+    |---|---|
+    | `history.save` | a `ModelHistory` |
+    | `tl.extract` | an `Extraction`: `extraction["features.6"]` is one array |
+    | `tl.watch(to=…)` | a `Watched`: `watched["features.0", "output"].mean` |
+    | training | a `RunFolder`: `.tables`, `.watches`, `.captures`, `.config` |
+    | captures, recordings, `Writer` | an `Archive` of values |
+    """
+    folder = Path(path)
+    if (folder / "archive.json").is_file():
+        from torcheer.archive import Archive
+        from torcheer.archive import load as load_history
+
+        archive = Archive(folder)
+        return load_history(folder) if archive.about.get("kind") == "history" else archive
+    if (folder / "extraction.json").is_file():
+        from torcheer.extraction.extraction_reader import open_extraction
+
+        return open_extraction(folder)
+    from torcheer.runlog.run_folder import RunFolder, is_run
+
+    if is_run(folder):
+        return RunFolder(folder)
+    if folder.is_dir() and any((one / "samples").is_dir() for one in (folder, *folder.glob("*"))):
+        from torcheer.runlog.watch_reader import open_watch
+
+        return open_watch(folder)
+    if folder.is_dir() or not folder.exists():
+        from torcheer.archive import load as load_history
+
+        return load_history(folder)  # which says what is missing, or that it is damaged
+    raise NotAnArchive(
+        f"{folder} is a file; torcheer writes folders: of a history, an extraction, a watch, a run or a recording. "
+        f"`torcheer archive import` makes one of .safetensors, .npz, .arrow, .parquet and .zarr"
+    )
+
+
+def _is_model(what: Any) -> bool:
+    torch = sys.modules.get("torch")  # where torch is not loaded, there is no model
+    return torch is not None and isinstance(what, torch.nn.Module)
+
+
+def _is_tensor(what: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(what, torch.Tensor)
+
+
+def _draw_loss(loss: Any, path: StrPath | None, **options: Any) -> Drawing:
     from torcheer.autograd import explain
     from torcheer.drawing import draw_steps
 
@@ -132,82 +374,7 @@ def _draw_loss(loss: torch.Tensor, path: Any, **options: Any) -> Drawing:
     return draw_steps(steps, path, title=steps.loss, **options)
 
 
-def validate(model: torch.nn.Module, inputs: Any = (), *, input_kwargs: Mapping[str, Any] | None = None) -> Validation:
-    """Capture a model and prove it: every operation replays bit for bit, and every edge matters."""
-    return validate_history(_log_forward_pass(model, inputs, input_kwargs=input_kwargs))
-
-
-def extract(
-    model: torch.nn.Module,
-    data: Any,
-    *,
-    layers: Any,
-    to: str | os.PathLike[str],
-    batch_size: int | None = None,
-    device: Any = None,
-    transform: Any = None,
-    workers: int = 0,
-    dry_run: bool = False,
-    **options: Any,
-) -> Extraction | Estimate:
-    """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
-
-    Also takes `ids`, `shard_samples`, `codec`, `seed` and `progress`: see `torcheer.extraction.extract`.
-    """
-    from torcheer.extraction.extract import extract as _extract  # capturing should not wait for it
-
-    given: dict[str, Any] = {"batch_size": batch_size, "device": device, "transform": transform, "workers": workers}
-    return _extract(model, data, layers=layers, to=to, dry_run=dry_run, **given, **options)
-
-
-def watch(
-    model: torch.nn.Module,
-    layers: Any = None,
-    *,
-    what: Any = ("output", "grad", "weight", "update"),
-    every: Any = 20,
-    to: str | os.PathLike[str] | None = None,
-    **options: Any,
-) -> Watch:
-    """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
-
-    Also takes `optimizer`, `rules`, `video`, `callback`, `keep`, `stop_on`, `on_alert`, `step_of`, `tell` and
-    `transport`: see `torcheer.inspector.watch`.
-    """
-    from torcheer.monitor.watch import watch as _watch  # capturing should not wait for it
-
-    return _watch(model, layers, what=what, every=every, to=to, **options)
-
-
-def show(what: Any, inputs: Any = None, **options: Any) -> Viewer:
-    """Look at a history, a model with inputs, a run directory or a recording in the browser, in 3D.
-
-    Takes `port`, `browser`, `block` and `title`: see `torcheer.studio.show`.
-    """
-    from torcheer.host.show import show as _show  # capturing should not wait for it
-
-    return _show(what, inputs, **options)
-
-
-def live(model: torch.nn.Module, **options: Any) -> Live:
-    """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
-
-    Takes `inputs`, `optimizer`, `to`, `port`, `browser`, `title` and `step_of`: see `torcheer.host.live`.
-    """
-    from torcheer.host.live import live as _live
-
-    return _live(model, **options)
-
-
-def __getattr__(name: str) -> Any:  # looked up when asked for: capturing should not wait for it
-    if name == "Style":
-        from torcheer.drawing import Style
-
-        return Style
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _write_drawing(history: ModelHistory, path: Any, *, rolled: bool) -> None:
+def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool) -> None:
     """Every operation in one picture, as `vis_opt` promises."""
     from torcheer.drawing import draw_history
 

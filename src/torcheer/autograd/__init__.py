@@ -10,10 +10,10 @@ with autograd.record():
 from torch import no_grad
 
 from torcheer.autograd import base, composites, init, nn, optim
-from torcheer.autograd.backward.derivatives import backward, grad, hessian, jacobian, jvp
-from torcheer.autograd.backward.gradcheck import gradcheck
 from torcheer.autograd.base import Operator
-from torcheer.autograd.explain.backward_steps import Explanation, explain
+from torcheer.autograd.explanation.backward_steps import Explanation, explain
+from torcheer.autograd.gradients.derivatives import backward, grad, hessian, jacobian, jvp
+from torcheer.autograd.gradients.gradcheck import gradcheck
 from torcheer.autograd.nn import Sequential
 from torcheer.autograd.rules import Shape, composite, rule
 from torcheer.autograd.tape import autograd_methods

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from torcheer.capture.record.recorder import Recorder
@@ -53,27 +50,3 @@ def _new_bytes(tensor: Tensor, counted: set[int]) -> int:
         return 0
     counted.add(storage._cdata)
     return int(storage.nbytes())
-
-
-def keyword_hint(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """Return a hint if one dict was passed to a model that takes its keys as keywords, else ""."""
-    if len(args) != 1 or kwargs or not isinstance(args[0], Mapping) or not args[0]:
-        return ""
-    try:
-        parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):
-        return ""
-    named = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    ]
-    keys, takes_any = list(args[0]), any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    matching = [key for key in keys if key in named]
-    if not matching or (len(matching) < len(keys) and not takes_any):
-        return ""
-    kind = type(model).__name__
-    return (
-        f"one dict was given, and {kind}.forward takes {', '.join(map(str, keys))} as keywords: "
-        "log_forward_pass(model, input_kwargs=inputs) hands them over as such"
-    )

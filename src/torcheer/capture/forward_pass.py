@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import inspect
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from torch import Tensor
 
 from torcheer.capture import process_groups
 from torcheer.capture.capture_options import Requests
-from torcheer.capture.error_facts import kept_bytes_by_module, keyword_hint, operation, operation_name
+from torcheer.capture.error_facts import kept_bytes_by_module, operation, operation_name
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.generator_forward import run_to_end
 from torcheer.capture.record.op_rows import LiveTrace
@@ -25,9 +24,10 @@ from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import capture_caller
 from torcheer.capture.record.tensor_trees import direct_tensors, exchange, tensors_in
 from torcheer.capture.values.save_policy import Save, StopEarly
-from torcheer.errors import BadArgument, NotAModel, WrongInputs
+from torcheer.errors import BadArgument, NotAModel
 from torcheer.history import ModelHistory
 from torcheer.history.error_notes import explain
+from torcheer.inputs import call_arguments, check_arguments, unknown_keys
 from torcheer.terminal import plural
 
 
@@ -44,7 +44,8 @@ def log_forward_pass(
     level: str = "function",
 ) -> ModelHistory:
     """Run `model` once and return the history of every operation."""
-    args, kwargs = _positional_inputs(model, inputs), _keyword_inputs(input_kwargs)
+    _check_model(model)
+    args, kwargs = call_arguments(model, inputs, input_kwargs)
     session = _Session(model, layers_to_save, save_gradients, edits, fused=fused, level=level)
     if seed is not None:
         if not isinstance(seed, int):
@@ -64,9 +65,10 @@ def log_forward_pass(
             with _no_collection, recorder:
                 out = run_to_end(model(*args, **kwargs), recorder)
         except Exception as error:
-            if isinstance(error, TypeError) and recorder.count == len(tensors):
-                _check_inputs(model, args, kwargs, error)
-            if hint := keyword_hint(model, args, kwargs):
+            wrong = check_arguments(model, args, kwargs) if isinstance(error, TypeError) else None
+            if wrong is not None and recorder.count == len(tensors):
+                raise wrong from error
+            if hint := unknown_keys(model, args):
                 explain(error, model, operation=operation, hint=hint)
             raise
         for tensor in tensors_in(out):
@@ -279,55 +281,3 @@ def _check_model(model: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         hint = "; record a function with `with tl.recording() as history:`" if callable(model) else ""
         raise NotAModel(f"expected an nn.Module, got {type(model).__name__}{hint}")
-
-
-def _check_inputs(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], error: TypeError) -> None:
-    """Raise WrongInputs with forward's signature if the arguments do not fit it."""
-    try:
-        signature = inspect.signature(model.forward)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as reason:
-        parameters = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
-        count = f"{len(args)} {'was' if len(args) == 1 else 'were'} given"
-        keywords = f" and the keywords {', '.join(kwargs)}" if kwargs else ""
-        hint = keyword_hint(model, args, kwargs)
-        raise WrongInputs(
-            f"{type(model).__name__}.forward({parameters}): {count}{keywords}: {reason}{f'; {hint}' if hint else ''}"
-        ) from error
-
-
-def _positional_inputs(model: Any, inputs: Any) -> tuple[Any, ...]:
-    """Return the positional arguments: a list is several, unless forward takes one list."""
-    _check_model(model)
-    if isinstance(inputs, tuple):
-        return inputs
-    if isinstance(inputs, list) and not _takes_list(model, len(inputs)):
-        return tuple(inputs)
-    return (inputs,)
-
-
-def _keyword_inputs(input_kwargs: Any) -> dict[str, Any]:
-    if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
-        raise BadArgument(
-            f"input_kwargs is a {type(input_kwargs).__name__}; give a dict of forward's keyword arguments"
-        )
-    return dict(input_kwargs or {})
-
-
-def _takes_list(model: torch.nn.Module, count: int) -> bool:
-    """Whether forward takes one list rather than `count` arguments.
-
-    A detection model takes a list of images.
-    """
-    try:
-        parameters = list(inspect.signature(model.forward).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    annotation = str(positional[0].annotation).lower() if positional else ""
-    return count > len(positional) or "list" in annotation or "sequence" in annotation

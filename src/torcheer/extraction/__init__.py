@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from torcheer.extraction.extraction_reader import Extraction, Layer, open_extraction
 
 if TYPE_CHECKING:
-    from torcheer.extraction.extract import extract
+    from torcheer.extraction.extraction_run import extract
 
 __all__ = ["Extraction", "Layer", "extract", "open_extraction"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "extract":  # looked up when asked for: reading needs no torch
-        from torcheer.extraction.extract import extract
+        from torcheer.extraction.extraction_run import extract
 
         return extract
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}")

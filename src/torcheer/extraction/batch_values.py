@@ -17,9 +17,10 @@ from torcheer.capture.forward_pass import log_forward_pass
 from torcheer.capture.values.save_policy import Save
 from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.extraction.batches import Batch, count_of, inputs_of
+from torcheer.extraction.batches import Batch, count_of, model_inputs
 from torcheer.extraction.hook_values import Hooks
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
+from torcheer.inputs import call_arguments
 
 LEEWAY = 0.02  # of two runs that are called the same
 Reduce = Callable[..., Any]
@@ -63,7 +64,7 @@ class Taker:
             raise
 
     def _take(self, batch: Batch) -> Values:
-        args, kwargs = inputs_of(batch.data, transformed=self.transformed)
+        args, kwargs = call_arguments(self.model, model_inputs(batch.data, transformed=self.transformed))
         count = count_of((args, kwargs)) if batch.rows is None else batch.rows
         args, kwargs = _moved((args, kwargs), self.device)
         _seed(self.seed + batch.number, self.device)  # so that a model that draws numbers draws the same again

@@ -103,7 +103,7 @@ class Batches:
 
     def check(self, batch: Batch) -> int:
         """A checksum over what the model is given."""
-        return _checksum(inputs_of(batch.data, transformed=self.transform is not None))
+        return _checksum(model_inputs(batch.data, transformed=self.transform is not None))
 
     def wanted(self, wanted: Wanted) -> Iterator[Batch]:
         """The wanted batches, in order."""
@@ -208,14 +208,9 @@ class _Items(Dataset[Any]):
         return item if self._transform is None else self._transform(item)
 
 
-def inputs_of(data: Any, *, transformed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a batch means to a model: a dict is keywords, the first of (image, label) the input, unless a transform
-    has made all of it."""
-    if isinstance(data, Mapping):
-        return (), dict(data)
-    if isinstance(data, (tuple, list)):
-        return (tuple(data), {}) if transformed else ((data[0],), {})
-    return (data,), {}
+def model_inputs(data: Any, *, transformed: bool) -> Any:
+    """What of a batch the model is given: the first of (image, label), unless a transform has made all of it."""
+    return data[0] if isinstance(data, (tuple, list)) and not transformed else data
 
 
 def count_of(data: Any) -> int:

@@ -33,7 +33,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="tell size and time, and write nothing")
     chosen = parser.parse_args(arguments)
     config = override(read(chosen.config), chosen.changes)
-    from torcheer.extraction.extract import extract  # a wrong config is told before torch is loaded
+    from torcheer.extraction.extraction_run import extract  # a wrong config is told before torch is loaded
 
     given = build(config, trusted=chosen.trust)
     folder = config.path.parent.resolve()

@@ -14,8 +14,8 @@ from typing import Any, TextIO
 import torch
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.extraction.extract import Job, work
 from torcheer.extraction.extraction_progress import Progress
+from torcheer.extraction.extraction_run import Job, work
 
 
 def run_workers(job: Job, count: int, bar: Progress) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -38,6 +38,7 @@ def live(
     model: nn.Module,
     *,
     inputs: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
     optimizer: Optimizer | None = None,
     to: str | os.PathLike[str] | None = None,
     port: int = 0,
@@ -65,7 +66,7 @@ def live(
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
     host = closed_host(title or "") if rank else Host(to, title=title or type(model).__name__)
     try:
-        view = Live(model, host, inputs=inputs, optimizer=optimizer, step_of=step_of)
+        view = Live(model, host, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
     except BaseException:
         host.close()
         raise
@@ -82,7 +83,7 @@ class Live:
     """A model shown in the studio; ends with its `with` block, or by `close`."""
 
     def __init__(
-        self, model: nn.Module, host: Host, *, inputs: Any = None,
+        self, model: nn.Module, host: Host, *, inputs: Any = None, input_kwargs: Mapping[str, Any] | None = None,
         optimizer: Optimizer | None = None, step_of: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.host = host
@@ -94,8 +95,8 @@ class Live:
         host.table(TableHead("train_epoch", "Train epochs", x="Epoch"))
         host.table(TableHead("test_epoch", "Test epochs", x="Epoch"))
         self._probes = LayerProbes(model, host)
-        if inputs is not None and not host.closed:
-            self._probes.describe(inputs)
+        if (inputs is not None or input_kwargs) and not host.closed:
+            self._probes.describe(() if inputs is None else inputs, input_kwargs)
         self._follower = LoopFollower(self._probes, self._boundary, counters=self.counters, step_of=step_of)
         self._send_state("running")
 

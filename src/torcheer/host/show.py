@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ def show(
     what: Any,
     inputs: Any = None,
     *,
+    input_kwargs: Mapping[str, Any] | None = None,
     port: int = 0,
     browser: bool | None = None,
     block: bool | None = None,
@@ -36,7 +38,7 @@ def show(
     recording or a saved history. The page stays open as long as the returned viewer, or this process. `block=None`
     waits for Ctrl-C where the page would close at once otherwise: in a script on a terminal.
     """
-    viewer = _open_viewer(what, inputs, port, browser, title)
+    viewer = _open_viewer(what, inputs, input_kwargs, port, browser, title)
     if _should_block() if block is None else block:
         try:
             viewer.wait()
@@ -47,13 +49,15 @@ def show(
     return viewer
 
 
-def _open_viewer(what: Any, inputs: Any, port: int, browser: bool | None, title: str | None) -> Viewer:
+def _open_viewer(
+    what: Any, inputs: Any, input_kwargs: Mapping[str, Any] | None, port: int, browser: bool | None, title: str | None
+) -> Viewer:
     if isinstance(what, torch.nn.Module):
-        if inputs is None:
+        if inputs is None and not input_kwargs:
             name = type(what).__name__
             raise BadArgument(f"show({name}): a model is shown as it runs, so give it inputs: show(model, x)")
-        what = capture_for_show(what, inputs)
-    elif inputs is not None:
+        what = capture_for_show(what, () if inputs is None else inputs, input_kwargs)
+    elif inputs is not None or input_kwargs:
         raise BadArgument(f"show: inputs go with a model, and this is a {type(what).__name__}")
     match what:
         case ModelHistory():
@@ -72,14 +76,18 @@ def _open_viewer(what: Any, inputs: Any, port: int, browser: bool | None, title:
     )
 
 
-def capture_for_show(model: torch.nn.Module, inputs: Any) -> ModelHistory:
+def capture_for_show(
+    model: torch.nn.Module, inputs: Any, input_kwargs: Mapping[str, Any] | None = None
+) -> ModelHistory:
     """Capture one run of a model, with the gradients of its summed output; parameters' `.grad` stay unchanged."""
     from torcheer.capture.forward_pass import log_forward_pass
 
-    history = log_forward_pass(model, inputs, save_gradients=True)
+    history = log_forward_pass(model, inputs, input_kwargs=input_kwargs, save_gradients=True)
     try:
         loss = history["output_1"].tensor_contents.sum()
-        sources = [tensor for tensor in (*model.parameters(), *_tensors(inputs)) if tensor.requires_grad]
+        sources = [
+            tensor for tensor in (*model.parameters(), *_tensors([inputs, input_kwargs])) if tensor.requires_grad
+        ]
         if sources and loss.requires_grad:
             torch.autograd.grad(loss, sources, allow_unused=True)  # unlike backward, it writes to no .grad
     except (TorcheerError, RuntimeError, TypeError):
@@ -90,7 +98,9 @@ def capture_for_show(model: torch.nn.Module, inputs: Any) -> ModelHistory:
 def _tensors(inputs: Any) -> list[torch.Tensor]:
     if isinstance(inputs, torch.Tensor):
         return [inputs] if inputs.is_floating_point() else []
-    return [tensor for value in inputs for tensor in _tensors(value)] if isinstance(inputs, tuple | list) else []
+    if isinstance(inputs, Mapping):
+        inputs = list(inputs.values())
+    return [tensor for part in inputs for tensor in _tensors(part)] if isinstance(inputs, tuple | list) else []
 
 
 def _show_history(history: ModelHistory, port: int, browser: bool | None, title: str | None) -> Viewer:

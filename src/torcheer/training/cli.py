@@ -104,7 +104,7 @@ def train(chosen: argparse.Namespace) -> int:
 def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
     """Train, and as often as somebody asks for it from the beginning; the status to exit with."""
     from torcheer.training.control.start_studio import begun_anew
-    from torcheer.training.spec.build.static_state import write_static
+    from torcheer.training.spec.builders.static_state import write_static
 
     assert built.session.directory is not None
     if _changes(chosen):  # only now: a change that does not fit the checkpoint is not kept

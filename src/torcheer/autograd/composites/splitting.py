@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.backward_pass import sum_to
+from torcheer.autograd.gradients.backward_pass import sum_to
 from torcheer.autograd.rules.rule_table import composite
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.backward_pass import Watch, accumulate, run_backward
-from torcheer.autograd.backward.gradient_hooks import grad_fn, register_hook, register_post_accumulate_grad_hook
+from torcheer.autograd.gradients.backward_pass import Watch, accumulate, run_backward
+from torcheer.autograd.gradients.gradient_hooks import grad_fn, register_hook, register_post_accumulate_grad_hook
 from torcheer.autograd.tape.custom_functions import backward_with_show
 from torcheer.autograd.tape.function_plans import SPECIALS
 from torcheer.autograd.tape.inplace_writes import current_node

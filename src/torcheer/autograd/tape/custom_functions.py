@@ -66,7 +66,7 @@ def backward_with_show(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
     if threading.get_ident() not in _tapes or not kwargs.keys() & {"show", "expand"}:
         _original_backward(tensor, *args, **kwargs)
         return
-    from torcheer.autograd.backward.derivatives import backward  # it needs the tape
+    from torcheer.autograd.gradients.derivatives import backward  # it needs the tape
 
     named = dict(zip(("gradient", "retain_graph", "create_graph", "inputs"), args, strict=False))
     backward(tensor, **named, **kwargs)

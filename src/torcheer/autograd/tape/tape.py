@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
-from torcheer.autograd.backward.missing_rules import missing_rule
+from torcheer.autograd.gradients.missing_rules import missing_rule
 from torcheer.autograd.rules.rule_table import Rule
 from torcheer.autograd.tape import custom_functions, optimizer_pause
 from torcheer.autograd.tape.autocast import CASTS, cast_arguments, run_cast

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.missing_rules import missing_rule
+from torcheer.autograd.gradients.missing_rules import missing_rule
 from torcheer.autograd.tape.multiple_outputs import record_joint
 from torcheer.autograd.tape.nodes import FLOATS
 from torcheer.capture.record.function_table import lookup_call

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.derivatives import backward
+from torcheer.autograd.gradients.derivatives import backward
 from torcheer.autograd.tape.function_plans import PASS, SPECIAL, plan_of
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.autograd.tape.tape import current

@@ -78,10 +78,10 @@ class LayerProbes:
         """True once the network has been described."""
         return bool(self._modules or self._inputs)
 
-    def describe(self, inputs: Any) -> Network | None:
+    def describe(self, inputs: Any, keywords: Any = None) -> Network | None:
         """Describe the network by running an extra pass, which leaves no trace in the model."""
         try:
-            observed = run_once(self.model, inputs)
+            observed = run_once(self.model, inputs, keywords)
             network, selection = network_of(self.model, observed)
             self._use_network(network, selection, observed)
         except Exception as error:

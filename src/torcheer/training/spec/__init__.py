@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torcheer.training.spec.build.build_session import Built, assemble, build
-from torcheer.training.spec.build.open_session import Inference, begin, inference, reopen
-from torcheer.training.spec.check.check_config import check, checked, understand
+from torcheer.training.spec.builders.build_session import Built, assemble, build
+from torcheer.training.spec.builders.open_session import Inference, begin, inference, reopen
+from torcheer.training.spec.checks.check_config import check, checked, understand
 from torcheer.training.spec.read.config_merge import is_later, merged, read_spec
 from torcheer.training.spec.read.description import Spec
 

@@ -15,9 +15,9 @@ from typing import Any
 from torcheer.config import Config, nearest, override, problem, read
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
-from torcheer.training.spec.check.check_config import judged, note_source, raise_for
-from torcheer.training.spec.check.completion import batch_size_fault
-from torcheer.training.spec.check.references import Order
+from torcheer.training.spec.checks.check_config import judged, note_source, raise_for
+from torcheer.training.spec.checks.completion import batch_size_fault
+from torcheer.training.spec.checks.references import Order
 from torcheer.training.spec.read.description import FILE, Places, Spec, definitions
 from torcheer.training.spec.read.dialects import NOTES, translated
 from torcheer.training.spec.read.grammar import LATER

@@ -9,11 +9,11 @@ from torch.utils.data import Dataset
 
 from torcheer.training.datasets import Merged, Split
 from torcheer.training.preprocessors import ValuePreprocessor
-from torcheer.training.spec.read.description import Definition, PIPELINES, STAGES, definitions, part
-from torcheer.training.spec.check.references import split_part
+from torcheer.training.spec.checks.references import split_part
+from torcheer.training.spec.read.description import PIPELINES, STAGES, Definition, definitions, part
 
 if TYPE_CHECKING:
-    from torcheer.training.spec.build.build_session import Builder
+    from torcheer.training.spec.builders.build_session import Builder
 
 OFF = (None, "", "none")  # what turns fitting off
 ADVICE = "say fit: NAME of the data to fit it on, or fit: none"

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.backward_pass import leading_to
-from torcheer.autograd.explain.backward_printout import BackwardPrinter
-from torcheer.autograd.explain.operation_names import OperationNames
+from torcheer.autograd.explanation.backward_printout import BackwardPrinter
+from torcheer.autograd.explanation.operation_names import OperationNames
+from torcheer.autograd.gradients.backward_pass import leading_to
 from torcheer.autograd.tape import autograd_methods
 from torcheer.autograd.tape.inplace_writes import current_node
 from torcheer.autograd.tape.nodes import node_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torcheer.config.line_numbers import KeyPath
-from torcheer.training.spec.check.graph_order import Columns, columns_of, graph_faults, node_faults, shared
+from torcheer.training.spec.checks.graph_order import Columns, columns_of, graph_faults, node_faults, shared
 from torcheer.training.spec.read.description import DEBUG, PIPELINES, STAGES, Definition, definitions, part
 from torcheer.training.spec.read.value_kinds import Fault
 

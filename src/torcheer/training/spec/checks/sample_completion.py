@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from torcheer.training.spec.check.completion import Completion
-from torcheer.training.spec.check.graph_order import order_of
-from torcheer.training.spec.check.pipeline_checks import MEASURES
+from torcheer.training.spec.checks.completion import Completion
+from torcheer.training.spec.checks.graph_order import order_of
+from torcheer.training.spec.checks.pipeline_checks import MEASURES
 from torcheer.training.spec.read.description import DEFINITIONS, PIPELINES, STAGES, Spec, part
 from torcheer.training.spec.read.value_kinds import Fault
 

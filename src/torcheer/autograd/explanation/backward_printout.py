@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.backward_pass import reachable_nodes
-from torcheer.autograd.explain.operation_names import OperationNames, unit_of
+from torcheer.autograd.explanation.operation_names import OperationNames, unit_of
+from torcheer.autograd.gradients.backward_pass import reachable_nodes
 from torcheer.autograd.tape.multiple_outputs import Bundle
 from torcheer.autograd.tape.nodes import FREED_TEXT, Node
 from torcheer.capture.record.tensor_trees import walk

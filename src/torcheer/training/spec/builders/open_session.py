@@ -11,10 +11,10 @@ from typing import Any
 from torcheer.config import Config
 from torcheer.errors import BadArgument
 from torcheer.training.output_devices import Printer
-from torcheer.training.spec.build.build_session import Builder, Built, assemble
-from torcheer.training.spec.read.description import FILE, PIPELINES, Spec, part
+from torcheer.training.spec.builders.build_session import Builder, Built, assemble
+from torcheer.training.spec.builders.static_state import write_static
 from torcheer.training.spec.read.config_merge import merged, read_spec
-from torcheer.training.spec.build.static_state import write_static
+from torcheer.training.spec.read.description import FILE, PIPELINES, Spec, part
 
 Folder = str | os.PathLike[str]
 

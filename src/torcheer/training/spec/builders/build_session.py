@@ -13,19 +13,19 @@ import torch
 
 from torcheer.config.line_numbers import KeyPath
 from torcheer.training.loop.batch_order import mixed, seed_everything
-from torcheer.training.spec.session_parts import Options, Schedule
 from torcheer.training.session import Session
-from torcheer.training.spec.build.build_pipelines import debug_pipelines, pipelines, stages
-from torcheer.training.spec.check.check_config import code_faults, raise_for, watch_faults
+from torcheer.training.spec.builders.build_definitions import MAKERS, article, base, divided
+from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
+from torcheer.training.spec.builders.static_state import Static, plain, read_static
+from torcheer.training.spec.checks.check_config import code_faults, raise_for, watch_faults
+from torcheer.training.spec.checks.pipeline_checks import sense_faults
+from torcheer.training.spec.checks.references import Order, split_part
+from torcheer.training.spec.checks.sample_completion import complete_from, needs_sample, training_loader
+from torcheer.training.spec.read.code_slots import Code, Finder, called, is_nested, resolve
 from torcheer.training.spec.read.description import Definition, Spec
 from torcheer.training.spec.read.grammar import GROUPS
-from torcheer.training.spec.build.build_definitions import MAKERS, article, base, divided
 from torcheer.training.spec.read.session_options import OPTIONS
-from torcheer.training.spec.check.references import Order, split_part
-from torcheer.training.spec.check.sample_completion import complete_from, needs_sample, training_loader
-from torcheer.training.spec.check.pipeline_checks import sense_faults
-from torcheer.training.spec.read.code_slots import Code, Finder, called, is_nested, resolve
-from torcheer.training.spec.build.static_state import Static, plain, read_static
+from torcheer.training.spec.session_parts import Options, Schedule
 
 
 class SoFar:

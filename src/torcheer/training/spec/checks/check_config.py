@@ -15,11 +15,11 @@ from torcheer.errors import BadArgument, BadConfig
 from torcheer.monitor.rules import settle
 from torcheer.training.loop.devices import missing_device
 from torcheer.training.preprocessors import ValuePreprocessor
-from torcheer.training.spec.build.preprocessor_fitting import fit_notes
-from torcheer.training.spec.check.adapter_outputs import adapter_faults
-from torcheer.training.spec.check.completion import complete
-from torcheer.training.spec.check.pipeline_checks import sense_faults
-from torcheer.training.spec.check.references import Order, reference_faults, twice
+from torcheer.training.spec.builders.preprocessor_fitting import fit_notes
+from torcheer.training.spec.checks.adapter_outputs import adapter_faults
+from torcheer.training.spec.checks.completion import complete
+from torcheer.training.spec.checks.pipeline_checks import sense_faults
+from torcheer.training.spec.checks.references import Order, reference_faults, twice
 from torcheer.training.spec.read.code_slots import (
     KNOWN,
     Code,

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.backward_pass import reachable_nodes, run_backward, sum_to
-from torcheer.autograd.explain.operation_names import OperationNames, origin, source_of
+from torcheer.autograd.explanation.operation_names import OperationNames, origin, source_of
+from torcheer.autograd.gradients.backward_pass import reachable_nodes, run_backward, sum_to
 from torcheer.autograd.tape.autograd_methods import starts_of
 from torcheer.autograd.tape.multiple_outputs import Bundle
 from torcheer.autograd.tape.nodes import FREED_TEXT, Node, parents_of, reads_value

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.autograd.backward.derivatives import grad
+from torcheer.autograd.gradients.derivatives import grad
 from torcheer.autograd.tape.autograd_methods import as_list
 from torcheer.autograd.tape.nodes import FLOATS, is_traced
 from torcheer.autograd.tape.tape import Tape

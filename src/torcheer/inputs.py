@@ -1,0 +1,114 @@
+"""A model's inputs: what a tensor, a tuple, a dict and `input_kwargs` mean, the same for every verb."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torcheer.errors import BadArgument, WrongInputs
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def call_arguments(model: Any, inputs: Any = (), input_kwargs: Mapping[str, Any] | None = None) -> Call:
+    """Positional and keyword arguments for `model(...)`.
+
+    | given | means |
+    |---|---|
+    | a tuple or list | one positional argument each; a single argument where `forward` takes only one |
+    | a dict whose keys are parameters of `forward` | keyword arguments |
+    | anything else: a tensor, another dict, an object | one positional argument |
+    | `input_kwargs` | keyword arguments, besides `inputs` |
+    """
+    if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
+        raise BadArgument(
+            f"input_kwargs is a {type(input_kwargs).__name__}; give a dict of forward's keyword arguments"
+        )
+    keywords = dict(input_kwargs or {})
+    if isinstance(inputs, Mapping) and _names_parameters(model, inputs):
+        if twice := sorted(inputs.keys() & keywords.keys()):
+            raise BadArgument(f"{', '.join(twice)}: given in the inputs and in input_kwargs; give each once")
+        return (), {**inputs, **keywords}
+    if isinstance(inputs, (tuple, list)) and not _is_one_argument(model, inputs):
+        return tuple(inputs), keywords
+    return (inputs,), keywords
+
+
+def check_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WrongInputs | None:
+    """The error for arguments that `forward` does not take; None where it does, or where nobody can tell."""
+    signature = _signature(model)
+    if signature is None:
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as reason:
+        taken = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
+        count = f"{len(args)} {'was' if len(args) == 1 else 'were'} given"
+        words = f" and the keywords {', '.join(kwargs)}" if kwargs else ""
+        hint = unknown_keys(model, args)
+        return WrongInputs(
+            f"{type(model).__name__}.forward({taken}): {count}{words}: {reason}{f'; {hint}' if hint else ''}"
+        )
+    return None
+
+
+def unknown_keys(model: Any, args: tuple[Any, ...]) -> str:
+    """What to say where a dict was given as one argument because only some of its keys are parameters; else ""."""
+    signature = _signature(model)
+    if signature is None or len(args) != 1 or not isinstance(args[0], Mapping):
+        return ""
+    known = [str(key) for key in args[0] if key in _keywords(signature)]
+    unknown = [str(key) for key in args[0] if key not in _keywords(signature)]
+    if not known or not unknown:
+        return ""
+    return (
+        f"the dict was given as one argument: {', '.join(known)} are parameters of {type(model).__name__}.forward, "
+        f"{', '.join(unknown)} are not. Leave those out to give the rest as keywords"
+    )
+
+
+def _names_parameters(model: Any, inputs: Mapping[Any, Any]) -> bool:
+    signature = _signature(model)
+    if signature is None or not inputs or not all(isinstance(key, str) for key in inputs):
+        return False
+    named = _keywords(signature)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
+    if not takes_any:
+        return set(inputs) <= named
+    return not named or bool(named & set(inputs))  # forward(**batch), or forward(input_ids, …, **others)
+
+
+def _keywords(signature: inspect.Signature) -> set[str]:
+    by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name for name, parameter in signature.parameters.items() if parameter.kind in by_keyword}
+
+
+def _is_one_argument(model: Any, inputs: tuple[Any, ...] | list[Any]) -> bool:
+    """Whether forward takes the whole sequence as one argument: a detection model takes a list of images."""
+    signature = _signature(model)
+    if signature is None or (isinstance(inputs, tuple) and len(inputs) < 2):
+        return False
+    parameters = list(signature.parameters.values())
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return False
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    annotation = str(positional[0].annotation).lower() if positional else ""
+    if isinstance(inputs, list) and ("list" in annotation or "sequence" in annotation):
+        return True
+    # A list may be one argument of several; a tuple is one only where there is no room for a second.
+    return len(inputs) > len(positional) and (isinstance(inputs, list) or len(positional) == 1)
+
+
+def _signature(model: Any) -> inspect.Signature | None:
+    """What `forward` takes; of a wrapper that passes everything on (DDP, compiled), what the wrapped model takes."""
+    try:
+        signature = inspect.signature(model.forward)
+    except (AttributeError, TypeError, ValueError):
+        return None
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
+    if kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+        for name in ("_orig_mod", "module"):
+            if hasattr(getattr(model, name, None), "forward"):
+                return _signature(getattr(model, name))
+    return signature

@@ -1,0 +1,169 @@
+"""One grammar for what people type: every form of a model's inputs means the same to every verb."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torcheer as tl
+from torcheer.errors import BadArgument, WrongInputs
+from torcheer.inputs import call_arguments
+
+A, B = torch.ones(2, 3), torch.full((2, 3), 2.0)
+
+
+class One(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x)
+
+
+class Two(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.relu(x + y)
+
+
+class Pair(nn.Module):
+    def forward(self, pair: Any) -> Tensor:
+        return torch.relu(pair[0] + pair[1])
+
+
+class Batch(nn.Module):
+    def forward(self, batch: dict[str, Tensor]) -> Tensor:
+        return torch.relu(batch["left"] + batch["right"])
+
+
+class Listed(nn.Module):
+    def forward(self, images: list[Tensor], targets: Any = None) -> Tensor:
+        return torch.relu(torch.stack(images).sum(0))
+
+
+class Many(nn.Module):
+    def forward(self, *parts: Tensor) -> Tensor:
+        return torch.relu(torch.stack(parts).sum(0))
+
+
+class Passes(nn.Module):
+    """Passes everything on, as DistributedDataParallel does."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+class Form(NamedTuple):
+    """A model, what is given to it, and what it then computes."""
+
+    model: Callable[[], nn.Module]
+    inputs: Any
+    input_kwargs: dict[str, Any] | None
+    result: Tensor
+
+
+FORMS = {
+    "tensor": Form(One, A, None, A),
+    "tuple": Form(Two, (A, B), None, A + B),
+    "list": Form(Two, [A, B], None, A + B),
+    "tuple of one": Form(One, (A,), None, A),
+    "tuple as one argument": Form(Pair, (A, B), None, A + B),
+    "list as one argument": Form(Pair, [A, B], None, A + B),
+    "list that forward asks for": Form(Listed, [A, B], None, A + B),
+    "tuple to *parts": Form(Many, (A, B, B), None, A + B + B),
+    "dict of parameters": Form(Two, {"x": A, "y": B}, None, A + B),
+    "mapping of parameters": Form(Two, UserDict(x=A, y=B), None, A + B),
+    "dict as one argument": Form(Batch, {"left": A, "right": B}, None, A + B),
+    "keywords": Form(Two, None, {"x": A, "y": B}, A + B),
+    "tensor and keywords": Form(Two, A, {"y": B}, A + B),
+    "dict and keywords": Form(Two, {"x": A}, {"y": B}, A + B),
+    "dict to a wrapper": Form(lambda: Passes(Two()), {"x": A, "y": B}, None, A + B),
+    "dict to a wrapped one that takes it": Form(lambda: Passes(Batch()), {"left": A, "right": B}, None, A + B),
+}
+
+
+def logged(form: Form, tmp_path: Path) -> Tensor:
+    history = tl.log_forward_pass(form.model(), *given(form), input_kwargs=form.input_kwargs)
+    return history["relu_1"].tensor_contents
+
+
+def validated(form: Form, tmp_path: Path) -> Tensor:
+    assert tl.validate(form.model(), *given(form), input_kwargs=form.input_kwargs)
+    return form.result
+
+
+def drawn(form: Form, tmp_path: Path) -> Tensor:
+    drawing = tl.draw(form.model(), *given(form), input_kwargs=form.input_kwargs, path=tmp_path / "a.txt")
+    assert "relu" in (tmp_path / "a.txt").read_text() and drawing.boxes
+    return form.result
+
+
+def shown(form: Form, tmp_path: Path) -> Tensor:
+    from torcheer.host.show import capture_for_show
+
+    history = capture_for_show(form.model(), *(given(form) or ((),)), form.input_kwargs)
+    return history["relu_1"].tensor_contents
+
+
+def described(form: Form, tmp_path: Path) -> Tensor:
+    view = tl.live(form.model(), inputs=form.inputs, input_kwargs=form.input_kwargs, open_server=False, browser=False)
+    try:
+        assert view.host.network is not None and view.host.network.layers
+    finally:
+        view.close()
+    return form.result
+
+
+def extracted(form: Form, tmp_path: Path) -> Tensor:
+    if form.input_kwargs:
+        pytest.skip("data of an extraction come as batches: there are no keywords beside them")
+    batch = form.inputs
+    transform = (lambda sample: sample) if isinstance(batch, (tuple, list)) else None
+    loader = torch.utils.data.DataLoader([batch], batch_size=None, collate_fn=lambda sample: sample)
+    found: Any = tl.extract(
+        form.model(), loader, layers=["relu_1"], to=tmp_path / "x", transform=transform, progress=False
+    )
+    return torch.tensor(found["relu_1"][:])
+
+
+def given(form: Form) -> tuple[Any, ...]:
+    return () if form.inputs is None else (form.inputs,)
+
+
+VERBS = {
+    "log_forward_pass": logged, "validate": validated, "draw": drawn, "show": shown, "live": described,
+    "extract": extracted,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_of_inputs_means_the_same_to_every_verb(form: str, verb: str, tmp_path: Path) -> None:
+    assert torch.equal(VERBS[verb](FORMS[form], tmp_path), FORMS[form].result)
+
+
+@pytest.mark.parametrize("verb", [name for name in VERBS if name != "extract"])
+def test_what_no_forward_takes_is_refused_with_what_it_takes(verb: str, tmp_path: Path) -> None:
+    form = Form(Two, (A, B, B), None, A)
+    if verb == "live":  # which shows the model all the same, and says why it could not be run
+        view = tl.live(Two(), inputs=form.inputs, open_server=False)
+        view.close()
+        return
+    with pytest.raises(WrongInputs, match=r"Two.forward\(x, y\): 3 were given: too many positional arguments"):
+        VERBS[verb](form, tmp_path)
+
+
+def test_one_parameter_given_twice_is_refused() -> None:
+    with pytest.raises(BadArgument, match=r"x: given in the inputs and in input_kwargs"):
+        call_arguments(Two(), {"x": A, "y": B}, {"x": A})
+
+
+def test_keywords_must_be_a_dict() -> None:
+    with pytest.raises(BadArgument, match="input_kwargs is a Tensor"):
+        call_arguments(Two(), A, B)  # type: ignore[arg-type]
