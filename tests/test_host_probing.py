@@ -263,7 +263,7 @@ def test_a_test_of_a_single_pass_is_seen_though_steps_are_only_counted_meanwhile
     with Viewer(host, Wants(("Act",), test=EACH_TRIAL)) as viewer:
         for tests in (1, 2):
             model.train()
-            while following._hook.nap is None:  # while this lasts, nothing is to be done at a step
+            while following._hook.counter is None:  # while this lasts, nothing is to be done at a step
                 train(model, 1)
                 steps += 1
             model.eval()

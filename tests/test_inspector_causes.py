@@ -57,7 +57,7 @@ def told(
             loss = loss_of(output, y)
             loss.backward()
             update(optimizer, step)
-            probed.sender.number("loss", log(loss).detach(), probed.probes.now)
+            probed.sender.send_metric("loss", log(loss).detach(), probed.probes.current_step)
             probed.taken()
     return judged(probed)
 

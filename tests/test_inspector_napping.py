@@ -21,7 +21,7 @@ from watch_checks import batch, small
 import torcheer as tl
 from torcheer.inspector import Every
 from torcheer.monitor.watch import Transport
-from torcheer.tap.pass_counter import Nap
+from torcheer.tap.pass_counter import PassCounter
 
 RING = Transport(bytes=4 << 20, drain_secs=60.0)
 
@@ -43,7 +43,7 @@ def asleep() -> Iterator[tuple[nn.Module, Any]]:
             train(model, 50)
             if "forward" in vars(model):
                 break
-        assert isinstance(model.forward, Nap)
+        assert isinstance(model.forward, PassCounter)
         yield model, w
     assert "forward" not in vars(model) and not model._forward_pre_hooks
 

@@ -130,7 +130,7 @@ def keys_sent(probed: Probed) -> dict[str, list[int]]:
 def test_where_a_look_is_larger_than_the_ring_no_layer_is_lost_for_ever(layers: int) -> None:
     model, looks = Wide(layers), 60
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:  # a ring of eight
-        probed.sender._whole = ("*",)
+        probed.sender._full_patterns = ("*",)
         for _ in range(looks):
             model(LARGE)
             probed.taken()  # what a child has read before the next step
@@ -161,7 +161,7 @@ def test_the_ring_that_is_named_for_a_look_has_room_for_it() -> None:
 def test_a_slow_child_does_not_always_lose_the_same_layers_either() -> None:
     model = Wide(4)
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:
-        probed.sender._whole = ("*",)
+        probed.sender._full_patterns = ("*",)
         for _ in range(3):
             model(LARGE)  # nobody reads: the ring is full
         for _ in range(40):
@@ -177,7 +177,7 @@ def test_a_slow_child_does_not_always_lose_the_same_layers_either() -> None:
 def test_when_there_is_room_again_nobody_waits() -> None:
     model = Wide()
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:
-        probed.sender._whole = ("*",)
+        probed.sender._full_patterns = ("*",)
         for _ in range(3):
             model(LARGE)
             probed.taken()
@@ -208,7 +208,7 @@ def test_numbers_never_wait_for_their_turn_and_drops_are_counted_by_key(tmp_path
 def test_what_does_not_come_any_more_holds_up_nobody() -> None:
     model, short = Wide(24), Wide(6)
     with Probed(model, what="output", every=1, limit_bytes=1 << 20) as probed:
-        probed.sender._whole = ("*",)
+        probed.sender._full_patterns = ("*",)
         for _ in range(3):
             model(LARGE)
             probed.taken()

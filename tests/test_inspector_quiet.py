@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from watch_checks import Probed
 
-from torcheer.tap.pass_counter import Nap
-from torcheer.tap.probe_hooks import Called
+from torcheer.tap.pass_counter import PassCounter
+from torcheer.tap.probe_hooks import PassHook
 from torcheer.tap.step_schedule import Every
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,7 +74,7 @@ def test_what_torch_does_with_a_model_it_does_with_one_that_naps(use: Callable[.
     model, x = Net(), torch.rand(2, 4)
     expected = model(x)
     with Probed(model, every=Every(start=10**9)) as probed:
-        assert asleep(model, lambda: model(x)) and isinstance(model.forward, Nap)
+        assert asleep(model, lambda: model(x)) and isinstance(model.forward, PassCounter)
         assert torch.equal(use(model, x), expected)
         before = probed.probes.step
         model(x)
@@ -85,22 +85,22 @@ def test_a_nap_that_two_threads_count_down_at_once_ends_all_the_same() -> None:
     model = Net()
     with Probed(model, every=Every(start=10**9)) as probed:
         assert asleep(model, lambda: model(FEW))
-        probed.probes._hook.quiet = 0  # the other thread was here between our look and our count
+        probed.probes._hook.idle_passes = 0  # the other thread was here between our look and our count
         model(FEW)
         assert "forward" not in vars(model) and len(model._forward_pre_hooks) == 1
 
 
 def test_a_hook_that_two_threads_count_down_at_once_goes_on() -> None:
-    called = []
+    passes = []
 
     class Probes:
-        def called(self, module: nn.Module) -> None:
-            called.append(module)
+        def begin_pass(self, module: nn.Module) -> None:
+            passes.append(module)
 
-    hook, model = Called(Probes(), only_training=True), Net()  # type: ignore[arg-type]
-    hook.quiet = -1
+    hook, model = PassHook(Probes(), only_training=True), Net()  # type: ignore[arg-type]
+    hook.idle_passes = -1
     hook(model, ())
-    assert called == [model] and hook.quiet == -1
+    assert passes == [model] and hook.idle_passes == -1
 
 
 # -- who counts
@@ -195,7 +195,7 @@ def test_who_trains_only_a_head_does_not_wait_for_the_rest_for_ever() -> None:
     with Probed(model, every=100) as probed:
         for _ in range(60):
             learn(model, optimizer)
-        assert not probed.probes._listening and not probed.probes._ears
+        assert not probed.probes._awaits_optimizer and not probed.probes._uses_optimizer_hooks
         for _ in range(50):
             learn(model, optimizer)
         optimizer.add_param_group({"params": list(model[0].parameters())})

@@ -310,7 +310,7 @@ def test_a_scripted_part_takes_no_hooks_and_the_rest_is_watched() -> None:
         learn(model, sgd(model))
     assert steps_of(probed, "1", "output") == steps_of(probed, "0.weight", "update") == [0, 1, 2]
     assert not steps_of(probed, "0", "output") and not probed.problems
-    assert choose(model).hidden == ("0",)  # which the watch tells
+    assert choose(model).hidden_modules == ("0",)  # which the watch tells
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -68,7 +68,7 @@ def told(
                 optimizer.step()
                 optimizer.zero_grad()
             for name, value in {"loss": loss.detach(), **measured(step)}.items():
-                probed.sender.number(name, value, probed.probes.now)
+                probed.sender.send_metric(name, value, probed.probes.current_step)
             probed.taken()
     problems: list[str] = []
     judge = Rules(settle(rules), problems.append)

@@ -21,8 +21,8 @@ from torcheer.monitor.array_statistics import LOOKED_AT, even_stride, summarise,
 from torcheer.monitor.rules import Rules, settle
 from torcheer.records import Sample
 from torcheer.samples import BINS, EDGES, PERCENTILES, Delivery, Statistics
-from torcheer.tap.cuda_statistics import SAMPLE, Fetcher, looked_at_bytes
-from torcheer.tap.tensor_copies import part
+from torcheer.tap.cuda_statistics import SAMPLE, Fetcher, row_bytes
+from torcheer.tap.tensor_copies import subsample
 from torcheer.wire.ring import Ring, RingReader
 
 RANDOM = np.random.default_rng(0)
@@ -211,9 +211,9 @@ def on_device(*values: Any, whole: bool = False, limit_bytes: int | None = None)
     fetcher = Fetcher(ring)
     for step, value in enumerate(values):
         if whole:
-            fetcher.whole(value, limit_bytes=limit_bytes or 1 << 20, layer="a", variable="output", step=step)
+            fetcher.fetch_tensor(value, limit_bytes=limit_bytes or 1 << 20, layer="a", variable="output", step=step)
         else:
-            fetcher.reduced(value, limit_bytes=looked_at_bytes(value), layer="a", variable="output", step=step)
+            fetcher.fetch_statistics(value, limit_bytes=row_bytes(value), layer="a", variable="output", step=step)
     fetcher.harvest(wait=True)
     reader = RingReader(os.dup(ring.fd))
     found = list(iter(reader.take, None))
@@ -282,8 +282,8 @@ def test_what_is_fetched_whole_and_is_too_large_is_sampled_where_it_is(bad: floa
 
 def test_what_is_fetched_whole_less_another_says_which_numbers_it_has() -> None:
     ring, value = Ring(1 << 20), torch.rand(200, 300)
-    fetcher, before = Fetcher(ring), part(value - 1, 20_000)[0].clone()
-    fetcher.whole(value, before, limit_bytes=20_000, layer="a", variable="update", step=0)
+    fetcher, before = Fetcher(ring), subsample(value - 1, 20_000)[0].clone()
+    fetcher.fetch_tensor(value, before, limit_bytes=20_000, layer="a", variable="update", step=0)
     fetcher.harvest(wait=True)
     reader = RingReader(os.dup(ring.fd))
     sent = reader.take()

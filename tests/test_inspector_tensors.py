@@ -17,7 +17,7 @@ from torcheer.monitor.array_statistics import summary_of as summary_of_array
 from torcheer.samples import Delivery
 from torcheer.tap.cuda_statistics import Fetcher, reduce, summary_of
 from torcheer.tap.sample_sender import Sender
-from torcheer.tap.tensor_copies import all_finite, offer, part
+from torcheer.tap.tensor_copies import all_finite, offer, subsample
 from torcheer.wire.ring import Ring, RingReader
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -182,7 +182,7 @@ def test_numbers_that_add_up_to_more_than_a_float_holds_are_finite() -> None:
 def test_a_part_keeps_to_its_limit_for_any_shape() -> None:
     for shape in [(1000,), (31, 33), (7, 11, 13), (1024, 4), (4, 1024)]:
         for limit in (4, 100, 1000, 3999):
-            some, stride = part(torch.zeros(shape), limit)
+            some, stride = subsample(torch.zeros(shape), limit)
             assert some.numel() * 4 <= limit
             assert some.numel() == -(-math.prod(shape) // stride)
 
@@ -207,7 +207,7 @@ def test_what_is_kept_for_a_difference_is_what_will_be_sent(way: Way) -> None:
     sender = Sender(way.ring, limit_bytes=1000, share_bytes=way.ring.share_bytes, report=way.said.append)
     weight = torch.nn.Parameter(torch.rand(100, 50))
     before = weight.detach().clone()
-    kept = sender.kept(weight, "fc.weight", "update")
+    kept = sender.snapshot(weight, "fc.weight", "update")
     with torch.no_grad():
         weight.add_(0.5)
     sender.send(weight, "fc.weight", "update", 1, kept)
@@ -229,7 +229,7 @@ def test_keys_that_are_wanted_whole_are_sent_whole(way: Way) -> None:
 
 def test_of_a_weight_and_its_update_the_same_numbers_are_sent(way: Way) -> None:
     sender = Sender(way.ring, limit_bytes=400, share_bytes=100_000, whole=["a/weight"], report=way.said.append)
-    kept = sender.kept(torch.ones(1000), "a", "update")
+    kept = sender.snapshot(torch.ones(1000), "a", "update")
     sender.send(torch.ones(1000), "a", "weight", 0)
     sender.send(torch.ones(1000), "a", "update", 0, kept)
     assert [one.stride for one in iter(way.reader.take, None)] == [1, 1]  # or their norms could not be compared
@@ -240,7 +240,7 @@ def test_of_a_weight_and_its_update_the_same_numbers_are_sent(way: Way) -> None:
 )
 def test_a_metric_may_be_any_kind_of_number(way: Way, value: Any) -> None:
     sender = Sender(way.ring, limit_bytes=400, share_bytes=100_000, report=way.said.append)
-    sender.number("loss", value, 7)
+    sender.send_metric("loss", value, 7)
     sent = way.reader.take()
     assert sent is not None and way.said == []
     assert (sent.key, sent.sample.step, float(sent.sample.array.reshape(()))) == (
@@ -252,7 +252,7 @@ def test_a_metric_may_be_any_kind_of_number(way: Way, value: Any) -> None:
 
 @pytest.mark.parametrize("value", ["low", None, torch.zeros(2), [1.0]])
 def test_a_metric_that_is_no_number_is_reported(way: Way, value: Any) -> None:
-    Sender(way.ring, limit_bytes=400, share_bytes=100_000, report=way.said.append).number("loss", value, 7)
+    Sender(way.ring, limit_bytes=400, share_bytes=100_000, report=way.said.append).send_metric("loss", value, 7)
     assert len(way.said) == 1 and "'loss'" in way.said[0]
     assert way.reader.take() is None
 
@@ -296,9 +296,9 @@ def test_of_a_large_weight_a_sample_is_summed_up_and_all_of_it_looked_at(way: Wa
     fetcher = Fetcher(way.ring)
     weight, changed = torch.ones(100, 100), torch.full((100, 100), 1.5)
     weight[0, 1] = math.nan
-    kept = part(torch.ones(100, 100), 4000)[0].clone()
-    fetcher.reduced(weight, limit_bytes=4000, layer="a", variable="weight", step=4)
-    fetcher.reduced(changed, kept, limit_bytes=4000, layer="a", variable="update", step=4)
+    kept = subsample(torch.ones(100, 100), 4000)[0].clone()
+    fetcher.fetch_statistics(weight, limit_bytes=4000, layer="a", variable="weight", step=4)
+    fetcher.fetch_statistics(changed, kept, limit_bytes=4000, layer="a", variable="update", step=4)
     fetcher.harvest()
     first, second = way.reader.take(), way.reader.take()
     assert first is not None and second is not None and first.summary is not None and second.summary is not None
@@ -310,7 +310,7 @@ def test_of_a_large_weight_a_sample_is_summed_up_and_all_of_it_looked_at(way: Wa
 def test_metrics_on_a_device_are_fetched_together(way: Way) -> None:
     fetcher = Fetcher(way.ring)
     for step in range(3):
-        fetcher.number(torch.tensor(step + 0.5), layer="loss", variable="metric", step=step)
+        fetcher.fetch_number(torch.tensor(step + 0.5), layer="loss", variable="metric", step=step)
     fetcher.harvest()
     found = [way.reader.take() for _ in range(3)]
     assert [float(one.sample.array) for one in found if one is not None] == [0.5, 1.5, 2.5]
@@ -319,7 +319,7 @@ def test_metrics_on_a_device_are_fetched_together(way: Way) -> None:
 def test_sums_are_sent_together_with_the_shape_they_are_of(way: Way) -> None:
     fetcher = Fetcher(way.ring)
     for layer in ("a", "b"):
-        fetcher.reduced(torch.ones(2, 3), layer=layer, variable="grad", step=4)
+        fetcher.fetch_statistics(torch.ones(2, 3), layer=layer, variable="grad", step=4)
     assert fetcher.busy
     fetcher.harvest()
     assert not fetcher.busy
@@ -334,7 +334,7 @@ def test_sums_are_sent_together_with_the_shape_they_are_of(way: Way) -> None:
 def test_many_values_are_summed_up_together_as_each_alone(way: Way, case: str) -> None:
     fetcher = Fetcher(way.ring)
     for step in range(70):  # more than a sheet has rows
-        fetcher.reduced(CASES[case] if step % 7 == 0 else torch.ones(3), layer="a", variable="grad", step=step)
+        fetcher.fetch_statistics(CASES[case] if step % 7 == 0 else torch.ones(3), layer="a", variable="grad", step=step)
     fetcher.harvest()
     found = {sent.sample.step: sent.summary for sent in iter(way.reader.take, None)}
     assert set(found) == set(range(70)) and found[69] is not None
@@ -366,7 +366,7 @@ def test_values_on_a_gpu_are_sent_without_waiting(way: Way) -> None:
     try:
         sender.send(tensor, "sum", "output", 0)
         sender.send(tensor, "whole", "output", 0)
-        sender.number("loss", tensor.sum(), 0)
+        sender.send_metric("loss", tensor.sum(), 0)
         tensor.zero_()  # what was sent is a snapshot
         sender.harvest()
     finally:

@@ -409,9 +409,9 @@ def test_what_makes_no_sense_is_refused_before_anything_starts(options: dict[str
 def test_all_values_of_a_step_fit_into_the_ring_together() -> None:
     model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(50)])
     share = (64 << 20) // 8
-    limit = fair_bytes(choose(model).values_of(("output", "grad", "weight", "update")), share)
+    limit = fair_bytes(choose(model).count_values(("output", "grad", "weight", "update")), share)
     assert limit * (2 * 50 + 2 * 100) <= 32 << 20
-    assert fair_bytes(choose(model, "3").values_of(("output",)), share) == share
+    assert fair_bytes(choose(model, "3").count_values(("output",)), share) == share
 
 
 # -- trouble elsewhere

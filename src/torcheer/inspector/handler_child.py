@@ -20,7 +20,7 @@ from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 from torcheer.samples import Account
 from torcheer.tap.cuda_statistics import Fetcher
-from torcheer.tap.tensor_copies import local, offer, refusal
+from torcheer.tap.tensor_copies import local_shard, offer, refusal
 
 _MOST_WORDS: Final = 10_000  # of what a child said and nobody has read
 
@@ -83,7 +83,7 @@ class Worker(StaysHere):
                 self._over = False
                 self.link.resume()
             about: dict[str, Any] = {"layer": name, "variable": variable, "step": count, "count": count}
-            plain = local(tensor).detach()
+            plain = local_shard(tensor).detach()
             if reason := refusal(plain):
                 self.tell(f"{name} is not sent: {reason}")
                 return self.link.ring.refuse(about)
@@ -92,7 +92,7 @@ class Worker(StaysHere):
             if not plain.is_cuda:
                 return offer(self.link, plain, **about)
             if not torch.cuda.is_current_stream_capturing():  # a graph would repeat our copies for ever
-                self._fetcher.whole(plain, **about)
+                self._fetcher.fetch_tensor(plain, **about)
             return True
 
     def _fitting(self, tensor: Tensor, name: str) -> Tensor:

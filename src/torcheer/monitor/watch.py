@@ -28,7 +28,7 @@ from torcheer.monitor.rules import RULES, settle
 from torcheer.monitor.watch_settings import Settings, Transport, stops, understood
 from torcheer.runlog.watch_log import write_account
 from torcheer.samples import Account, Alert
-from torcheer.tap.module_selection import Chosen, choose, unwrapped, what_is_hidden
+from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden, unwrapped
 from torcheer.tap.probes import Probes
 from torcheer.tap.sample_sender import Sender, fair_bytes
 from torcheer.tap.step_schedule import Every
@@ -85,7 +85,7 @@ class StopAsked(BaseException):
 class Watch:
     """A model that is being watched, until `close`; what was found so far."""
 
-    def __init__(self, model: nn.Module, chosen: Chosen, settings: Settings) -> None:
+    def __init__(self, model: nn.Module, chosen: ModuleSelection, settings: Settings) -> None:
         self.to = _folder(settings.to, chosen)
         self.problems: list[str] = []  # what could not be watched, in words
         self.should_stop = False
@@ -116,20 +116,20 @@ class Watch:
         self._at_exit = partial(_close, me)
         atexit.register(self._at_exit)  # after the link's own, so that it runs before
 
-    def _begin(self, model: nn.Module, chosen: Chosen, link: Link) -> None:
+    def _begin(self, model: nn.Module, chosen: ModuleSelection, link: Link) -> None:
         """Put the probes on."""
         settings, share = self._settings, link.ring.share_bytes
-        limit = fair_bytes(chosen.values_of(settings.what), share)
+        limit = fair_bytes(chosen.count_values(settings.what), share)
         self._sender = Sender(link, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem)
         self._probes = Probes(
             model, chosen, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary,
             optimizer=settings.optimizer, step_of=settings.step_of,
         )  # fmt: skip
-        if hidden := what_is_hidden(chosen, settings.what):
+        if hidden := describe_hidden(chosen, settings.what):
             self._problem(hidden)
         self._probes.attach()
 
-    def _has_a_part(self, chosen: Chosen) -> bool:
+    def _has_a_part(self, chosen: ModuleSelection) -> bool:
         """Of several processes with the same model one is enough; with a share of the weights each has its own."""
         self._refuse_to_leave_others(self._stop_on)
         return rank_of()[0] == 0 or _is_sharded(chosen)
@@ -147,7 +147,7 @@ class Watch:
     @property
     def step(self) -> int:
         """The step that began last, from 0 on."""
-        return self._probes.now if self._probes is not None else 0
+        return self._probes.current_step if self._probes is not None else 0
 
     @property
     def steps(self) -> int:
@@ -157,7 +157,7 @@ class Watch:
     @property
     def looks(self) -> int:
         """How many of them were looked at."""
-        return self._probes.looks if self._probes is not None else 0
+        return self._probes.watched_count if self._probes is not None else 0
 
     @property
     def has_part(self) -> bool:
@@ -228,7 +228,7 @@ class Watch:
         """Send numbers of this step: `w.log(loss=loss)`. Tensors are not waited for."""
         if self._link is not None and not self.closed:
             for name, value in metrics.items():
-                self._sender.number(name, value, self.step)
+                self._sender.send_metric(name, value, self.step)
 
     @property
     def alerts(self) -> list[Alert]:
@@ -284,7 +284,7 @@ class Watch:
         atexit.unregister(self._at_exit)
 
     def _say_what_never_came(self, sender: Sender) -> None:
-        for pattern in sender.unmet():
+        for pattern in sender.unmatched_patterns():
             self._problem(
                 f"nothing that was sent matches {pattern!r} (keep=, video=); `layers=` and `what=` say what is"
             )
@@ -412,10 +412,10 @@ def _say(text: str) -> None:
         return
 
 
-def _folder(to: Path | None, chosen: Chosen) -> Path | None:
+def _folder(to: Path | None, chosen: ModuleSelection) -> Path | None:
     rank, count = rank_of()
     return to / f"rank{rank}" if to is not None and count > 1 and _is_sharded(chosen) else to
 
 
-def _is_sharded(chosen: Chosen) -> bool:
+def _is_sharded(chosen: ModuleSelection) -> bool:
     return any(hasattr(parameter, "_local_tensor") for parameter in chosen.parameters.values())

@@ -1,9 +1,9 @@
-"""Which layers: patterns, modules and functions become modules and parameters with names."""
+"""Resolve the setting `layers=` (patterns, modules, predicates) to named modules and parameters."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -19,25 +19,25 @@ _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """What is watched of a model."""
+class ModuleSelection:
+    """The modules and parameters of a model that are watched."""
 
     modules: dict[str, nn.Module] = field(default_factory=dict)  # by name, in the model's order
     parameters: dict[str, nn.Parameter] = field(default_factory=dict)
-    hidden: tuple[str, ...] = ()  # chosen modules inside compiled code, where no hook is called
-    behind: tuple[str, ...] = ()  # parameters of modules in there
+    hidden_modules: tuple[str, ...] = ()  # selected modules inside compiled code, where no hook is called
+    hidden_parameters: tuple[str, ...] = ()  # parameters of modules inside compiled code
 
-    def values_of(self, what: Collection[str]) -> int:
-        """How many values a step has, as far as can be foreseen."""
+    def count_values(self, what: Collection[str]) -> int:
+        """Number of values per watched step, as far as can be predicted."""
         of_modules = len({"output", "grad"} & set(what)) * len(self.modules)
         return of_modules + len({"weight", "weight_grad", "update"} & set(what)) * len(self.parameters)
 
 
-def choose(model: nn.Module, layers: Any = None) -> Chosen:
-    """The modules that `layers` means, with their parameters.
+def choose(model: nn.Module, layers: Any = None) -> ModuleSelection:
+    """Select the modules that `layers` names, with their parameters.
 
     None is every module that computes: all that have no parts, and those that hold parameters themselves. A text is
-    a pattern over names ("features.*"), a function gets name and module and says yes or no; lists may mix them.
+    a pattern over names ("features.*"), a predicate receives name and module; lists may mix them.
     """
     if not isinstance(model, nn.Module):
         raise NotAModel(f"watch needs an nn.Module, got {type(model).__name__}")
@@ -45,64 +45,64 @@ def choose(model: nn.Module, layers: Any = None) -> Chosen:
     if layers is None:
         modules = {name: module for name, module in named.items() if _computes(module)}
     else:
-        wanted = {id(module) for one in _each(layers) for module in _matching(one, named)}
-        modules = {name: module for name, module in named.items() if id(module) in wanted}
+        matches = {id(module) for selector in _as_iterable(layers) for module in _match(selector, named)}
+        modules = {name: module for name, module in named.items() if id(module) in matches}
     if not modules:
         raise BadArgument(f"layers={layers!r} chooses no layer of {type(model).__name__}; layers=None chooses all")
     parameters = _parameters(named, list(named.values())[:1] if layers is None else list(modules.values()))
-    compiled = _compiled_away(model)
+    compiled = _compiled_ids(model)
     hidden = tuple(name for name, module in modules.items() if id(module) in compiled)
-    seen = {name: module for name, module in modules.items() if id(module) not in compiled}
+    hooked = {name: module for name, module in modules.items() if id(module) not in compiled}
     if layers is None and id(unwrapped(model)) in compiled and id(model) not in compiled:
-        seen = {next(iter(named)): model, **seen}  # what the whole returns can be had
+        hooked = {next(iter(named)): model, **hooked}  # the output of the whole model is accessible
     inside = {id(p) for module in model.modules() if id(module) in compiled for p in module.parameters(recurse=False)}
-    return Chosen(seen, parameters, hidden, tuple(name for name, p in parameters.items() if id(p) in inside))
+    return ModuleSelection(hooked, parameters, hidden, tuple(name for name, p in parameters.items() if id(p) in inside))
 
 
 def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module under its name, each once; the model itself under that of its class, what wraps it left out."""
+    """Map names to modules, each once; the model itself under its class name, without wrappers."""
     inner = unwrapped(model)
     parts: dict[str, nn.Module] = {}
     for name, module in inner.named_modules():
         if module is not inner:
-            parts.setdefault(plain_name(name), module)  # of a compiled part and what it wraps, the part
-    own = type(inner).__name__
-    return {f"({own})" if own in parts else own: model, **parts}
+            parts.setdefault(plain_name(name), module)  # of a compiled submodule and the module it wraps, the former
+    class_name = type(inner).__name__
+    return {f"({class_name})" if class_name in parts else class_name: model, **parts}
 
 
-def _compiled_away(model: nn.Module) -> set[int]:
-    """The modules that are called from compiled code only, by their ids."""
-    found: set[int] = set()
+def _compiled_ids(model: nn.Module) -> set[int]:
+    """The ids of the modules that are called from compiled code only."""
+    compiled: set[int] = set()
     for module in model.modules():
         if isinstance(wrapped := getattr(module, "_orig_mod", None), nn.Module):
-            found |= {id(part) for part in wrapped.modules()}
+            compiled |= {id(part) for part in wrapped.modules()}
         elif getattr(module, "_compiled_call_impl", None) is not None:
-            found |= {id(part) for part in module.modules()}
+            compiled |= {id(part) for part in module.modules()}
         elif isinstance(module, torch.jit.ScriptModule):
-            found |= {id(part) for part in module.modules()}
-    return found
+            compiled |= {id(part) for part in module.modules()}
+    return compiled
 
 
-def what_is_hidden(chosen: Chosen, what: Collection[str]) -> str:
-    """In words, what compiled code hides of the chosen layers, and what is watched of them; "" for nothing."""
-    asked = set(what)
-    if not chosen.hidden or not {"output", "grad"} & asked:
+def describe_hidden(selection: ModuleSelection, what: Collection[str]) -> str:
+    """Message about what compiled code hides of the selected layers, and what is still watched; "" for nothing."""
+    variables = set(what)
+    if not selection.hidden_modules or not {"output", "grad"} & variables:
         return ""
-    if "grad" in asked and any(chosen.parameters[name].requires_grad for name in chosen.behind):
-        asked.add("weight_grad")  # stands for the gradients that cannot be had
+    if "grad" in variables and any(selection.parameters[name].requires_grad for name in selection.hidden_parameters):
+        variables.add("weight_grad")  # replaces the output gradients, which are not accessible
     kinds = {"weight": "values", "weight_grad": "gradients", "update": "updates"}
-    seen = [word for kind, word in kinds.items() if kind in asked and chosen.behind]
-    shown = " and ".join(filter(None, (", ".join(seen[:-1]), *seen[-1:])))
-    some = ", ".join(chosen.hidden[:3]) + (", …" if len(chosen.hidden) > 3 else "")
-    lost = " and ".join(word for kind, word in (("output", "outputs"), ("grad", "gradients")) if kind in asked)
+    words = [word for kind, word in kinds.items() if kind in variables and selection.hidden_parameters]
+    shown = " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+    names = ", ".join(selection.hidden_modules[:3]) + (", …" if len(selection.hidden_modules) > 3 else "")
+    lost = " and ".join(word for kind, word in (("output", "outputs"), ("grad", "gradients")) if kind in variables)
     return (
-        f"{len(chosen.hidden)} layers ({some}) run inside compiled code, where no hook is called: their {lost} are "
-        f"not watched; {f'of their weights {shown} are' if shown else 'nothing of them is'}"
+        f"{len(selection.hidden_modules)} layers ({names}) run inside compiled code, where no hook is called: "
+        f"their {lost} are not watched;  {f'of their weights {shown} are' if shown else 'nothing of them is'}"
     )
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside DistributedDataParallel and `torch.compile`."""
+    """Strip DistributedDataParallel, DataParallel and `torch.compile` from a model."""
     while True:
         if isinstance(model, _WRAPPERS):
             model = model.module
@@ -113,7 +113,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def plain_name(name: str) -> str:
-    """A module's name without what `torch.compile` and checkpointing put in between."""
+    """A module's name without the path segments that `torch.compile`, checkpointing and FSDP insert."""
     return re.sub(r"(^|\.)(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)(?=\.|$)", "", name).removeprefix(
         "."
     )
@@ -126,7 +126,7 @@ def _computes(module: nn.Module) -> bool:
     return not any(True for _ in module.children()) or any(p is not None for p in module._parameters.values())
 
 
-def _each(layers: Any) -> Iterable[Any]:
+def _as_iterable(layers: Any) -> Iterable[Any]:
     if isinstance(layers, list | tuple | set | frozenset):
         return layers
     if isinstance(layers, Mapping):
@@ -134,30 +134,26 @@ def _each(layers: Any) -> Iterable[Any]:
     return (layers,)
 
 
-def _matching(one: Any, named: dict[str, nn.Module]) -> list[nn.Module]:
-    """The modules that one choice means."""
-    if isinstance(one, str):
-        found = [module for name, module in named.items() if fnmatchcase(name, one)]
-        if not found:
-            raise BadArgument(_nothing(one, list(named)))
-        return found
-    if isinstance(one, nn.Module):
-        inside = unwrapped(one)
-        found = [module for module in named.values() if unwrapped(module) is inside]
-        if not found:
-            raise BadArgument(f"layers: a {type(one).__name__} was given that is no part of this model")
-        return found
-    if callable(one):
-        return [module for name, module in named.items() if _says_yes(one, name, module)]
-    raise BadArgument(f"layers: {one!r} is no pattern, no module and no function of name and module")
+def _match(selector: Any, named: dict[str, nn.Module]) -> list[nn.Module]:
+    """The modules that one selector matches."""
+    if isinstance(selector, str):
+        matches = [module for name, module in named.items() if fnmatchcase(name, selector)]
+        if not matches:
+            raise BadArgument(_no_match_message(selector, list(named)))
+        return matches
+    if isinstance(selector, nn.Module):
+        inner = unwrapped(selector)
+        matches = [module for module in named.values() if unwrapped(module) is inner]
+        if not matches:
+            raise BadArgument(f"layers: a {type(selector).__name__} was given that is no part of this model")
+        return matches
+    if callable(selector):
+        return [module for name, module in named.items() if selector(name, module)]
+    raise BadArgument(f"layers: {selector!r} is no pattern, no module and no function of name and module")
 
 
-def _says_yes(choice: Callable[..., Any], name: str, module: nn.Module) -> bool:
-    return bool(choice(name, module))
-
-
-def _nothing(pattern: str, names: list[str]) -> str:
-    """What to say where a pattern matches no name."""
+def _no_match_message(pattern: str, names: list[str]) -> str:
+    """The error text for a pattern that matches no name."""
     near = get_close_matches(pattern, names, 3, 0.4) or names[1:4] or names[:1]
     return f"layers: nothing matches {pattern!r} among {len(names)} modules. Did you mean {', '.join(map(repr, near))}?"
 
@@ -165,28 +161,28 @@ def _nothing(pattern: str, names: list[str]) -> str:
 def _parameters(named: dict[str, nn.Module], owners: list[nn.Module]) -> dict[str, nn.Parameter]:
     """The parameters of these modules and their parts, each once."""
     root = unwrapped(next(iter(named.values())))
-    wanted = {id(parameter) for module in owners for parameter in module.parameters()}
-    return {plain_name(name): p for name, p in root.named_parameters() if id(p) in wanted}
+    parameter_ids = {id(parameter) for module in owners for parameter in module.parameters()}
+    return {plain_name(name): p for name, p in root.named_parameters() if id(p) in parameter_ids}
 
 
-Place = tuple[nn.Module, str]
+Place = tuple[nn.Module, str]  # a module, and the name of one of its parameters
 
 
-def places_of(model: nn.Module) -> dict[int, list[Place]]:
-    """Where each parameter is, by its id; no name where another may be there: a shard's (FSDP), a script's."""
-    found: dict[int, list[Place]] = {}
+def parameter_places(model: nn.Module) -> dict[int, list[Place]]:
+    """Where each parameter is, by its id; without a name where it may be exchanged: shards (FSDP), scripts."""
+    places: dict[int, list[Place]] = {}
     for module in model.modules():
         for name, parameter in module._parameters.items():
-            fleeting = hasattr(parameter, "_local_tensor") or isinstance(module, torch.jit.ScriptModule)
-            found.setdefault(id(parameter), []).append((module, "" if fleeting else name))
-    return found
+            may_change = hasattr(parameter, "_local_tensor") or isinstance(module, torch.jit.ScriptModule)
+            places.setdefault(id(parameter), []).append((module, "" if may_change else name))
+    return places
 
 
-def replaced(places: dict[int, list[Place]]) -> set[int]:
-    """The ids of the parameters that are no longer where they were: another is there."""
+def replaced_parameters(places: dict[int, list[Place]]) -> set[int]:
+    """The ids of the parameters that another parameter has replaced everywhere."""
 
-    def stands(number: int, module: nn.Module, name: str) -> bool:
-        there = module._parameters.get(name) if name else None
-        return id(there) == number or not isinstance(there, nn.Parameter)
+    def is_in_place(number: int, module: nn.Module, name: str) -> bool:
+        current = module._parameters.get(name) if name else None
+        return id(current) == number or not isinstance(current, nn.Parameter)
 
-    return {number for number, all_of in places.items() if not any(stands(number, *place) for place in all_of)}
+    return {number for number, homes in places.items() if not any(is_in_place(number, *home) for home in homes)}

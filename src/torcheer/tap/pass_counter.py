@@ -1,7 +1,7 @@
-"""Counting passes at a fifth of what a hook costs: torch's way around hooks takes 4 to 5 µs, a model's own attribute 1.
+"""Count passes at a fifth of the cost of a hook: torch's hook path takes 4 to 5 µs, an instance attribute 1.
 
-While no pass is of interest, the model has a `forward` of its own that counts and calls the real one. It is taken away
-with the last pass that it was to count.
+While no pass is watched, the model's instance has a `forward` that counts and calls the real one. It is removed with
+the last pass that it had to count.
 """
 
 from __future__ import annotations
@@ -13,71 +13,72 @@ from typing import Any
 from torch import nn
 from torch.compiler import is_dynamo_compiling
 
-from torcheer.tap.probe_hooks import Called, in_backward
+from torcheer.tap.probe_hooks import PassHook, in_backward
 
 
-def _its(name: str) -> Any:
-    """An attribute of the method that a nap stands for."""
-    return property(lambda nap: getattr(nap.__wrapped__, name))
+def _delegate(name: str) -> Any:
+    """A property that reads an attribute of the wrapped method."""
+    return property(lambda counter: getattr(counter.__wrapped__, name))
 
 
-class Nap:
-    """A model's `forward` while its hook sleeps: counts down the hook's quiet passes, then wakes it.
+class PassCounter:
+    """Replaces a model's `forward` during idle passes: counts them down, then restores the hook by `resume`.
 
-    With `count` that does it, in its own way; it says False of a pass that was not foreseen.
+    `count`, where passed, does the counting instead; it returns False for a pass that was not an idle one.
     """
 
-    __slots__ = ("__weakref__", "__wrapped__", "_count", "_hook", "_model", "_wake")
+    __slots__ = ("__weakref__", "__wrapped__", "_count", "_hook", "_model", "_resume")
 
     def __init__(
-        self, model: nn.Module, hook: Called, wake: Callable[[], None], count: Callable[[], bool] | None = None
+        self, model: nn.Module, hook: PassHook, resume: Callable[[], None], count: Callable[[], bool] | None = None
     ) -> None:
-        self._model, self._hook, self._wake, self._count = model, hook, wake, count
-        self.__wrapped__ = model.forward  # so that its signature can be asked for
+        self._model, self._hook, self._resume, self._count = model, hook, resume, count
+        self.__wrapped__ = model.forward  # so that `inspect.signature` works
         model.forward = self
 
     @staticmethod
     def fits(model: nn.Module) -> bool:
-        """Whether a model has nothing there that we might disturb."""
+        """Whether a model's `forward` is an ordinary method that can be replaced safely."""
         return "forward" not in vars(model) and isinstance(model.forward, MethodType)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         hook = self._hook
-        if hook.nap is self and not is_dynamo_compiling() and in_backward() < 0:
+        if hook.counter is self and not is_dynamo_compiling() and in_backward() < 0:
             if self._model.training:
                 hook.in_any_mode = False
             elif not hook.in_any_mode:
                 return self.__wrapped__(*arguments, **keywords)
             if self._count is None:
-                hook.quiet -= 1
-                if hook.quiet <= 0:  # less than zero where two threads count at once
-                    self._wake()
-            elif not self._count() or hook.quiet <= 0:
-                self._wake()
+                hook.idle_passes -= 1
+                if hook.idle_passes <= 0:  # below zero where two threads count at once
+                    self._resume()
+            elif not self._count() or hook.idle_passes <= 0:
+                self._resume()
         return self.__wrapped__(*arguments, **keywords)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What stands here else: torch.jit and torch.export look at its code, which they take from methods only."""
+        """Pretend to be a method: torch.jit and torch.export read the code of methods only."""
         return MethodType
 
-    # One by one: a class with a `__getattr__` is slower at each attribute, and we are called at each pass.
+    # One by one: a class with `__getattr__` is slower at every attribute, and this runs at every pass.
     __code__, __globals__, __func__, __self__ = (
-        _its("__code__"),
-        _its("__globals__"),
-        _its("__func__"),
-        _its("__self__"),
+        _delegate("__code__"),
+        _delegate("__globals__"),
+        _delegate("__func__"),
+        _delegate("__self__"),
     )
-    __defaults__, __kwdefaults__, __closure__ = _its("__defaults__"), _its("__kwdefaults__"), _its("__closure__")
-    __name__ = _its("__name__")
+    __defaults__, __kwdefaults__ = _delegate("__defaults__"), _delegate("__kwdefaults__")
+    __closure__ = _delegate("__closure__")
+    __name__ = _delegate("__name__")
 
     def end(self) -> None:
-        """Leave; where somebody has wrapped us meanwhile, stay and do nothing."""
+        """Restore the model's `forward`; where other code has wrapped it meanwhile, stay and only pass calls on."""
         if vars(self._model).get("forward") is self:
             del self._model.forward
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """What a copy of the model has in our place: its own."""
+        """Give a copy of the model its own `forward`."""
         return getattr(memo.get(id(self._model)), "forward", self)
 
     def __reduce__(self) -> tuple[Any, ...]:

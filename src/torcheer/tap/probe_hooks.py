@@ -1,4 +1,4 @@
-"""What hangs on modules and tensors: small objects that tell the probes, and that no copy of a model takes along."""
+"""Hook objects on modules and tensors that call the probes; copying a model drops them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from torch.compiler import is_dynamo_compiling
 if TYPE_CHECKING:
     from torcheer.tap.probes import Probes
 
-in_backward: Callable[[], int] = torch._C._current_graph_task_id  # not -1 where a checkpointed pass is run again
+in_backward: Callable[[], int] = torch._C._current_graph_task_id  # not -1 where checkpointing recomputes a pass
 
 
 class ProbeHook:
-    """Something of ours that lies in a module; a copy of the module does without."""
+    """A hook registered on a module; a copy of the module has a `RemovedHook` instead."""
 
     __slots__ = ("__weakref__",)
     __torch_unserializable__ = True  # torch need not warn
 
-    def __deepcopy__(self, memo: Any) -> Gone:
-        return Gone()
+    def __deepcopy__(self, memo: Any) -> RemovedHook:
+        return RemovedHook()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Gone, ()
+        return RemovedHook, ()
 
 
-class Gone:
-    """What a copied model has in place of our hooks: it leaves when it is first called."""
+class RemovedHook:
+    """Replaces our hooks in a copied model: removes itself when first called."""
 
     def __call__(self, module: nn.Module, *_: Any) -> None:
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
@@ -38,32 +38,32 @@ class Gone:
                 del hooks[number]
 
 
-class Called(ProbeHook):
-    """On the model all the time, and doing next to nothing: it counts down the passes that need no more."""
+class PassHook(ProbeHook):
+    """Registered on the model all the time: counts down the idle passes, which need no other work."""
 
-    __slots__ = ("_probes", "count", "in_any_mode", "nap", "quiet")
+    __slots__ = ("_probes", "count", "counter", "idle_passes", "in_any_mode")
 
     def __init__(self, probes: Probes, only_training: bool) -> None:
-        self._probes, self.in_any_mode, self.quiet = probes, not only_training, 0
-        self.count: Callable[[], bool] | None = None  # where a pass is not a step; False: it was not foreseen
-        self.nap: Any = None  # what counts in its place, where there is nothing else to do for long
+        self._probes, self.in_any_mode, self.idle_passes = probes, not only_training, 0
+        self.count: Callable[[], bool] | None = None  # where a pass is not a step; False: no idle pass
+        self.counter: Any = None  # the `PassCounter` that replaces it over many idle passes
 
     def __call__(self, module: nn.Module, arguments: Any) -> None:
         if is_dynamo_compiling() or in_backward() >= 0:
             return
         if module.training:
             self.in_any_mode = False
-        if self.quiet > 0 and (module.training or self.in_any_mode):  # less than zero where two threads count at once
+        if self.idle_passes > 0 and (module.training or self.in_any_mode):  # below zero where two threads count at once
             if self.count is None:
-                self.quiet -= 1
+                self.idle_passes -= 1
                 return
             if self.count():
                 return
-        self._probes.called(module)
+        self._probes.begin_pass(module)
 
 
-class Output(ProbeHook):
-    """On a chosen module, while a pass is watched: what it returns."""
+class OutputHook(ProbeHook):
+    """Registered on a selected module during a watched pass: passes on its output."""
 
     __slots__ = ("_name", "_probes")
 
@@ -74,16 +74,16 @@ class Output(ProbeHook):
         if torch.compiler.is_compiling() or in_backward() >= 0:
             return
         try:
-            with torch._C.DisableTorchFunction():  # a capture in progress is none of ours
-                if not self._probes.entered:
-                    self._probes.enter(self._name, arguments)
+            with torch._C.DisableTorchFunction():  # keep out of a capture in progress
+                if not self._probes.input_checked:
+                    self._probes.check_input(self._name, arguments)
                 self._probes.output(self._name, output)
         except Exception as error:
-            self._probes.failed(self._name, error)
+            self._probes.drop_layer(self._name, error)
 
 
-class Ended(ProbeHook):
-    """On the model, while a pass is watched: that is over."""
+class PassEndHook(ProbeHook):
+    """Registered on the model during a watched pass: ends it."""
 
     __slots__ = ("_probes",)
 
@@ -94,8 +94,8 @@ class Ended(ProbeHook):
         self._probes.end_pass()
 
 
-class Gradient(ProbeHook):
-    """On a tensor that a chosen module returned."""
+class GradientHook(ProbeHook):
+    """Registered on a tensor that a selected module returned: passes on its gradient."""
 
     __slots__ = ("_probes", "_step", "_where")
 
@@ -107,26 +107,26 @@ class Gradient(ProbeHook):
             self._probes.gradient(self._where, self._step, gradient)
 
 
-class Carried(ProbeHook):
-    """On a parameter, from an optimizer's step to its next: what its gradient still has when another comes."""
+class CarriedGradientHook(ProbeHook):
+    """Registered on a parameter between two optimizer steps: what `grad` still holds when a new gradient arrives."""
 
     __slots__ = ("_parameter", "sums")
 
     def __init__(self, parameter: Tensor) -> None:
         self._parameter = parameter
-        self.sums: list[Tensor | None] = []  # of the sizes of its numbers, at each backward pass
+        self.sums: list[Tensor | None] = []  # of the magnitudes in `grad`, at each backward pass
 
     def __call__(self, gradient: Tensor) -> None:
-        carried = self._parameter.grad
+        previous = self._parameter.grad
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            self.sums.append(None if carried is None else carried.detach().abs().sum())
+            self.sums.append(None if previous is None else previous.detach().abs().sum())
 
 
 _CALL = nn.Module._call_impl.__code__
 
 
 def calls_of(module: nn.Module) -> int:
-    """How many calls of a module are going on now, as far as two: it may call itself."""
+    """Number of calls of a module in progress, at most two: it may call itself."""
     frame, calls = sys._getframe(), 0
     while frame is not None and calls < 2:
         calls += frame.f_code is _CALL and frame.f_locals.get("self") is module

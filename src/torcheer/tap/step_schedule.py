@@ -1,4 +1,4 @@
-"""When to look: which steps of a run are watched."""
+"""The schedule of a watch: which steps of a run are watched."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Every:
 
 
 def schedule_of(every: Any) -> Schedule:
-    """What `every=` means."""
+    """Parse the setting `every=`."""
     if isinstance(every, Every):
         return Schedule(every)
     if isinstance(every, Mapping):
-        return Schedule(_from_names(every))
+        return Schedule(_from_mapping(every))
     if isinstance(every, bool) or not isinstance(every, int):
         hint = f"; for seconds use Every(secs={every:g})" if isinstance(every, float) and every > 0 else ""
         raise BadArgument(f"every={every!r}: a whole number of steps is needed, or Every(steps=…, secs=…){hint}")
@@ -49,48 +49,48 @@ def schedule_of(every: Any) -> Schedule:
     return Schedule(Every(steps=every))
 
 
-def _from_names(given: Mapping[str, Any]) -> Every:
-    known = [field.name for field in fields(Every)]
-    if strange := [name for name in given if name not in known]:
-        raise BadArgument(f"every={dict(given)!r}: no setting {strange[0]!r}; there are {', '.join(known)}")
-    return Every(**given)
+def _from_mapping(settings: Mapping[str, Any]) -> Every:
+    names = [field.name for field in fields(Every)]
+    if unknown := [name for name in settings if name not in names]:
+        raise BadArgument(f"every={dict(settings)!r}: no setting {unknown[0]!r}; there are {', '.join(names)}")
+    return Every(**settings)
 
 
 class Pace:
-    """How many steps go by in a moment: so many may pass before anybody asks again."""
+    """Estimates the steps per `MOMENT_SECS`, so that the clock is read only once in so many steps."""
 
     MOMENT_SECS = 0.2
-    _MOST = 1000
+    _MOST_STEPS = 1000
 
     def __init__(self) -> None:
-        self.asked_at, self._asked_step, self._steps = time.monotonic(), 0, 0
+        self.measured_at, self._measured_step, self._steps = time.monotonic(), 0, 0
 
-    def take(self, step: int, now: float) -> None:
-        """Somebody asks; a sudden change of pace is not trusted."""
-        steps = (step - self._asked_step) * self.MOMENT_SECS / max(now - self.asked_at, 1e-6)
-        self._steps = int(min(steps, 2 * self._steps + 1, self._MOST))
-        self.asked_at, self._asked_step = now, step
+    def measure(self, step: int, now_secs: float) -> None:
+        """Measure at a step; a sudden speed-up is taken over gradually."""
+        steps = (step - self._measured_step) * self.MOMENT_SECS / max(now_secs - self.measured_at, 1e-6)
+        self._steps = int(min(steps, 2 * self._steps + 1, self._MOST_STEPS))
+        self.measured_at, self._measured_step = now_secs, step
 
-    def quiet(self, steps: float, secs: float) -> int:
-        """How many steps may pass where nothing is due for so many steps, or for so many seconds."""
+    def idle_steps(self, steps: float, secs: float) -> int:
+        """How many steps may pass unmeasured where nothing is due for so many steps, or for so many seconds."""
         return int(max(min(max(steps, self._steps * secs / self.MOMENT_SECS), self._steps), 0))
 
 
 class Schedule:
-    """An `Every` over time."""
+    """The state of an `Every` during a run."""
 
     def __init__(self, every: Every) -> None:
         self.every = every
-        self.next_step: float = every.start + -every.start % every.steps  # no step before this one needs to ask
+        self.next_step: float = every.start + -every.start % every.steps  # no step before this one can be due
         self._last_step, self._last_secs = -1, -math.inf
 
     def change(self, every: Any) -> None:
-        """Go by another `every=` from now on."""
+        """Switch to another `every=`."""
         new = schedule_of(every)
         self.every, self.next_step = new.every, new.next_step
 
     def due(self, step: int, now_secs: float) -> bool:
-        """Whether to watch a step; they are asked about in order, and a smaller number begins anew (an epoch's own)."""
+        """Whether to watch a step; called in order of steps, a smaller number starts over (counted per epoch)."""
         if step < self._last_step:
             self.next_step = 0
         self._last_step = step
@@ -105,6 +105,6 @@ class Schedule:
         self._last_secs = now_secs
         return True
 
-    def rest(self, step: int, now_secs: float) -> tuple[float, float]:
-        """After a step, for how many steps, and for how many seconds, nothing is due."""
+    def idle_for(self, step: int, now_secs: float) -> tuple[float, float]:
+        """The number of steps, and of seconds, after a step in which nothing is due."""
         return self.next_step - step - 1, max(self._last_secs + self.every.secs - now_secs, 0.0)

@@ -1,4 +1,4 @@
-"""What an optimizer does to the weights: each before, its gradient, and by how much it changed."""
+"""Sample the weights around an optimizer's step: value before, gradient, and update."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from torcheer.tap.probe_hooks import Carried
+from torcheer.tap.probe_hooks import CarriedGradientHook
 from torcheer.tap.sample_sender import Sender
-from torcheer.tap.tensor_copies import local, rank_of
+from torcheer.tap.tensor_copies import local_shard, rank_of
 
-_LOOKED_AT = 256  # numbers of a weight that tell whether it was written behind torch's back
-_ASKED = 4  # weights that are asked
-_PATIENCE = 20  # steps for which a weight is waited for that no optimizer has shown to be its own
+_COMPARED_NUMBERS = 256  # numbers of a weight compared to detect writes that torch's version counter misses
+_COMPARED_WEIGHTS = 4  # weights that are compared
+_PATIENCE = 20  # steps after which a weight that no optimizer has stepped counts as untrained
 
 
 @dataclass(slots=True)
-class _Before:
-    """A weight as it was when a step began."""
+class _Snapshot:
+    """A weight at the beginning of a step."""
 
     step: int
-    value: Tensor | None  # what is sent of it, where its update is wanted
+    value: Tensor | None  # the numbers that are sent of it, where its update is watched
     version: int
 
 
 @dataclass(slots=True)
-class _Follow:
-    """A parameter on its way from one step of its optimizer to the next: is its gradient cleared in between?"""
+class _CarryCheck:
+    """Checks on one parameter whether its gradient is cleared between two steps of its optimizer."""
 
     optimizer: weakref.ref[Optimizer]
     label: str
-    step: int  # that was watched
-    hook: Carried
+    step: int  # the watched one
+    hook: CarriedGradientHook
     handle: Any
 
     def end(self) -> Tensor | None:
-        """The least that any backward pass found; None where one found a gradient that was cleared."""
+        """The smallest magnitude carried into a backward pass; None where the gradient had been cleared."""
         self.handle.remove()
-        sums = [one for one in self.hook.sums if one is not None]
+        sums = [carried_sum for carried_sum in self.hook.sums if carried_sum is not None]
         return torch.stack(sums).min() if sums and len(sums) == len(self.hook.sums) else None
 
 
-class Weights:
-    """Looks at the parameters around the optimizer's step."""
+class WeightTracker:
+    """Sends weights, gradients and updates of the parameters around the optimizer's step."""
 
     def __init__(
         self,
@@ -57,37 +57,37 @@ class Weights:
         what: Collection[str],
         sender: Sender,
         others: Iterable[nn.Parameter] = (),
-        graded: Collection[str] = (),
+        gradient_names: Collection[str] = (),
     ) -> None:
-        """`others` are not looked at; an optimizer that moves them is the model's all the same.
+        """`others` are not watched; an optimizer that updates them is still one of the model's.
 
-        Of the parameters `graded` the gradients are sent, though `what` may not ask for them.
+        The gradients of the parameters `gradient_names` are sent even if `what` does not include them.
         """
         self._parameters, self._what, self._sender = dict(parameters), what, sender
-        self._graded = set(parameters if "weight_grad" in what else graded)
-        self._before: dict[int, _Before] = {}  # by the parameter's id
-        self._step, self._gradients = 0, set[int]()  # of which parameters a gradient is still wanted, by their ids
-        self._by_torch = False  # whether an optimizer of torch's was seen to move the weights
-        self._follow: _Follow | None = None
-        self._carried = 0  # steps in a row to which gradients were carried on
-        self.follows = False  # whether another step of an optimizer is waited for, after a watched one
-        self._hidden = set(graded)
-        self._owned: weakref.WeakSet[Optimizer] = weakref.WeakSet()
-        self._unclaimed, self._waited = set[int](), 0  # weights that no optimizer moves; steps since this look began
+        self._gradient_names = set(parameters if "weight_grad" in what else gradient_names)
+        self._snapshots: dict[int, _Snapshot] = {}  # by the parameter's id
+        self._step, self._gradients = 0, set[int]()  # ids of the parameters whose gradient is still to be sent
+        self._torch_steps = False  # whether a torch.optim optimizer updates the weights
+        self._carry_check: _CarryCheck | None = None
+        self._carried_steps = 0  # consecutive steps into which gradients were carried over
+        self.awaits_step = False  # whether another optimizer step is needed after a watched one
+        self._hidden = set(gradient_names)
+        self._optimizers: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._untrained, self._steps_waited = set[int](), 0  # ids of weights without an optimizer; steps since `begin`
         self._names = {id(parameter): name for name, parameter in parameters.items()}
         self._others = tuple(others)
-        self._models = {*self._names, *map(id, self._others)}
+        self._model_ids = {*self._names, *map(id, self._others)}
 
     def begin(self, step: int) -> None:
-        """A step begins that is watched."""
-        if self._follow is not None and self._follow.step != step and self._waited > _PATIENCE:
-            self._let_go()  # that optimizer does not step any more
-        self._step, self._waited = step, 0
-        if self._unclaimed:
-            self._unclaimed -= self._claimed()
-        if self._graded:
+        """Begin a watched step: send the weights, take the snapshots for their updates."""
+        if self._carry_check is not None and self._carry_check.step != step and self._steps_waited > _PATIENCE:
+            self._drop_carry_check()  # its optimizer no longer steps
+        self._step, self._steps_waited = step, 0
+        if self._untrained:
+            self._untrained -= self._trained_ids()
+        if self._gradient_names:
             named = self._parameters.items()
-            self._gradients = {id(one) for name, one in named if name in self._graded and self._is_trained(one)}
+            self._gradients = {id(p) for name, p in named if name in self._gradient_names and self._is_trained(p)}
         for name, parameter in self._parameters.items():
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 continue
@@ -95,111 +95,111 @@ class Weights:
             if "weight" in self._what:
                 self._sender.send(parameter, label, "weight", step)
             if "update" in self._what and self._is_trained(parameter):
-                self._keep(parameter, label)
+                self._take_snapshot(parameter, label)
 
     def _is_trained(self, parameter: nn.Parameter) -> bool:
-        return parameter.requires_grad and id(parameter) not in self._unclaimed
+        return parameter.requires_grad and id(parameter) not in self._untrained
 
-    def _claimed(self) -> set[int]:
-        """What the optimizers that were seen hold, by their ids."""
-        return {id(one) for optimizer in self._owned for group in optimizer.param_groups for one in group["params"]}
+    def _trained_ids(self) -> set[int]:
+        """The ids of all parameters of the optimizers seen so far."""
+        return {id(p) for optimizer in self._optimizers for group in optimizer.param_groups for p in group["params"]}
 
-    def leave_out(self, those: Collection[int]) -> list[str]:
-        """Forget the parameters with these ids; the names of those that were looked at."""
-        gone = [name for name, parameter in self._parameters.items() if id(parameter) in those]
-        for name in gone:
-            self._before.pop(id(self._parameters.pop(name)), None)
-        return gone
+    def forget(self, parameter_ids: Collection[int]) -> list[str]:
+        """Stop watching the parameters with these ids; returns the names of those that were watched."""
+        names = [name for name, parameter in self._parameters.items() if id(parameter) in parameter_ids]
+        for name in names:
+            self._snapshots.pop(id(self._parameters.pop(name)), None)
+        return names
 
-    def _keep(self, parameter: nn.Parameter, label: str) -> None:
-        """Remember a weight; one that waited in vain for its update (a skipped step) is this step's from now on."""
-        before, version = self._before.get(id(parameter)), _version(parameter)
-        if before is None:
-            value = self._sender.kept(parameter, label, "update")
-            self._before[id(parameter)] = _Before(self._step, value, version)
-        elif before.version == version:  # else an optimizer is in the middle of it, with a closure
-            before.step = self._step
+    def _take_snapshot(self, parameter: nn.Parameter, label: str) -> None:
+        """Copy a weight; an unused snapshot (its step was skipped) is assigned to this step."""
+        snapshot, version = self._snapshots.get(id(parameter)), _version(parameter)
+        if snapshot is None:
+            value = self._sender.snapshot(parameter, label, "update")
+            self._snapshots[id(parameter)] = _Snapshot(self._step, value, version)
+        elif snapshot.version == version:  # else an optimizer with a closure is in the middle of its step
+            snapshot.step = self._step
 
-    def stepping(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
-        """An optimizer is about to step."""
-        if self._follow is not None:
-            self._follow_on(optimizer)
-        if self._before:
+    def before_step(self, optimizer: Optimizer, arguments: Any, keywords: Any) -> None:
+        """Handle an optimizer that is about to step: send the gradients."""
+        if self._carry_check is not None:
+            self._finish_carry_check(optimizer)
+        if self._snapshots:
             self._sender.scaled = _by_scaler()
-        if not self._by_torch and self.concerns(optimizer):  # before a closure's passes, which are within its step
-            self._by_torch = any(id(one) in self._names for group in optimizer.param_groups for one in group["params"])
-        if self._gradients and self.concerns(optimizer) and not has_closure(arguments, keywords):
+        if not self._torch_steps and self.trains_model(optimizer):  # now, as a closure's passes run inside the step
+            self._torch_steps = any(id(p) in self._names for group in optimizer.param_groups for p in group["params"])
+        if self._gradients and self.trains_model(optimizer) and not has_closure(arguments, keywords):
             self._send_gradients(optimizer)
 
-    def stepped(self, optimizer: Optimizer) -> bool:
-        """An optimizer has stepped; whether it moved any of our weights."""
-        if not self.concerns(optimizer):
+    def after_step(self, optimizer: Optimizer) -> bool:
+        """Handle an optimizer that has stepped: send the updates; returns whether it is one of the model's."""
+        if not self.trains_model(optimizer):
             return False
         if self._gradients:
-            self._send_gradients(optimizer)  # of a closure
-            self._gradients -= {id(one) for group in optimizer.param_groups for one in group["params"]}
-        if self._before:
+            self._send_gradients(optimizer)  # those that a closure computed
+            self._gradients -= {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if self._snapshots:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
                     self._send_update(parameter)
-        self._follow_from(optimizer)
-        self._waited += 1
-        if self._waited == _PATIENCE and self.unsent:
-            self._leave_the_unclaimed()
+        self._start_carry_check(optimizer)
+        self._steps_waited += 1
+        if self._steps_waited == _PATIENCE and self.has_pending:
+            self._drop_untrained()
         return True
 
-    def _follow_from(self, optimizer: Optimizer) -> None:
-        """See whether the gradients that this step has used are cleared before its next."""
-        if self._follow is not None or "grad" not in self._what:
+    def _start_carry_check(self, optimizer: Optimizer) -> None:
+        """Start checking whether the gradients that this step used are cleared before its next."""
+        if self._carry_check is not None or "grad" not in self._what:
             return
-        ours = [one for group in optimizer.param_groups for one in group["params"] if id(one) in self._names]
-        for parameter in reversed(ours):  # those of the last layer are small, and seldom zero
+        watched = [p for group in optimizer.param_groups for p in group["params"] if id(p) in self._names]
+        for parameter in reversed(watched):  # those of the last layer are small, and seldom zero
             label = self._names[id(parameter)]
             dense = parameter.grad is not None and parameter.grad.layout is torch.strided
-            if dense and parameter.requires_grad and local(parameter) is parameter and label not in self._hidden:
-                hook, register = Carried(parameter), cast(Any, parameter.register_hook)
-                self._follow = _Follow(weakref.ref(optimizer), label, self._step, hook, register(hook))
-                self.follows = True
+            if dense and parameter.requires_grad and local_shard(parameter) is parameter and label not in self._hidden:
+                hook, register = CarriedGradientHook(parameter), cast(Any, parameter.register_hook)
+                self._carry_check = _CarryCheck(weakref.ref(optimizer), label, self._step, hook, register(hook))
+                self.awaits_step = True
                 return
 
-    def _follow_on(self, optimizer: Optimizer) -> None:
-        """The optimizer steps again: send what its gradients had in them all the time, if anything."""
-        follow = self._follow
-        if follow is None or follow.optimizer() is not optimizer:
+    def _finish_carry_check(self, optimizer: Optimizer) -> None:
+        """Send the magnitude that was carried over from the last step of the optimizer, if any."""
+        check = self._carry_check
+        if check is None or check.optimizer() is not optimizer:
             return
-        self._follow, self.follows = None, False
-        least = follow.end()
-        carried = least is not None and (least.is_cuda or bool(least > 0))
-        self._carried = self._carried + 1 if carried else 0
-        if least is not None and self._carried > 1:  # once may be by chance: two losses, two optimizers
-            self._sender.send(least, follow.label, "carried", self._step)
+        self._carry_check, self.awaits_step = None, False
+        least = check.end()
+        is_carried = least is not None and (least.is_cuda or bool(least > 0))
+        self._carried_steps = self._carried_steps + 1 if is_carried else 0
+        if least is not None and self._carried_steps > 1:  # once may be intended: two losses, two optimizers
+            self._sender.send(least, check.label, "carried", self._step)
 
-    def _leave_the_unclaimed(self) -> None:
-        """Who trains only a head need not wait for the rest at every step; until another optimizer has it."""
-        left = ({*self._before} | self._gradients) - self._claimed()
-        self._unclaimed |= left
-        self._gradients -= left
-        for number in left:
-            self._before.pop(number, None)
+    def _drop_untrained(self) -> None:
+        """Stop waiting for weights that no optimizer updates (only a head is trained), until one does."""
+        untrained = ({*self._snapshots} | self._gradients) - self._trained_ids()
+        self._untrained |= untrained
+        self._gradients -= untrained
+        for number in untrained:
+            self._snapshots.pop(number, None)
 
-    def concerns(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer moves any of the model's weights."""
-        if optimizer in self._owned:
+    def trains_model(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer updates any of the model's weights."""
+        if optimizer in self._optimizers:
             return True
         groups = optimizer.param_groups
-        found = any(id(parameter) in self._models for group in groups for parameter in group["params"])
-        if found:  # where it does not, it may still be given some
-            self._owned.add(optimizer)
-        return found
+        is_ours = any(id(parameter) in self._model_ids for group in groups for parameter in group["params"])
+        if is_ours:  # where it is not, parameters may still be added to it
+            self._optimizers.add(optimizer)
+        return is_ours
 
-    def goes_on(self) -> bool:
-        """Whether the step that has ended is a part of another's, which may change the weights further (Lookahead)."""
+    def is_nested_step(self) -> bool:
+        """Whether the current optimizer step runs inside another's, which may update the weights too (Lookahead)."""
         frame, steps = sys._getframe(), list[Optimizer]()
         while frame is not None:
-            if frame.f_code is _STEP and isinstance(one := frame.f_locals.get("self"), Optimizer):
-                steps.append(one)
+            if frame.f_code is _STEP and isinstance(optimizer := frame.f_locals.get("self"), Optimizer):
+                steps.append(optimizer)
             frame = frame.f_back  # type: ignore[assignment]
-        return any(map(self.concerns, steps[1:]))
+        return any(map(self.trains_model, steps[1:]))
 
     def _send_gradients(self, optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:
@@ -208,20 +208,20 @@ class Weights:
 
     def _send_gradient(self, parameter: Tensor) -> None:
         if id(parameter) in self._gradients and parameter.grad is not None:
-            self._gradients.discard(id(parameter))  # another optimizer may still come to the others
+            self._gradients.discard(id(parameter))  # another optimizer may still step the others
             label = label_of(self._names[id(parameter)], parameter)
             self._sender.send(parameter.grad, label, "weight_grad", self._step)
 
     def _send_update(self, parameter: Tensor) -> None:
-        before = self._before.pop(id(parameter), None)
-        if before is None or before.value is None:
+        snapshot = self._snapshots.pop(id(parameter), None)
+        if snapshot is None or snapshot.value is None:
             return
         label = label_of(self._names[id(parameter)], parameter)
-        self._sender.send(parameter, label, "update", before.step, before.value)
+        self._sender.send(parameter, label, "update", snapshot.step, snapshot.value)
 
     def settle(self) -> None:
-        """Another step begins: send what changed without an optimizer of torch's."""
-        if not self.waiting or not self._changed():
+        """Send gradients and updates that no torch.optim optimizer announced, as another step begins."""
+        if not self.needs_settling or not self._changed():
             return
         if self._gradients and all(_is_cleared(p.grad) for p in self._parameters.values() if id(p) in self._gradients):
             self._sender.report(
@@ -231,54 +231,55 @@ class Weights:
             self._gradients.clear()
         for parameter in self._parameters.values():
             self._send_gradient(parameter)
-            if id(parameter) in self._before:
+            if id(parameter) in self._snapshots:
                 self._send_update(parameter)
         self._gradients.clear()
 
     def _changed(self) -> bool:
-        """Whether any weight was written; by `.data` too, which leaves no trace but the numbers."""
-        waiting = [p for p in self._parameters.values() if id(p) in self._before]
-        if any(_version(parameter) != self._before[id(parameter)].version for parameter in waiting):
+        """Whether any weight was written; also through `.data`, which leaves the version counter alone."""
+        pending = [p for p in self._parameters.values() if id(p) in self._snapshots]
+        if any(_version(parameter) != self._snapshots[id(parameter)].version for parameter in pending):
             return True
-        return any(self._differs(parameter) for parameter in waiting[:_ASKED] if not local(parameter).is_cuda)
+        compared = [parameter for parameter in pending[:_COMPARED_WEIGHTS] if not local_shard(parameter).is_cuda]
+        return any(map(self._differs, compared))
 
     def _differs(self, parameter: nn.Parameter) -> bool:
-        kept = self._before[id(parameter)].value
-        if kept is None or kept.dim() == 0 or kept.shape != parameter.shape:
+        value = self._snapshots[id(parameter)].value
+        if value is None or value.dim() == 0 or value.shape != parameter.shape:
             return False
         with torch.no_grad():
-            return not torch.equal(_corner(parameter), _corner(kept))
+            return not torch.equal(_corner(parameter), _corner(value))
 
     @property
-    def waiting(self) -> bool:
-        """Whether `settle` should be asked before the next watched step: no optimizer will tell us."""
-        return bool(self._before) and not self._by_torch
+    def needs_settling(self) -> bool:
+        """Whether `settle` must be called before the next watched step: no optimizer hook will fire."""
+        return bool(self._snapshots) and not self._torch_steps
 
     @property
-    def unsent(self) -> bool:
-        """Whether there is something that another optimizer may still do."""
-        return bool(self._before or self._gradients)
+    def has_pending(self) -> bool:
+        """Whether weights still wait for an optimizer's step."""
+        return bool(self._snapshots or self._gradients)
 
-    def _let_go(self) -> None:
-        if self._follow is not None:
-            self._follow.handle.remove()
-        self._follow, self.follows = None, False
+    def _drop_carry_check(self) -> None:
+        if self._carry_check is not None:
+            self._carry_check.handle.remove()
+        self._carry_check, self.awaits_step = None, False
 
-    def rest(self) -> None:
-        """Keep no copies."""
-        self._let_go()
-        self._before.clear()
+    def release(self) -> None:
+        """Release all copies and hooks."""
+        self._drop_carry_check()
+        self._snapshots.clear()
         self._gradients.clear()
 
 
-_STEP = Optimizer.profile_hook_step(lambda: None).__code__  # what torch puts around the step of every optimizer
+_STEP = Optimizer.profile_hook_step(lambda: None).__code__  # the wrapper that torch puts around every optimizer's step
 
 
 _SCALED = GradScaler.step.__code__
 
 
 def _by_scaler() -> bool:
-    """Whether the step of an optimizer that is about to begin is a GradScaler's."""
+    """Whether a GradScaler calls the optimizer's step that is about to begin."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code is _SCALED:
@@ -288,29 +289,31 @@ def _by_scaler() -> bool:
 
 
 def has_closure(arguments: Any, keywords: Any) -> bool:
-    """Whether an optimizer's step will compute the gradients itself."""
-    return any(one is not None for one in arguments[1:]) or keywords.get("closure") is not None
+    """Whether an optimizer's step received a closure that computes the gradients."""
+    return any(argument is not None for argument in arguments[1:]) or keywords.get("closure") is not None
 
 
 def label_of(name: str, parameter: Tensor) -> str:
-    """A parameter's name; of a shard also whose it is."""
+    """A parameter's name; with the rank for a shard."""
     return f"{name}@rank{rank_of()[0]}" if hasattr(parameter, "_local_tensor") else name
 
 
 def _version(parameter: Tensor) -> int:
     try:
         return parameter._version
-    except (RuntimeError, NotImplementedError):  # made in inference mode: nobody counts
+    except (RuntimeError, NotImplementedError):  # an inference tensor has no version counter
         return 0
 
 
 def _is_cleared(gradient: Tensor | None) -> bool:
-    """Whether there is no gradient; one of zeros on a GPU counts as one, for nobody is to wait for an answer."""
-    return gradient is None or not (gradient.is_sparse or local(gradient).is_cuda or bool(local(gradient).any()))
+    """Whether there is no gradient; zeros on a GPU count as a gradient, as checking would synchronize."""
+    return gradient is None or not (
+        gradient.is_sparse or local_shard(gradient).is_cuda or bool(local_shard(gradient).any())
+    )
 
 
 def _corner(tensor: Tensor) -> Tensor:
-    """A few of its numbers, without a copy."""
+    """The first numbers of a tensor, without a copy."""
     while tensor.dim() > 1:
         tensor = tensor[0]
-    return tensor[:_LOOKED_AT]
+    return tensor[:_COMPARED_NUMBERS]

@@ -53,7 +53,7 @@ class LayerProbes:
         self.model = model if isinstance(model, nn.Module) else nn.ModuleDict(_named(model))
         self.host, self.notes = host, list[str]()  # sentences about what cannot be shown
         self.batch = 0  # items in a batch; 0 where unknown
-        self._hidden = choose(self.model).hidden if any(True for _ in self.model.parameters()) else ()
+        self._hidden = choose(self.model).hidden_modules if any(True for _ in self.model.parameters()) else ()
         self._roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
         self._observation: PassObserver | None = None
         self._places: dict[tuple[str, int], list[_Place]] = defaultdict(list)

@@ -17,11 +17,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.state_sender import is_subscribed
-from torcheer.tap.pass_counter import Nap
-from torcheer.tap.probe_hooks import Called, ProbeHook, in_backward
+from torcheer.tap.pass_counter import PassCounter
+from torcheer.tap.probe_hooks import PassHook, ProbeHook, in_backward
 from torcheer.tap.probes import entrances, is_called
 
-_NAP_PASSES: Final = 4  # for fewer passes the switch does not pay
+_LEAST_IDLE_PASSES: Final = 4  # for fewer passes the switch does not pay
 _POLL_SECS: Final = 0.2  # between two polls of the subscription and orders
 _MOST_SKIPPED: Final = 1000  # passes
 
@@ -46,7 +46,7 @@ class LoopFollower:
         self._reached = -1  # the step at which the hook's countdown ends
         self._entries, self._idle = list[Any](), list[Any]()
         self._by_optimizer, self._begun = not is_called(self._model), False
-        self._may_nap = not self._by_optimizer
+        self._may_use_counter = not self._by_optimizer
         self._paced_at, self._paced_step, self._pace = time.monotonic(), 0, 0.0  # steps a second
         self._thread, self._process, self.closed = 0, os.getpid(), False
         if self._by_optimizer:
@@ -56,7 +56,7 @@ class LoopFollower:
     @property
     def step(self) -> int:
         """The step that began last; -1 before the first."""
-        return self._reached - self._hook.quiet
+        return self._reached - self._hook.idle_passes
 
     @property
     def is_test(self) -> bool:
@@ -75,14 +75,14 @@ class LoopFollower:
 
     def _sleep(self) -> None:
         """Count passes with a cheaper wrapper, until the hook's countdown ends."""
-        if self._hook.quiet >= _NAP_PASSES and self._may_nap and Nap.fits(self._model):
+        if self._hook.idle_passes >= _LEAST_IDLE_PASSES and self._may_use_counter and PassCounter.fits(self._model):
             self._leave()
-            self._hook.nap = _TestAwareNap(self._model, cast(Called, self._hook), self._wake)
+            self._hook.counter = _TestAwareCounter(self._model, cast(PassHook, self._hook), self._wake)
 
     def _leave(self) -> None:
-        nap, self._hook.nap = self._hook.nap, None
-        if nap is not None:
-            nap.end()
+        counter, self._hook.counter = self._hook.counter, None
+        if counter is not None:
+            counter.end()
         entries, self._entries = self._entries, []
         for handle in entries:
             handle.remove()
@@ -108,7 +108,7 @@ class LoopFollower:
         self._record(max(step, 0), test, now, arguments, keywords)
         if not test and not always and not self.probes.in_pass:
             self._skip_passes(step, self._steps_to_skip(step, now))
-            self._may_nap = self._may_nap and module is self._model  # not a replica on another GPU
+            self._may_use_counter = self._may_use_counter and module is self._model  # not a replica on another GPU
             self._sleep()
 
     def _record(self, step: int, test: bool, now: float, arguments: Any, keywords: Any) -> None:
@@ -164,7 +164,7 @@ class LoopFollower:
 
     def _skip_passes(self, step: int, passes: int) -> None:
         """Only count the next `passes` passes after this step."""
-        self._reached, self._hook.quiet = step + passes, passes
+        self._reached, self._hook.idle_passes = step + passes, passes
 
     def _steps_to_skip(self, step: int, now: float) -> int:
         """How many steps may be skipped before the next check."""
@@ -201,36 +201,36 @@ _CALL = nn.Module._call_impl.__code__
 class _BeginHook(ProbeHook):
     """Permanent pre-hook on the model: counts down the passes to skip, at nearly no cost."""
 
-    __slots__ = ("_follower", "in_any_mode", "nap", "quiet")
+    __slots__ = ("_follower", "counter", "idle_passes", "in_any_mode")
 
     def __init__(self, follower: LoopFollower, only_training: bool) -> None:
-        self._follower, self.in_any_mode, self.quiet = follower, not only_training, 0
-        self.nap: Nap | None = None
+        self._follower, self.in_any_mode, self.idle_passes = follower, not only_training, 0
+        self.counter: PassCounter | None = None
 
     def __call__(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
         if is_dynamo_compiling() or in_backward() >= 0:
             return
         if module.training:
             self.in_any_mode = False
-        if self.quiet > 0 and (module.training or self.in_any_mode):
-            self.quiet -= 1
+        if self.idle_passes > 0 and (module.training or self.in_any_mode):
+            self.idle_passes -= 1
         else:
             self._follower.begin_pass(module, arguments, keywords)
 
     def passed(self) -> None:
-        """Handle the end of a pass that `_TestAwareNap` began."""
+        """Handle the end of a pass that `_TestAwareCounter` began."""
         _EndHook(self._follower)(self._follower._model, (), None)
 
 
-class _TestAwareNap(Nap):
+class _TestAwareCounter(PassCounter):
     """Counts steps in place of the hook; a test, of which each pass may be recorded, wakes the hook."""
 
     __slots__ = ()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         hook: Any = self._hook
-        if self._model.training or hook.in_any_mode or hook.nap is not self or is_dynamo_compiling():
-            return Nap.__call__(self, *arguments, **keywords)
+        if self._model.training or hook.in_any_mode or hook.counter is not self or is_dynamo_compiling():
+            return PassCounter.__call__(self, *arguments, **keywords)
         self._wake()
         hook(self._model, arguments, keywords)
         try:
