@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from websockets.sync.client import ClientConnection, connect
 
-from torcheer.studio.sources.layer_frames import head_of
+from torcheer.studio.sources.layer_frames import parse_frame
 
 WAIT_SECS = 60.0
 
@@ -57,7 +57,7 @@ class Page:
         """The next message; TimeoutError where none comes."""
         message = self._socket.recv(timeout=secs)
         self.bytes.append(len(message))
-        self.heard.append(json.loads(message) if isinstance(message, str) else head_of(message))
+        self.heard.append(json.loads(message) if isinstance(message, str) else parse_frame(message))
         return self.heard[-1]
 
     def until(self, kind: str, fits: Callable[[Any], Any] = lambda message: True) -> Any:

@@ -332,7 +332,7 @@ class StagePlace:
         ended = (Run(1, "digits-2", "ended", "12 epochs · val loss 0.31"), Run(2, "digits-1", "ended", "3 epochs"))
         return (Run(0, name, "live", "training"), *ended)
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """They stay as they are."""
         return False
 

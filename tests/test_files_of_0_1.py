@@ -26,7 +26,7 @@ from torcheer import cli
 from torcheer.archive import Archive, export, import_from
 from torcheer.extraction import open_extraction
 from torcheer.inspector import open_watch
-from torcheer.studio.sources.open_source import open_place, open_source
+from torcheer.studio.sources.open_source import open_catalog, open_source
 from torcheer.studio.sources.recordings import recordings_in
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -236,7 +236,7 @@ def test_its_captures_and_its_watch_are_read(training: Path) -> None:
 
 
 def test_a_killed_run_is_shown_in_the_studio_alone_and_in_its_folder(training: Path) -> None:
-    place = open_place(training)
+    place = open_catalog(training)
     assert [one.name for one in place.runs] == ["run"] and place.first().kind == "run"
     with shown(training / "run") as page:
         assert page.hello["source"] == "run" and page.hello["net"]["layers"]
@@ -282,7 +282,7 @@ def test_a_recording_opens_with_its_states_and_values(files: Path) -> None:
 
 
 def test_a_recording_is_shown_in_the_studio_and_found_in_its_folder(files: Path) -> None:
-    assert "a recording, 7 states" in {one.summary for one in open_place(files / "recordings").runs}
+    assert "a recording, 7 states" in {one.summary for one in open_catalog(files / "recordings").runs}
     with shown(files / "recordings" / "recording") as page:
         assert page.hello["source"] == "recording"
         frames, _ = page.state(look=1, variable="Act")

@@ -11,7 +11,7 @@ from torcheer.errors import BadArgument
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import AskAnalysis
-from torcheer.studio.sources.table_queries import MOST_ROWS, analysed
+from torcheer.studio.sources.table_queries import MOST_ROWS, analyse_column
 
 CELLS = np.random.default_rng(0).normal(size=(12, 2, 3))
 KINDS = ("similarity", "pca", "clusters")
@@ -26,7 +26,7 @@ def tables(cells: list[Any], **more: list[Any]) -> dict[str, TableRows]:
 
 def ask(found: dict[str, TableRows], analysis: str, column: str = "Act") -> dict[str, Any]:
     """The answer to a page."""
-    return analysed(found, AskAnalysis(0, "patterns", column, analysis))
+    return analyse_column(found, AskAnalysis(0, "patterns", column, analysis))
 
 
 def test_the_answers_are_those_of_a_table() -> None:
@@ -81,7 +81,7 @@ def test_what_cannot_be_compared_is_said() -> None:
         ("patterns", "x", "x holds no tensors; similarity, axes and clusters are those of tensors"),
     ):
         with pytest.raises(BadArgument) as raised:
-            analysed(found, AskAnalysis(0, table, column, "pca"))
+            analyse_column(found, AskAnalysis(0, table, column, "pca"))
         assert str(raised.value) == words
     with pytest.raises(BadArgument, match="it takes two rows of finite numbers to compare, and Act has 1"):
         ask(tables([CELLS[0].tolist()]), "pca")

@@ -17,7 +17,7 @@ from studio_stage import Stage
 from torcheer.network.network_records import Layer
 from torcheer.network.unit_grids import Grid, grid_of
 from torcheer.studio.connections.messages import FrameHead, Look
-from torcheer.studio.connections.subscriptions import Pictures, wants_of
+from torcheer.studio.connections.subscriptions import PictureCache, wants_of
 from torcheer.studio.sources.layer_frames import (
     GAP,
     LEAST,
@@ -27,8 +27,8 @@ from torcheer.studio.sources.layer_frames import (
     NAN,
     PLUS,
     frame,
-    head_of,
     is_gap,
+    parse_frame,
     raster_frame,
 )
 
@@ -37,7 +37,7 @@ NAMES = {"look": 3, "moment": 7, "layer": "conv", "variable": "Act"}
 
 
 def sent(values: np.ndarray, grid: Grid | None = None) -> tuple[FrameHead, np.ndarray]:
-    return head_of(frame(values, grid=grid or grid_of(Layer("a", values.shape)), **NAMES))
+    return parse_frame(frame(values, grid=grid or grid_of(Layer("a", values.shape)), **NAMES))
 
 
 def shown(head: FrameHead, payload: np.ndarray) -> np.ndarray:
@@ -61,7 +61,9 @@ def test_a_message_has_magic_a_header_and_an_aligned_payload() -> None:
 
 def test_a_name_of_any_letters_keeps_the_payload_in_place() -> None:
     for name in ("", "ж", "🦊" * 5, '"<img onerror=x>', "a\ud800"):
-        head, payload = head_of(frame(np.arange(3.0), grid=(1, 1, 1, 3), look=1, moment=1, layer=name, variable=name))
+        head, payload = parse_frame(
+            frame(np.arange(3.0), grid=(1, 1, 1, 3), look=1, moment=1, layer=name, variable=name)
+        )
         assert head.layer == name and list(payload) == [1, 126, 251]
 
 
@@ -138,11 +140,11 @@ def test_cells_without_a_unit_are_empty() -> None:
 
 def test_gaps_are_not_counted_as_bad_numbers() -> None:
     values = np.array([GAP, 1.0, 2.0, np.nan], np.float32)
-    head, payload = head_of(frame(values, grid=(1, 1, 1, 4), **NAMES))
+    head, payload = parse_frame(frame(values, grid=(1, 1, 1, 4), **NAMES))
     assert head.nans == 1 and (head.lo, head.hi) == (1, 2) and list(payload) == [0, LEAST, MOST, NAN]
-    head, payload = head_of(frame(values[:3], grid=(1, 1, 1, 3), **NAMES))
+    head, payload = parse_frame(frame(values[:3], grid=(1, 1, 1, 3), **NAMES))
     assert head.nans == 0 and list(payload) == [0, LEAST, MOST]
-    head, _ = head_of(raster_frame(np.array([[GAP, np.nan], [1, np.inf]], np.float32), **NAMES))
+    head, _ = parse_frame(raster_frame(np.array([[GAP, np.nan], [1, np.inf]], np.float32), **NAMES))
     assert (head.nans, head.infs) == (1, 1)
 
 
@@ -203,19 +205,19 @@ def test_five_million_units_make_a_bounded_message_in_a_moment(shape: tuple[int,
     message = frame(values, grid=grid, **NAMES)
     assert time.process_time() - began < 0.3
     assert len(message) < 1_100_000
-    head, _ = head_of(message)
+    head, _ = parse_frame(message)
     assert (head.lo, head.hi) == (float(values.min()), float(values.max()))
 
 
 def test_a_raster_has_a_row_per_unit_and_a_column_per_moment() -> None:
     values = np.arange(12, dtype=np.float32).reshape(4, 3)
     values[2, 1] = GAP
-    head, payload = head_of(raster_frame(values, **NAMES))
+    head, payload = parse_frame(raster_frame(values, **NAMES))
     assert head.raster and head.grid == (1, 1, 4, 3) and head.nans == 0
     assert payload.reshape(4, 3)[2, 1] == 0 and payload[0] == 1 and payload[-1] == MOST
     long = np.zeros((20_000, 200), np.float32)
     long[19_999, 199] = 7
-    head, payload = head_of(raster_frame(long, **NAMES))
+    head, payload = parse_frame(raster_frame(long, **NAMES))
     assert head.count <= MOST_CELLS and payload[-1] == MOST
     assert head.block == (4, 1) and head.grid[3] == 200, "a column stays a moment"
 
@@ -225,9 +227,9 @@ def test_a_raster_ends_at_the_moment_looked_at_for_all_layers(variable: str, of:
     source = Stage(paused=True, states=30)
     assert source.net is not None
     look = Look(1, variable, moment=12, raster=5, **of)
-    sent = dict(Pictures().messages(source, source.net, look, 12))
-    assert all(message is not None and head_of(message)[0].raster for message in sent.values())
-    head, payload = head_of(sent["Hidden2"] or b"")
+    sent = dict(PictureCache().messages(source, source.net, look, 12))
+    assert all(message is not None and parse_frame(message)[0].raster for message in sent.values())
+    head, payload = parse_frame(sent["Hidden2"] or b"")
     found = shown(head, payload).reshape(35, 5)
     clicked = ("Output", 3) if of else None
     for column, moment in enumerate(range(8, 13)):

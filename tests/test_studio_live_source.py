@@ -484,7 +484,7 @@ def test_memory_is_flat_over_ten_thousand_states(liar: Liar, victim: LiveSource)
 
 
 def test_a_host_that_never_answers_is_given_up(liar: Liar, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.live_source._GREETING_SECS", 0.05)
+    monkeypatch.setattr("torcheer.studio.sources.live_source._HANDSHAKE_SECS", 0.05)
     source = LiveSource(liar.path)
     liar.meet(source, welcome=False)
     assert until(lambda: "does not answer" in source.state.message, source)

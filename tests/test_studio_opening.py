@@ -19,7 +19,7 @@ from torcheer.errors import BadArgument, NotAnArchive, UnknownLayer
 from torcheer.host.host import Host
 from torcheer.studio.sources.history_source import HistorySource
 from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.open_source import Place, open_place, open_source, runs_in
+from torcheer.studio.sources.open_source import PathCatalog, open_catalog, open_source, runs_in
 from torcheer.studio.sources.run_source import RunSource
 from torcheer.wire.open_viewer import start
 
@@ -54,7 +54,7 @@ def test_what_is_nothing_we_know_is_named_with_what_to_try(tmp_path: Path, what:
         (path / "archive.json").write_text("{")
     (tmp_path / "neighbour").mkdir()
     with pytest.raises((BadArgument, NotAnArchive, ValueError)) as caught:
-        open_place(path)
+        open_catalog(path)
     text = str(caught.value)
     assert str(path) in text
     if what == "missing":
@@ -101,7 +101,7 @@ def test_the_live_run_is_shown_first_and_others_can_be_opened(tmp_path: Path) ->
     with Host(fake(tmp_path / "b", 2), title="live one") as host:
         host.network = NETWORK
         fake(tmp_path / "c", 3)
-        place = open_place(tmp_path, url="http://127.0.0.1:5/")
+        place = open_catalog(tmp_path, url="http://127.0.0.1:5/")
         assert [(one.id, one.name, one.status) for one in place.runs] == [
             (0, "a", "ended"), (1, "b", "live"), (2, "c", "ended"),
         ]  # fmt: skip
@@ -121,19 +121,19 @@ def test_the_newest_run_is_shown_where_none_is_live(tmp_path: Path) -> None:
         run = fake(tmp_path / name)
         for path in (run, run / "metrics"):
             os.utime(path, (1000 + number, 1000 + number))
-    assert open_place(tmp_path).first().title == "a"
+    assert open_catalog(tmp_path).first().title == "a"
 
 
 def test_ids_stay_when_a_run_is_added_or_deleted(tmp_path: Path) -> None:
     fake(tmp_path / "b")
-    place = open_place(tmp_path)
-    assert [one.name for one in place.runs] == ["b"] and not place.look()
+    place = open_catalog(tmp_path)
+    assert [one.name for one in place.runs] == ["b"] and not place.refresh()
     fake(tmp_path / "a")
-    assert place.look() and [(one.id, one.name) for one in place.runs] == [(0, "b"), (1, "a")]
+    assert place.refresh() and [(one.id, one.name) for one in place.runs] == [(0, "b"), (1, "a")]
     shutil.rmtree(tmp_path / "b")
-    assert place.look() and [(one.id, one.name) for one in place.runs] == [(1, "a")]
+    assert place.refresh() and [(one.id, one.name) for one in place.runs] == [(1, "a")]
     fake(tmp_path / "b")
-    assert place.look() and [one.id for one in place.runs] == [0, 1]
+    assert place.refresh() and [one.id for one in place.runs] == [0, 1]
     assert place.open_run(1).title == "a"
 
 
@@ -150,7 +150,7 @@ def test_pages_are_told_when_a_folder_has_other_runs(tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_path: Path) -> None:
-    place = open_place(tmp_path)
+    place = open_catalog(tmp_path)
     source = place.first()
     assert source.kind == "nothing" and "no runs" in source.title and "torcheer train" in source.state.message
     assert place.runs == () and place.run == -1 and place.recordings == ()
@@ -164,7 +164,7 @@ def test_an_empty_folder_says_what_would_help_and_shows_the_run_that_comes(tmp_p
 
 
 def test_what_is_saved_of_a_run_that_came_later_can_be_opened(tmp_path: Path) -> None:
-    place = open_place(tmp_path)
+    place = open_catalog(tmp_path)
     source = place.first()
     captured(fake(tmp_path / ".made") / "captures")
     (tmp_path / ".made").rename(tmp_path / "run")
@@ -178,7 +178,7 @@ def test_a_run_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> N
     recorded(tmp_path / "pass")
     (tmp_path / "pass" / "000000.index").write_bytes(b"junk")
     os.utime(tmp_path / "pass", (4e9, 4e9))
-    place = open_place(tmp_path)
+    place = open_catalog(tmp_path)
     assert {one.name for one in place.runs} == {"good", "pass"}
     assert place.first().kind == "nothing" and "pass" in place.first().title  # the newest, and why not
     good = next(one.id for one in place.runs if one.name == "good")
@@ -199,7 +199,7 @@ def test_many_folders_are_looked_through_in_a_moment(tmp_path: Path) -> None:
 
 def test_recordings_are_numbers_and_stay_what_they_are(tmp_path: Path) -> None:
     captured(fake(tmp_path / "run") / "captures")
-    place: Place = open_place(tmp_path / "run")
+    place: PathCatalog = open_catalog(tmp_path / "run")
     source = place.first()
     assert source.saving("b")().name == "b"
     assert [(one.id, one.name, one.states) for one in place.recordings] == [(0, "b", 4)]

@@ -191,7 +191,7 @@ class Growing(StagePlace):
     fewer = 0  # of the first
     told: tuple[Run, ...] = ()
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Whether there are others than at the last look."""
         before, self.told = self.told, self.runs
         return self.told != before

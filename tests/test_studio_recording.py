@@ -23,7 +23,7 @@ from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.moment_queries import Value
-from torcheer.studio.sources.open_source import open_place
+from torcheer.studio.sources.open_source import open_catalog
 from torcheer.studio.sources.recordings import RecordingSource, recordings_in
 from torcheer.studio.sources.source import Source
 
@@ -153,7 +153,7 @@ def test_a_recording_that_goes_while_they_are_listed_takes_no_other_with_it(sour
     home = tmp_path / "recordings"
     for name in ("a", "b", "c"):
         source.save(name)
-    place, ended = open_place(home / "c"), threading.Event()
+    place, ended = open_catalog(home / "c"), threading.Event()
 
     def come_and_go() -> None:
         while not ended.is_set():

@@ -75,7 +75,7 @@ def test_the_alerts_of_a_watch(tmp_path: Path) -> None:
 
 
 def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.run_source._LOOK_SECS", 0.0)
+    monkeypatch.setattr("torcheer.studio.sources.run_source._SCAN_SECS", 0.0)
     source = RunSource(fake(tmp_path / "run"))
     assert source.net is None and source.moments == [] and not source.poll()
     with open(tmp_path / "run" / "metrics" / "0.csv", "a") as file:
@@ -100,7 +100,7 @@ def test_what_is_written_later_is_seen(tmp_path: Path, monkeypatch: pytest.Monke
 def test_captures_of_a_run_that_was_begun_anew_replace_the_old_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.run_source._LOOK_SECS", 0.0)
+    monkeypatch.setattr("torcheer.studio.sources.run_source._SCAN_SECS", 0.0)
     run = fake(tmp_path / "run")
     captured(run / "captures", 4)
     source = RunSource(run)
@@ -224,7 +224,7 @@ def test_a_described_run_at_rest_shows_its_network_and_the_weights_of_its_checkp
 
 
 def test_a_description_that_comes_later_is_taken_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.studio.sources.run_source._LOOK_SECS", 0.0)
+    monkeypatch.setattr("torcheer.studio.sources.run_source._SCAN_SECS", 0.0)
     run = described(tmp_path / "run")
     text = (run / "network.json").read_text()
     (run / "network.json").unlink()
@@ -293,7 +293,7 @@ def test_a_run_at_rest_becomes_live_when_somebody_trains_it_and_stays_when_that_
 
 def test_the_viewer_needs_no_torch(run: Path) -> None:
     code = (
-        "import sys; from torcheer.studio.sources.open_source import open_place; place = open_place(sys.argv[1]); "
+        "import sys; from torcheer.studio.sources.open_source import open_catalog; place = open_catalog(sys.argv[1]); "
         "source = place.first(); source.poll(); assert source.moments and place.runs; "
         "assert source.units(source.moments[0].id, 'body.0', 'Act', 0) is not None; print('torch' in sys.modules)"
     )

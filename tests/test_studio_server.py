@@ -19,7 +19,7 @@ from studio_stage import ITEMS, KEPT, LAYERS, PARAMETERS, TABLES, Stage, StagePl
 from torcheer.control.control_records import ACTIONS, Every, Wants
 from torcheer.network.network_records import Layer, Network
 from torcheer.network.placement import net_of
-from torcheer.studio.connections.message_handlers import Desk
+from torcheer.studio.connections.message_handlers import Hub
 from torcheer.studio.connections.messages import Look
 from torcheer.studio.connections.page_connection import MOST_ANSWERS
 from torcheer.studio.connections.page_connection import Page as ServersPage
@@ -265,15 +265,15 @@ def test_every_page_that_looks_at_the_same_shares_a_picture(still: tuple[str, St
 
 
 def test_pictures_that_were_looked_at_take_a_bounded_room() -> None:
-    from torcheer.studio.connections.subscriptions import Pictures
+    from torcheer.studio.connections.subscriptions import PictureCache
 
-    source, pictures = Stage(paused=True, states=KEPT), Pictures()
+    source, pictures = Stage(paused=True, states=KEPT), PictureCache()
     pictures.MOST_BYTES = 100_000
     for moment in range(KEPT):
         assert source.net is not None
         assert len(list(pictures.messages(source, source.net, Look(1, "Act"), moment))) == len(NAMES)
     assert 0 < pictures._bytes <= 100_000
-    assert len(pictures._kept) < 100
+    assert len(pictures._cached) < 100
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
@@ -350,11 +350,11 @@ def test_the_page_comes_compressed_to_who_can_read_it(still: tuple[str, Stage]) 
 
 
 def test_a_page_that_is_not_built_says_how_to_build_it_and_then_comes(monkeypatch: Any) -> None:
-    from torcheer.studio.routes import Kept
+    from torcheer.studio.routes import PageFile
 
     built: list[bytes] = []
     monkeypatch.setattr("torcheer.studio.routes.page_file", lambda name: built[0] if built else None)
-    monkeypatch.setattr(Kept, "_found", lambda self: (len(built), 0))
+    monkeypatch.setattr(PageFile, "_file_stamp", lambda self: (len(built), 0))
     with stage(paused=True) as (url, _):
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         headers = {"Cookie": cookie_of(url)}
@@ -382,30 +382,30 @@ def written_to(page: ServersPage, sent: list[str | bytes], kind: str) -> Any:
 
 
 def test_states_that_are_broken_off_make_nobody_wait() -> None:
-    desk, sent = Desk(StagePlace(Stage(paused=True, states=20))), list[str | bytes]()
+    hub, sent = Hub(StagePlace(Stage(paused=True, states=20))), list[str | bytes]()
 
     async def send(message: str | bytes) -> None:
         sent.append(message)
         frames = sum(isinstance(one, bytes) for one in sent)
         if isinstance(message, bytes) and frames < 9:  # with each frame the reader is elsewhere already
-            desk.hear(page, json.dumps({"kind": "look", "look": frames, "variable": "Act", "moment": frames}))
+            hub.handle(page, json.dumps({"kind": "look", "look": frames, "variable": "Act", "moment": frames}))
 
     page = ServersPage(send)
-    desk.join(page)
-    desk.hear(page, json.dumps({"kind": "look", "look": 0, "variable": "Act", "moment": 0}))
+    hub.join(page)
+    hub.handle(page, json.dumps({"kind": "look", "look": 0, "variable": "Act", "moment": 0}))
     assert written_to(page, sent, "shown")["moment"] == 8
 
 
 def test_what_a_page_saved_is_said_though_another_page_saves_right_after() -> None:
-    desk, sent = Desk(StagePlace(Stage(paused=True, states=2))), list[str | bytes]()
+    hub, sent = Hub(StagePlace(Stage(paused=True, states=2))), list[str | bytes]()
 
     async def send(message: str | bytes) -> None:
         sent.append(message)
 
     page = ServersPage(send)
-    desk.join(page)
-    page.owe_recordings("mine: 2 states")
-    page.owe_recordings()
+    hub.join(page)
+    page.queue_recordings("mine: 2 states")
+    page.queue_recordings()
     assert written_to(page, sent, "recordings_came")["saved"] == "mine: 2 states"
 
 
@@ -415,4 +415,4 @@ def test_problems_that_nobody_reads_do_not_pile_up() -> None:
     page = ServersPage(send)
     for number in range(10_000):
         page.warn(f"problem {number}")
-    assert len(page._answers) <= MOST_ANSWERS
+    assert len(page._replies) <= MOST_ANSWERS

@@ -329,7 +329,7 @@ def test_a_whole_request_is_answered_however_slowly_it_came(monkeypatch: Any) ->
 
 
 def test_the_owners_connection_outlives_those_of_strangers(monkeypatch: Any) -> None:
-    monkeypatch.setattr(connection_limits, "MOST_UNKNOWN", 3)
+    monkeypatch.setattr(connection_limits, "MOST_UNAUTHENTICATED", 3)
     with stage(paused=True) as (url, _), ExitStack() as open_ones:
         mine = http.client.HTTPConnection(urlsplit(url).netloc, timeout=WAIT_SECS)
         open_ones.callback(mine.close)

@@ -13,9 +13,9 @@ from studio_stage import Stage, StagePlace, stage
 
 from torcheer.control.control_records import Every
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_handlers import Desk
+from torcheer.studio.connections.message_handlers import Hub
 from torcheer.studio.connections.message_names import FROM_PAGE
-from torcheer.studio.connections.message_parsing import MOST_BYTES, Unreadable, parse
+from torcheer.studio.connections.message_parsing import MOST_BYTES, InvalidMessage, parse
 from torcheer.studio.connections.page_connection import Page
 
 GOOD: list[dict[str, Any]] = [
@@ -106,7 +106,7 @@ def test_what_is_left_out_has_its_default() -> None:
     ],
 )
 def test_a_bad_message_is_refused_in_a_sentence(text: str, says: str) -> None:
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(InvalidMessage) as refused:
         parse(text)
     assert says in str(refused.value)
 
@@ -117,12 +117,12 @@ def test_a_bad_message_is_refused_in_a_sentence(text: str, says: str) -> None:
     ids=["brackets", "braces", "digits", "long", "a number of 5000 digits"],
 )
 def test_what_would_exhaust_a_parser_is_refused(text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(InvalidMessage):
         parse(text)
 
 
 def test_a_refused_question_says_which_one_it_was() -> None:
-    with pytest.raises(Unreadable) as refused:
+    with pytest.raises(InvalidMessage) as refused:
         parse('{"kind": "ask_value", "question": 12, "layer": 5}')
     assert refused.value.question == 12
 
@@ -166,26 +166,26 @@ def test_ten_thousand_damaged_messages_break_nothing(capfd: Any) -> None:
     async def send(message: str | bytes) -> None:
         raise AssertionError("nothing is sent here")
 
-    async def hear() -> tuple[Desk, int]:
-        desk, page = Desk(StagePlace(source)), Page(send)
-        desk.join(page)
-        return desk, sum([await one_more(desk, page) for _ in range(10_000)])
+    async def hear() -> tuple[Hub, int]:
+        hub, page = Hub(StagePlace(source)), Page(send)
+        hub.join(page)
+        return hub, sum([await one_more(hub, page) for _ in range(10_000)])
 
-    async def one_more(desk: Desk, page: Page) -> int:
-        desk.hear(page, damaged(chance))
+    async def one_more(hub: Hub, page: Page) -> int:
+        hub.handle(page, damaged(chance))
         await asyncio.sleep(0)  # recordings are written by others
-        refused = sum(isinstance(answer, messages.Problem) for answer in page._answers)
-        assert not any("could not do this" in getattr(answer, "text", "") for answer in page._answers)
-        page._answers.clear()
-        if page.show is not None:
-            page.show.source.pin(set())
+        refused = sum(isinstance(answer, messages.Problem) for answer in page._replies)
+        assert not any("could not do this" in getattr(answer, "text", "") for answer in page._replies)
+        page._replies.clear()
+        if page.channel is not None:
+            page.channel.source.pin(set())
         del source.saved[3:]
         return refused
 
-    desk, refused = asyncio.run(hear())
+    hub, refused = asyncio.run(hear())
     assert 5_000 < refused < 10_000  # some damage leaves a good message
     assert "Traceback" not in capfd.readouterr().err
-    assert {show.source.kind for show in desk.shows.values()} <= {"live", "run", "recording"}
+    assert {show.source.kind for show in hub.shows.values()} <= {"live", "run", "recording"}
 
 
 def test_damaged_messages_over_the_socket_are_answered_and_the_page_goes_on() -> None:

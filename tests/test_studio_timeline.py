@@ -8,7 +8,7 @@ import pytest
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.network.placement import net_of
 from torcheer.studio.connections.messages import Moment
-from torcheer.studio.sources.moment_queries import Answers, Value
+from torcheer.studio.sources.moment_queries import MomentQueries, Value
 from torcheer.studio.sources.timeline import Timeline, Values
 
 NET = net_of(
@@ -104,8 +104,8 @@ def test_clearing_names_all() -> None:
 # -- what is answered ------------------------------------------------------------------------------------------------
 
 
-def answers(timeline: Timeline) -> Answers:
-    return Answers(timeline, lambda: NET)
+def answers(timeline: Timeline) -> MomentQueries:
+    return MomentQueries(timeline, lambda: NET)
 
 
 def test_units_of_an_item_come_as_float32() -> None:
@@ -215,5 +215,5 @@ def test_a_trace_follows_a_unit_over_all_moments() -> None:
 
 def test_with_no_network_there_is_nothing() -> None:
     timeline, _ = filled(1)
-    ask = Answers(timeline, lambda: None)
+    ask = MomentQueries(timeline, lambda: None)
     assert ask.units(0, "in", "Act") is None and ask.raster("in", "Act", 0, 5) is None

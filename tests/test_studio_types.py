@@ -11,7 +11,7 @@ import message_types
 import pytest
 
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_names import kind, written
+from torcheer.studio.connections.message_names import kind, serialize
 
 
 def test_the_page_has_the_types_that_the_messages_give_today() -> None:
@@ -51,7 +51,7 @@ def test_no_two_messages_share_a_kind() -> None:
 
 
 def test_what_json_cannot_say_has_its_name() -> None:
-    text = written(messages.Rows("a", 0, {"x": [1.0, float("nan"), float("inf")], "t": [[[float("nan")]]]}))
+    text = serialize(messages.Rows("a", 0, {"x": [1.0, float("nan"), float("inf")], "t": [[[float("nan")]]]}))
     assert text == '{"kind":"rows","table":"a","first":0,"columns":{"x":[1.0,"NaN","Infinity"],"t":[[["NaN"]]]}}'
 
 
@@ -59,5 +59,5 @@ def test_numbers_of_numpy_and_things_without_json_are_said_plainly() -> None:
     import numpy as np
 
     columns = {"x": [np.float32(0.5), np.int64(3), np.arange(2), Path("a")], "y": [float("nan"), np.float64("nan")]}
-    text = written(messages.Rows("a", 0, columns))
+    text = serialize(messages.Rows("a", 0, columns))
     assert '"x":[0.5,3,[0,1],"a"],"y":["NaN","NaN"]' in text

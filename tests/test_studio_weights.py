@@ -20,7 +20,7 @@ from torcheer.network.placement import net_of
 from torcheer.studio.connections.messages import Moment
 from torcheer.studio.sources.connected_weights import Part, into, out_of
 from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.moment_queries import Answers, Value
+from torcheer.studio.sources.moment_queries import MomentQueries, Value
 from torcheer.studio.sources.timeline import Timeline
 
 torch.manual_seed(0)
@@ -180,13 +180,13 @@ def test_weights_that_do_not_fit_the_layers_are_none() -> None:
 # -- as a source answers ---------------------------------------------------------------------------------------------
 
 
-def source(*weights: Any, name: str = "Wt", projections: Any = None) -> Answers:
+def source(*weights: Any, name: str = "Wt", projections: Any = None) -> MomentQueries:
     projections = projections or (Projection("w", "s", "r", shape=(3, 4)),)
     net = net_of(Network("n", (Layer("s", (4,)), Layer("r", (3,))), projections))
     timeline = Timeline()
     for number, weight in enumerate(weights):
         timeline.add(Moment(number, number), {} if weight is None else {("w", name): Value(-1, weight)})
-    return Answers(timeline, lambda: net)
+    return MomentQueries(timeline, lambda: net)
 
 
 def test_weights_are_shown_on_the_layer_at_the_other_end() -> None:

@@ -2,7 +2,7 @@
 
 from torcheer.studio import State, Network, NetView
 
-The viewer's process imports this package too and does without torch: each name is loaded when it is first asked for.
+The viewer's process imports this package too, without torch: each name is loaded on first use.
 """
 
 from __future__ import annotations

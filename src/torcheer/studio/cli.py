@@ -19,15 +19,15 @@ def main(command: str, arguments: Sequence[str]) -> int:
     parser.add_argument("--port", type=int, default=0, help="0, the default, takes a free one")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="listen for others in the network, too")
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
-    chosen = parser.parse_args(arguments)
-    if not chosen.path.exists():
-        raise BadArgument(f"there is nothing at {chosen.path}; name a run, a folder of runs or a recording")
+    options = parser.parse_args(arguments)
+    if not options.path.exists():
+        raise BadArgument(f"there is nothing at {options.path}; name a run, a folder of runs or a recording")
     from torcheer.studio.server import serve_path
     from torcheer.wire.open_viewer import browse, can_browse
 
     def ready(url: str) -> None:
-        if not chosen.no_browser and can_browse():
+        if not options.no_browser and can_browse():
             browse(url)
 
-    serve_path(chosen.path, port=chosen.port, address=chosen.host, ready=ready)
+    serve_path(options.path, port=options.port, address=options.host, ready=ready)
     return 0

@@ -1,23 +1,23 @@
-"""What a server that ends has to say of the run that it showed."""
+"""The last message to pages of a server that shuts down: what became of the run."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from torcheer.studio.connections.messages import Ended
-from torcheer.studio.connections.source_pages import Show
+from torcheer.studio.connections.source_pages import Channel
 from torcheer.studio.sources.source import Source
 
 _CLOSED: Final = "The viewer was closed"
-_LIVES: Final = {  # of a host that is connected, by its status
+_LIVES: Final = {  # by the status of a connected host
     "running": "Training goes on.",
     "testing": "Training goes on.",
     "paused": "The run is paused, and its process still runs.",
 }
 
 
-def last_words(source: Source) -> Ended:
-    """Why a page hears nothing more, and what became of the run, as far as that is known here."""
+def closing_message(source: Source) -> Ended:
+    """Why no more messages will come, and what became of the run, as far as it is known here."""
     state = source.state
     if source.kind != "live":
         return Ended(_CLOSED, "", state)
@@ -30,6 +30,6 @@ def last_words(source: Source) -> Ended:
     return Ended(_CLOSED, _LIVES.get(state.status, ""), state)
 
 
-def is_alive(show: Show) -> bool:
-    """Whether a host is there, as far as it is known."""
-    return show.source.kind == "live" and show.source.state.status in (*_LIVES, "idle")
+def is_alive(channel: Channel) -> bool:
+    """True if a host is connected, as far as is known."""
+    return channel.source.kind == "live" and channel.source.state.status in (*_LIVES, "idle")

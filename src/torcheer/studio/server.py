@@ -1,4 +1,4 @@
-"""The viewer's process: `python -m torcheer.studio.server RUN_OR_FOLDER`; it has no torch, so it starts at once."""
+"""The viewer's process: `python -m torcheer.studio.server RUN_OR_FOLDER`; starts fast, as it never imports torch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.studio.connections.auth import Keys
 from torcheer.studio.connections.connection_limits import protocol_of
-from torcheer.studio.connections.message_handlers import Desk
+from torcheer.studio.connections.message_handlers import Hub
 from torcheer.studio.connections.message_parsing import MOST_BYTES
-from torcheer.studio.connections.source_pages import Place
+from torcheer.studio.connections.source_pages import SourceCatalog
 from torcheer.studio.routes import make_app
 from torcheer.wire.open_viewer import browse
 from torcheer.wire.temporary_folders import TemporaryFolder
@@ -26,8 +26,8 @@ from torcheer.wire.viewer_process import CLOSE
 
 Ready = Callable[[str], None] | None
 
-_BACKLOG = 128  # connections that are accepted at once
-_UNREAD_MS = 60_000  # bytes that nobody takes for so long end their connection
+_BACKLOG = 128  # of the listening socket
+_UNREAD_MS = 60_000  # unacknowledged bytes older than this end their connection
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,14 +41,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--title", default="", help="what the page is called")
     parser.add_argument("--folder", type=Path, help="remove this temporary folder at the end")
     parser.add_argument("--folder-descriptor", type=int, default=-1, help="that holds it")
-    chosen = parser.parse_args(arguments)
-    ready = browse if chosen.browser else None
+    options = parser.parse_args(arguments)
+    ready = browse if options.browser else None
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)  # what is to be done at the end is done
-    folder = TemporaryFolder.inherited(chosen.folder, chosen.folder_descriptor) if chosen.folder else None
+        signal.signal(number, _end)  # exit normally, so that cleanup runs
+    folder = TemporaryFolder.inherited(options.folder, options.folder_descriptor) if options.folder else None
     try:
-        about: Any = {"parent": chosen.parent, "title": chosen.title, "ready": ready}
-        serve_path(chosen.path, port=chosen.port, address=chosen.host, **about)
+        settings: Any = {"parent": options.parent, "title": options.title, "ready": ready}
+        serve_path(options.path, port=options.port, address=options.host, **settings)
     except TorcheerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -67,17 +67,17 @@ def _end(number: int, _: object) -> None:
 def serve_path(
     path: Path, *, port: int = 0, address: str = "127.0.0.1", parent: int = 0, title: str = "", ready: Ready = None
 ) -> None:
-    """Open what stands at a path and serve it; `ready(url)` is called when the server answers."""
-    from torcheer.studio.sources.open_source import open_place
+    """Open a path and serve it; `ready(url)` is called once the server answers."""
+    from torcheer.studio.sources.open_source import open_catalog
 
     listener, keys = listen(address, port)
     with listener:
-        place = open_place(path, url=url_of(listener, keys), title=title)
-        serve(place, listener, keys, parent=parent, ready=ready)
+        catalog = open_catalog(path, url=url_of(listener, keys), title=title)
+        serve(catalog, listener, keys, parent=parent, ready=ready)
 
 
 def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Keys]:
-    """A socket that nobody is heard on yet, and the keys to it; port 0 is a free one."""
+    """Bind a listening socket, not yet served, and create its keys; port 0 picks a free one."""
     _assert_installed()
     if not 0 <= port < 65536:
         raise BadArgument(f"there is no port {port}; ports go from 0, which means any free one, to 65535")
@@ -89,13 +89,13 @@ def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Ke
             f"{address}:{port} cannot be listened on: {error.strerror}; --port 0 takes a free port"
         ) from None
     _tune(listener)
-    found = listener.getsockname()[1]
+    bound_port = listener.getsockname()[1]
     named = f"[{address}]" if ":" in address else address
-    return listener, Keys(found, () if _is_local(address) else (named,))
+    return listener, Keys(bound_port, () if _is_local(address) else (named,))
 
 
 def _tune(listener: socket.socket) -> None:
-    """What its connections inherit: nothing waits for more to send, and a page that does not read costs little."""
+    """Set options that connections inherit: no Nagle delay, a small send buffer, a timeout for stalled readers."""
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 << 10)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -103,7 +103,7 @@ def _tune(listener: socket.socket) -> None:
 
 
 def url_of(listener: socket.socket, keys: Keys) -> str:
-    """The address to open, as it is printed."""
+    """The URL to open, with its token."""
     address = listener.getsockname()[0]
     if address in ("0.0.0.0", "::"):
         address = "127.0.0.1"
@@ -111,27 +111,27 @@ def url_of(listener: socket.socket, keys: Keys) -> str:
     return f"http://{named}:{keys.port}/?token={keys.token}"
 
 
-def serve(place: Place, listener: socket.socket, keys: Keys, *, parent: int = 0, ready: Ready = None) -> None:
-    """Serve until a signal comes, or the parent goes away; `ready(url)` is called when the server answers."""
-    asyncio.run(_serve(server_of(place, keys), listener, url_of(listener, keys), parent, ready))
+def serve(catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, parent: int = 0, ready: Ready = None) -> None:
+    """Serve until a signal arrives or the parent exits; `ready(url)` is called once the server answers."""
+    asyncio.run(_serve(server_of(catalog, keys), listener, url_of(listener, keys), parent, ready))
 
 
-def server_of(place: Place, keys: Keys) -> Any:
-    """A uvicorn server that has not begun; `should_exit = True` ends it, `is_orphan` says that its parent is gone."""
+def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
+    """Create a uvicorn server, not started; `should_exit = True` ends it, `is_orphan`: its parent has exited."""
     import uvicorn
 
-    desk = Desk(place)
+    hub = Hub(catalog)
 
     class Server(uvicorn.Server):
         is_orphan = False
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            await desk.part(expects_death=self.is_orphan)
-            for connection in [one for one in self.server_state.connections if _is_leaving(one)]:
+            await hub.shut_down(expects_death=self.is_orphan)
+            for connection in [each for each in self.server_state.connections if _is_closing(each)]:
                 self.server_state.connections.discard(connection)
             await super().shutdown(sockets)
 
-    guarded = make_app(desk, keys)
+    guarded = make_app(hub, keys)
     config = uvicorn.Config(
         guarded, http=protocol_of(guarded), backlog=_BACKLOG, ws="auto", lifespan="on", log_level="critical",
         access_log=False,
@@ -142,15 +142,15 @@ def server_of(place: Place, keys: Keys) -> Any:
     return Server(config)
 
 
-def _is_leaving(connection: Any) -> bool:
-    """Whether a page has said goodbye to its socket: uvicorn would raise where it says so, too."""
+def _is_closing(connection: Any) -> bool:
+    """True if a page has already closed its socket: uvicorn would raise when closing it again."""
     state = getattr(getattr(connection, "conn", None), "state", None)
     return getattr(state, "name", "") in ("CLOSING", "CLOSED")
 
 
 async def _serve(server: Any, listener: socket.socket, url: str, parent: int, ready: Ready) -> None:
     if parent:
-        _follow(parent, server)
+        _exit_with_parent(parent, server)
     announced = asyncio.create_task(_announce(server, listener, url, ready))
     await server.serve([listener])
     announced.cancel()
@@ -168,31 +168,31 @@ async def _announce(server: Any, listener: socket.socket, url: str, ready: Ready
         ready(url)
 
 
-def _follow(parent: int, server: Any) -> None:
-    """End with the process that started this one: it holds the other end of standard input.
+def _exit_with_parent(parent: int, server: Any) -> None:
+    """Exit with the parent process: it holds the other end of standard input.
 
-    Its forks, such as a DataLoader's, may hold it too and live on for a while: so its number is looked at as well.
+    Its forks, such as DataLoader workers, may hold it too and outlive it: so the parent's pid is polled as well.
     """
-    loop, number = asyncio.get_running_loop(), 0
+    loop, stdin = asyncio.get_running_loop(), 0
 
     def end(is_orphan: bool) -> None:
-        loop.remove_reader(number)
+        loop.remove_reader(stdin)
         server.is_orphan = is_orphan
         server.should_exit = True
 
     def readable() -> None:
-        said = os.read(number, 4096)
-        if not said or CLOSE in said:
-            end(is_orphan=not said)
+        data = os.read(stdin, 4096)
+        if not data or CLOSE in data:
+            end(is_orphan=not data)
 
-    def look() -> None:
+    def check_parent() -> None:
         if os.getppid() != parent and not server.should_exit:
             end(is_orphan=True)
-        loop.call_later(0.5, look)
+        loop.call_later(0.5, check_parent)
 
-    if stat.S_ISFIFO(os.fstat(number).st_mode):  # who gives no pipe is known by the number alone
-        loop.add_reader(number, readable)
-    look()
+    if stat.S_ISFIFO(os.fstat(stdin).st_mode):  # without a pipe, only the pid is polled
+        loop.add_reader(stdin, readable)
+    check_parent()
 
 
 def _is_local(address: str) -> bool:

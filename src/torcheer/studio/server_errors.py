@@ -1,4 +1,4 @@
-"""What goes wrong in the server itself: printed where it was started, each thing once."""
+"""Errors of the server itself, printed to stderr, each once."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _REPORTED: set[str] = set()
 
 def report(text: str) -> None:
     """Print a line, unless it was printed before."""
-    _once(text, text)
+    _print_once(text, text)
 
 
 def report_error(error: Exception) -> None:
-    """Print an error that is being handled with its traceback; one that comes ten times a second is printed once."""
-    _once(repr(error), "".join(traceback.format_exception(error)).rstrip())
+    """Print a handled error with its traceback, once: some repeat ten times a second."""
+    _print_once(repr(error), "".join(traceback.format_exception(error)).rstrip())
 
 
-def _once(key: str, text: str) -> None:
+def _print_once(key: str, text: str) -> None:
     if key not in _REPORTED and len(_REPORTED) < _MOST:
         _REPORTED.add(key)
-        with suppress(OSError, ValueError):  # where it was started nobody reads any more: serve on
+        with suppress(OSError, ValueError):  # stderr is closed: keep serving
             print(text, file=sys.stderr, flush=True)

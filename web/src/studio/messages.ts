@@ -110,7 +110,7 @@ export interface TableHead {
   columns: Column[];
 }
 
-/** Something that looks wrong. */
+/** An alert: a problem that a rule or the host reported. */
 export interface AlertSeen {
   text: string;
   severity: string;
@@ -135,12 +135,12 @@ export interface Run {
   summary: string; // "12 epochs · val loss 0.31"
 }
 
-/** The first message; everything there is to know. */
+/** The first message: the complete state except tables' rows. */
 export interface Hello {
   kind: "hello";
   version: number;
   title: string;
-  source: string; // "live", "recording", "run", "pass" (a recorded one), "nothing" (a host that has not spoken, no runs)
+  source: string; // "live", "recording", "run", "pass" (a recorded one), "nothing" (no run yet, no answer of the host)
   net: Net | null;
   moments: Moment[];
   state: State;
@@ -149,25 +149,25 @@ export interface Hello {
   alerts: AlertSeen[];
   recordings: Recording[];
   runs: Run[];
-  run: number; // which of them is shown; -1 where there is no choice
+  run: number; // which of them is shown; -1 without a choice
   controller: string; // "you", "other", "nobody"
   viewers: number;
 }
 
-/** Another network, or the same with other layers. */
+/** A new network, or changed layers. */
 export interface NetCame {
   kind: "net_came";
   net: Net;
 }
 
-/** States that came and went; the page's slider. */
+/** Added and removed moments, for the page's slider. */
 export interface Moments {
   kind: "moments";
   came: Moment[];
   gone: number[];
 }
 
-/** The run went on, paused, … */
+/** The run's state changed: it continued, paused, … */
 export interface StateCame {
   kind: "state_came";
   state: State;
@@ -175,13 +175,13 @@ export interface StateCame {
   viewers: number;
 }
 
-/** The form, whole. */
+/** All parameters of the form. */
 export interface ParametersCame {
   kind: "parameters_came";
   parameters: Parameter[];
 }
 
-/** A new table, or one with other columns; its rows follow. */
+/** A new table, or one with changed columns; its rows follow. */
 export interface TableCame {
   kind: "table_came";
   table: TableHead;
@@ -191,7 +191,7 @@ export interface TableCame {
 export interface Rows {
   kind: "rows";
   table: string;
-  first: number; // the number of the first of them; 0 starts the table anew
+  first: number; // the number of the first row; 0 restarts the table
   columns: Record<string, Json[]>;
 }
 
@@ -201,44 +201,44 @@ export interface AlertsCame {
   alerts: AlertSeen[];
 }
 
-/** The list, after one was saved. */
+/** The list of recordings, after one was saved. */
 export interface RecordingsCame {
   kind: "recordings_came";
   recordings: Recording[];
-  saved: string; // what was just saved, and where
+  saved: string; // what was saved just now, and where
 }
 
-/** The runs of the folder, when they have changed. */
+/** The runs of the folder, after a change. */
 export interface RunsCame {
   kind: "runs_came";
   runs: Run[];
-  run: number; // which of them is shown; -1 where there is no choice
+  run: number; // which of them is shown; -1 without a choice
 }
 
-/** All frames of a state have been sent; the page draws them now. */
+/** All frames of a state were sent; the page draws them now. */
 export interface Shown {
   kind: "shown";
   look: number;
-  moment: number; // -1 where there is nothing to show
+  moment: number; // -1: nothing to show
   missing: string[]; // layers without a value of the variable
-  why: string[]; // the reason of each of them, half a sentence
+  why: string[]; // the reason for each of them, half a sentence
 }
 
-/** To a question: its number, and what was asked for. */
+/** The answer to a question, by the question's number. */
 export interface Answer {
   kind: "answer";
   question: number;
   value: Json;
 }
 
-/** Something that was asked for and cannot be, in a sentence for people; `question` is -1 where there was none. */
+/** A failed request, as a sentence for people; `question` is -1 if there was none. */
 export interface Problem {
   kind: "problem";
   text: string;
   question: number;
 }
 
-/** The last message, from a server that ends: why there is nothing more to come, and what became of the run. */
+/** The last message of a server that shuts down: why, and what became of the run. */
 export interface Ended {
   kind: "ended";
   heading: string;
@@ -253,15 +253,15 @@ export interface FrameHead {
   layer: string;
   variable: string;
   item: number;
-  grid: [number, number, number, number]; // of what is sent: that of the layer, or smaller
-  block: [number, number]; // each cell sent stands for so many rows and columns of the layer; the extreme one of them
+  grid: [number, number, number, number]; // of the payload: the layer's, or a reduced one
+  block: [number, number]; // rows and columns of the layer per cell; a cell is the block's number farthest from 0
   count: number; // bytes of the payload: one per cell, 0 for no data, 1…251 from lo to hi, 253 NaN, 254 ∞, 255 −∞
   lo: number;
   hi: number;
-  nans: number; // how many were NaN; a cell that stands for several is NaN where one of them is
-  infs: number; // how many were infinite
-  negative_infs: number; // how many of those
-  raster: boolean; // then rows are units and columns moments, the last one the one looked at
+  nans: number; // how many values are NaN; a block with a NaN is NaN
+  infs: number; // how many values are infinite
+  negative_infs: number; // how many of these are negative
+  raster: boolean; // rows are units and columns moments, the selected one last
 }
 
 /** How often states are recorded: every `count` trials or epochs; "auto": within 1% of the run time. */
@@ -270,49 +270,49 @@ export interface Every {
   count?: number;
 }
 
-/** What the Network tab looks at from now on; every later frame says which look it belongs to. */
+/** The Network tab's subscription; frames carry the number of the look that they belong to. */
 export interface Look {
   kind: "look";
   look: number; // increases
-  variable: string; // "" for nothing: the tab is hidden
+  variable: string; // "": no subscription, the tab is hidden
   item?: number;
-  moment?: number; // -1 live: each new state is sent
-  layer?: string; // the clicked unit, for "r.Wt" and its like
+  moment?: number; // -1: live, each new state is sent
+  layer?: string; // the clicked unit's layer, for "r.Wt" and the like
   unit?: number;
-  raster?: number; // so many moments as an axis; 0 for none
+  raster?: number; // number of moments along an axis; 0: no raster
   train?: Every;
   test?: Every;
 }
 
-/** The frames of a look have been drawn: the next may come. */
+/** The frames of a look were drawn: the server may send the next. */
 export interface Seen {
   kind: "seen";
   look: number;
   moment: number;
 }
 
-/** A button. */
+/** A pressed button. */
 export interface Act {
   kind: "act";
-  action: string; // one of `host.records.ACTIONS`
+  action: string; // one of `control_records.ACTIONS`
   count?: number; // of "step_n"
   item?: number; // of "test_item"
 }
 
-/** A parameter. */
+/** A changed parameter. */
 export interface Change {
   kind: "change";
   name: string;
   value: Json;
 }
 
-/** Take control of the run from whoever has it, or give it up. */
+/** Take control of the run from any other page, or release it. */
 export interface Control {
   kind: "control";
   take: boolean;
 }
 
-/** The exact value of a unit; the answer is {"value": number or null, "text": "0.1234567", "index": [c, y, x]}. */
+/** Ask for a unit's exact value: {"value": number or null, "text": "0.1234567", "index": [c, y, x]}. */
 export interface AskValue {
   kind: "ask_value";
   question: number;
@@ -321,7 +321,7 @@ export interface AskValue {
   variable: string;
   moment: number;
   item?: number;
-  of_layer?: string; // the clicked unit, where the variable is one of weights
+  of_layer?: string; // the clicked unit's layer, for variables of weights
   of_unit?: number;
 }
 
@@ -335,7 +335,7 @@ export interface AskTrace {
   item?: number;
 }
 
-/** What a column of tensors says: {"labels": [a text per row], "total": rows there are, …} as `analyses` has it. */
+/** Analyse a column of tensors: {"labels": [a text per row], "total": rows, …}, see `table_queries`. */
 export interface AskAnalysis {
   kind: "ask_analysis";
   question: number;
@@ -344,13 +344,13 @@ export interface AskAnalysis {
   analysis: string; // "similarity", "pca", "clusters"
 }
 
-/** Keep the moments there are; the server finds the folder, the name is made of letters, digits, - and _. */
+/** Save the moments to a recording; the server picks the folder, names have letters, digits, - and _. */
 export interface SaveRecording {
   kind: "save_recording";
   name?: string;
 }
 
-/** Show a recording of the list; -1 goes back to what was shown first. A `Hello` follows. */
+/** Show a recording of the list; -1 returns to the first source. A `Hello` follows. */
 export interface OpenRecording {
   kind: "open_recording";
   id: number;

@@ -1,1 +1,1 @@
-"""The pages that are connected: who may, what they say, what they are sent."""
+"""Connected pages: authentication, their messages, their subscriptions, the updates sent to them."""

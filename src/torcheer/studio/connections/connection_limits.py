@@ -1,4 +1,4 @@
-"""How connections begin: a request has so long to come, and who shows no key cannot take the room of who has one."""
+"""Limits on new connections: a request timeout, and a cap on those that have not authenticated."""
 
 from __future__ import annotations
 
@@ -7,63 +7,63 @@ from typing import Any, Final
 
 from torcheer.studio.connections.auth import Guard
 
-REQUEST_SECS: Final = 10.0  # from its first byte, or from the connection's beginning, to its last
-MOST_UNKNOWN: Final = 256  # connections that have shown no key; one more ends the oldest of them
+REQUEST_SECS: Final = 10.0  # from the connection's start, or a request's first byte, to its last byte
+MOST_UNAUTHENTICATED: Final = 256  # unauthenticated connections; one more closes the oldest of them
 
 
 def protocol_of(guard: Guard) -> type[asyncio.Protocol]:
-    """Uvicorn's HTTP protocol with these limits, which it has not itself."""
+    """Uvicorn's HTTP protocol with these limits, which it lacks."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
-    unknown: dict[Any, None] = {}  # in the order in which they came
+    unauthenticated: dict[Any, None] = {}  # oldest first
 
     class Connection(H11Protocol):
-        """A connection, until it becomes a socket's."""
+        """An HTTP connection, until it is upgraded to a WebSocket."""
 
         _deadline: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self._begin()
-            unknown[self] = None
-            if len(unknown) > MOST_UNKNOWN:
-                next(iter(unknown))._end()
+            self._start_timer()
+            unauthenticated[self] = None
+            if len(unauthenticated) > MOST_UNAUTHENTICATED:
+                next(iter(unauthenticated))._end()
 
         def data_received(self, data: bytes) -> None:
             if self.conn.their_state is h11.IDLE:
-                self._begin()
+                self._start_timer()
             super().data_received(data)
             if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-                self._came()
+                self._stop_timer()
 
         def handle_events(self) -> None:
             before = self.scope
             super().handle_events()
-            if self.scope is not before and guard.knows(self.scope):
-                unknown.pop(self, None)
+            if self.scope is not before and guard.has_key(self.scope):
+                unauthenticated.pop(self, None)
 
         def handle_websocket_upgrade(self, event: Any) -> None:
-            self._came()
-            unknown.pop(self, None)  # the guard answers it, and ends it where there is no key
+            self._stop_timer()
+            unauthenticated.pop(self, None)  # the guard rejects it if it has no key
             super().handle_websocket_upgrade(event)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._came()
-            unknown.pop(self, None)
+            self._stop_timer()
+            unauthenticated.pop(self, None)
             super().connection_lost(exc)
 
-        def _begin(self) -> None:
+        def _start_timer(self) -> None:
             if self._deadline is None:
                 self._deadline = self.loop.call_later(REQUEST_SECS, self._end)
 
-        def _came(self) -> None:
+        def _stop_timer(self) -> None:
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
 
         def _end(self) -> None:
-            unknown.pop(self, None)
+            unauthenticated.pop(self, None)
             self.transport.abort()
 
     return Connection

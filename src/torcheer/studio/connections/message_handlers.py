@@ -1,4 +1,4 @@
-"""Where pages' messages are answered, and where the sources are asked for news; all of it in one thread."""
+"""Handles pages' messages and polls the sources for changes; all of it in one thread."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ import numpy as np
 from torcheer.control.control_records import Order
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import PlacedLayer
-from torcheer.studio.closing_message import is_alive, last_words
+from torcheer.studio.closing_message import closing_message, is_alive
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_parsing import Unreadable, meant, parse
+from torcheer.studio.connections.message_parsing import InvalidMessage, parse, suggestion
 from torcheer.studio.connections.messages import Answer, Problem
 from torcheer.studio.connections.page_connection import Page
-from torcheer.studio.connections.source_pages import Place, Show
-from torcheer.studio.connections.subscriptions import Looking
+from torcheer.studio.connections.source_pages import Channel, SourceCatalog
+from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
 from torcheer.studio.sources.source import Source
-from torcheer.studio.sources.table_queries import analysed
+from torcheer.studio.sources.table_queries import analyse_column
 
 TICK_SECS: Final = 0.1
-RUNS_SECS: Final = 2.0  # between two looks at which runs there are
+RUNS_SECS: Final = 2.0  # between two scans for runs
 MOST_PAGES: Final = 256
-_DEATH_SECS: Final = 2.0  # between the end of the parent's pipe and that of its socket
-_PARTING_SECS: Final = 1.0  # for pages to be told
-_MOST_TASKS: Final = 4  # recordings that are being written, or wait for it
-_MOST_CALLS: Final = 200  # of a descriptor between two ticks
+_HOST_END_SECS: Final = 2.0  # for the host's socket to close after the parent's pipe has
+_GOODBYE_SECS: Final = 1.0  # for the last messages to be sent
+_MOST_TASKS: Final = 4  # recordings being written, or queued
+_MOST_CALLS: Final = 200  # reader callbacks between two ticks
 FIRST = ("first", -1)
 
 
-class Desk:
-    """All that is shown, and all pages."""
+class Hub:
+    """All channels and all pages."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.shows: dict[tuple[str, int], Show] = {FIRST: Show(place.first(), place)}
-        self._readers: dict[int, Show] = {}  # descriptors that the loop watches
+    def __init__(self, catalog: SourceCatalog) -> None:
+        self.catalog = catalog
+        self.channels: dict[tuple[str, int], Channel] = {FIRST: Channel(catalog.first(), catalog)}
+        self._readers: dict[int, Channel] = {}  # descriptors registered with the event loop
         self._ticks = self._called = 0
         self._saving, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
 
@@ -49,40 +49,40 @@ class Desk:
 
     @property
     def pages(self) -> list[Page]:
-        """Everyone who looks at anything."""
-        return [page for show in self.shows.values() for page in show.pages]
+        """All connected pages."""
+        return [page for channel in self.channels.values() for page in channel.pages]
 
     def join(self, page: Page) -> None:
-        """A page has connected."""
-        self.shows[FIRST].add(page)
+        """Add a page that has connected, to the first channel."""
+        self.channels[FIRST].add(page)
 
     def leave(self, page: Page) -> None:
-        """A page is gone; what nobody looks at any more is closed, but for what was shown first."""
-        show = page.show
-        if show is None:
+        """Remove a page; a channel without pages is closed, except the first."""
+        channel = page.channel
+        if channel is None:
             return
-        show.remove(page)
-        for key, one in list(self.shows.items()):
-            if one is show and not show.pages and key != FIRST:
-                del self.shows[key]
-                self._unwatch(show)
-                _close(show.source)
+        channel.remove(page)
+        for key, candidate in list(self.channels.items()):
+            if candidate is channel and not channel.pages and key != FIRST:
+                del self.channels[key]
+                self._unwatch(channel)
+                _close(channel.source)
 
-    def hear(self, page: Page, text: str | bytes) -> None:
-        """Answer one message; whatever is wrong with it is told to its page."""
+    def handle(self, page: Page, text: str | bytes) -> None:
+        """Handle one message; an error is reported to its page."""
         try:
             message = parse(text)
-        except Unreadable as error:
-            page.tell(Problem(str(error), error.question))
+        except InvalidMessage as error:
+            page.reply(Problem(str(error), error.question))
             return
-        with _answering(page, getattr(message, "question", -1)):
-            _ANSWERS[type(message)](self, page, message)
+        with _reporting_errors(page, getattr(message, "question", -1)):
+            _HANDLERS[type(message)](self, page, message)
 
-    # -- news ----------------------------------------------------------------------------------------------------------
+    # -- polling -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Ask the sources for news until cancelled."""
-        self._begin(self._look_for_runs())
+        """Poll the sources for changes until cancelled."""
+        self._start(self._scan_for_runs())
         try:
             while True:
                 self._tick()
@@ -90,198 +90,198 @@ class Desk:
         finally:
             self.close()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside the rest."""
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a background task."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _look_for_runs(self) -> None:
-        """Tell pages which runs the folder has, where that changes; to find out may take long, so it is a thread's."""
+    async def _scan_for_runs(self) -> None:
+        """Send pages the folder's runs whenever they change; scanning may be slow, so it runs in a thread."""
         while True:
             await asyncio.sleep(RUNS_SECS)
             try:
-                changed = bool(self.pages) and await asyncio.to_thread(self.place.look)
-            except Exception as error:  # the pages keep what they have
+                changed = bool(self.pages) and await asyncio.to_thread(self.catalog.refresh)
+            except Exception as error:  # pages keep what they have
                 report_error(error)
                 continue
             for page in self.pages if changed else ():
-                page.owe("runs")
+                page.queue("runs")
 
     def _tick(self) -> None:
         self._ticks, self._called = self._ticks + 1, 0
-        for show in list(self.shows.values()):
-            self._poll(show)
-            for page in show.pages:  # one that waited long for a `seen` is sent what it looks at now
-                page.owe(*["look"] * (self._ticks % 5 == 0))
+        for channel in list(self.channels.values()):
+            self._poll(channel)
+            for page in channel.pages:  # retries a page whose `seen` is overdue
+                page.queue(*["look"] * (self._ticks % 5 == 0))
 
-    def _poll(self, show: Show) -> None:
+    def _poll(self, channel: Channel) -> None:
         try:
-            show.poll()
-            self._watch(show)
-        except Exception as error:  # the pages keep what they have
+            channel.poll()
+            self._watch(channel)
+        except Exception as error:  # pages keep what they have
             report_error(error)
-        if busy := str(getattr(show.source, "busy", "")):
+        if busy := str(getattr(channel.source, "busy", "")):
             report(f"another viewer shows this run: {busy}")
 
-    def _watch(self, show: Show) -> None:
-        """Let the loop call when the source's descriptor, which may become another one, has something."""
-        number = show.source.fileno()
-        if number >= 0 and self._readers.get(number) is show:
+    def _watch(self, channel: Channel) -> None:
+        """Register the source's descriptor, which may change, with the event loop."""
+        number = channel.source.fileno()
+        if number >= 0 and self._readers.get(number) is channel:
             return
-        self._unwatch(show)
+        self._unwatch(channel)
         if number >= 0:
-            asyncio.get_running_loop().add_reader(number, self._readable, show)
-            self._readers[number] = show
+            asyncio.get_running_loop().add_reader(number, self._readable, channel)
+            self._readers[number] = channel
 
-    def _readable(self, show: Show) -> None:
+    def _readable(self, channel: Channel) -> None:
         self._called += 1
-        if self._called > _MOST_CALLS:  # one that is always readable must not take all the time
-            self._unwatch(show)
+        if self._called > _MOST_CALLS:  # a descriptor that is always readable must not starve the rest
+            self._unwatch(channel)
         else:
-            self._poll(show)
+            self._poll(channel)
 
-    def _unwatch(self, show: Show) -> None:
-        for number in [number for number, one in self._readers.items() if one is show]:
+    def _unwatch(self, channel: Channel) -> None:
+        for number in [number for number, reader in self._readers.items() if reader is channel]:
             del self._readers[number]
             with suppress(OSError, ValueError):  # closed already
                 asyncio.get_running_loop().remove_reader(number)
 
-    async def part(self, *, expects_death: bool) -> None:
-        """Tell all pages that the server ends, and what became of the run; `expects_death` waits to see that."""
-        deadline = time.monotonic() + _DEATH_SECS
-        shows = list(self.shows.values())
-        for show in shows:
-            self._poll(show)
-        while expects_death and any(map(is_alive, shows)) and time.monotonic() < deadline:
+    async def shut_down(self, *, expects_death: bool) -> None:
+        """Send all pages the closing message; with `expects_death`, wait a little for the host's own end."""
+        deadline = time.monotonic() + _HOST_END_SECS
+        channels = list(self.channels.values())
+        for channel in channels:
+            self._poll(channel)
+        while expects_death and any(map(is_alive, channels)) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
-            for show in shows:
-                self._poll(show)
-        for show in shows:
-            for page in show.pages:
-                page.tell(last_words(show.source))
-        partings = [asyncio.create_task(page.parted.wait()) for page in self.pages]
-        if partings:
-            await asyncio.wait(partings, timeout=_PARTING_SECS)
+            for channel in channels:
+                self._poll(channel)
+        for channel in channels:
+            for page in channel.pages:
+                page.reply(closing_message(channel.source))
+        goodbyes = [asyncio.create_task(page.goodbye_sent.wait()) for page in self.pages]
+        if goodbyes:
+            await asyncio.wait(goodbyes, timeout=_GOODBYE_SECS)
 
     def close(self) -> None:
-        """Close everything that was opened."""
+        """Cancel the tasks and close every source."""
         for task in self._tasks:
             task.cancel()
-        for show in self.shows.values():
-            self._unwatch(show)
-            _close(show.source)
+        for channel in self.channels.values():
+            self._unwatch(channel)
+            _close(channel.source)
 
-    # -- answers -------------------------------------------------------------------------------------------------------
+    # -- handlers ------------------------------------------------------------------------------------------------------
 
-    def _look(self, page: Page, look: messages.Look) -> None:
-        show = _show(page)
-        page.looking.begin(look)
-        show.ask()
-        page.owe("look")
+    def _handle_look(self, page: Page, look: messages.Look) -> None:
+        channel = _channel(page)
+        page.subscription.begin(look)
+        channel.update_wants()
+        page.queue("look")
 
-    def _seen(self, page: Page, seen: messages.Seen) -> None:
-        page.looking.seen(seen)
-        page.owe("look")
+    def _handle_seen(self, page: Page, seen: messages.Seen) -> None:
+        page.subscription.acknowledge(seen)
+        page.queue("look")
 
-    def _act(self, page: Page, act: messages.Act) -> None:
-        _show(page).order(page, Order("act", act.action, act.count, act.item))
+    def _handle_act(self, page: Page, act: messages.Act) -> None:
+        _channel(page).order(page, Order("act", act.action, act.count, act.item))
 
-    def _change(self, page: Page, change: messages.Change) -> None:
-        _show(page).order(page, Order("change", name=change.name, value=change.value))
+    def _handle_change(self, page: Page, change: messages.Change) -> None:
+        _channel(page).order(page, Order("change", name=change.name, value=change.value))
 
-    def _control(self, page: Page, control: messages.Control) -> None:
-        _show(page).control(page, control.take)
+    def _handle_control(self, page: Page, control: messages.Control) -> None:
+        _channel(page).control(page, control.take)
 
-    def _value(self, page: Page, asked: messages.AskValue) -> None:
-        source, layer = _show(page).source, _layer(page, asked.layer)
-        _check_unit(layer, asked.unit)
-        of = (asked.of_layer, asked.of_unit) if asked.of_unit >= 0 else None
-        moment = source.moments[-1].id if asked.moment < 0 and source.moments else asked.moment
-        value = source.exact(moment, asked.layer, asked.variable, asked.item, asked.unit)
-        if value is None:  # one of weights, or of a value that has not the layer's shape
-            values = source.units(moment, asked.layer, asked.variable, asked.item, of)
-            value = values[asked.unit] if values is not None and asked.unit < len(values) else None
-        said = _said(value)
-        if value is not None and is_gap(value):  # outside of a kernel, say
-            said["text"] = "no value" if of is None else "no weight"
-        index = [int(one) for one in np.unravel_index(asked.unit, layer.layer.shape or (1,))]
-        page.tell(Answer(asked.question, {**said, "index": index}))
+    def _answer_value(self, page: Page, request: messages.AskValue) -> None:
+        source, layer = _channel(page).source, _layer(page, request.layer)
+        _check_unit(layer, request.unit)
+        of = (request.of_layer, request.of_unit) if request.of_unit >= 0 else None
+        moment = source.moments[-1].id if request.moment < 0 and source.moments else request.moment
+        value = source.exact(moment, request.layer, request.variable, request.item, request.unit)
+        if value is None:  # a weight variable, or a value of another shape than the layer's
+            values = source.units(moment, request.layer, request.variable, request.item, of)
+            value = values[request.unit] if values is not None and request.unit < len(values) else None
+        answer = _value_answer(value)
+        if value is not None and is_gap(value):  # for example outside a kernel
+            answer["text"] = "no value" if of is None else "no weight"
+        index = [int(position) for position in np.unravel_index(request.unit, layer.layer.shape or (1,))]
+        page.reply(Answer(request.question, {**answer, "index": index}))
 
-    def _trace(self, page: Page, asked: messages.AskTrace) -> None:
-        _check_unit(_layer(page, asked.layer), asked.unit)
-        found = _show(page).source.trace(asked.layer, asked.unit, asked.variables, asked.item)
-        page.tell(Answer(asked.question, found))
+    def _answer_trace(self, page: Page, request: messages.AskTrace) -> None:
+        _check_unit(_layer(page, request.layer), request.unit)
+        trace = _channel(page).source.trace(request.layer, request.unit, request.variables, request.item)
+        page.reply(Answer(request.question, trace))
 
-    def _analysis(self, page: Page, asked: messages.AskAnalysis) -> None:
-        page.tell(Answer(asked.question, analysed(_show(page).source.tables, asked)))
+    def _answer_analysis(self, page: Page, request: messages.AskAnalysis) -> None:
+        page.reply(Answer(request.question, analyse_column(_channel(page).source.tables, request)))
 
-    def _save(self, page: Page, save: messages.SaveRecording) -> None:
-        source = _show(page).source
+    def _save_recording(self, page: Page, save: messages.SaveRecording) -> None:
+        source = _channel(page).source
         if len(self._tasks) > _MOST_TASKS:
             raise BadArgument("other recordings are still being written; save this one when they are there")
-        self._begin(self._saved(page, source, source.saving(save.name)))
+        self._start(self._write_recording(page, source, source.saving(save.name)))
 
-    async def _saved(self, page: Page, source: Source, write: Callable[[], messages.Recording]) -> None:
-        """Write a recording, one at a time, while everything goes on."""
-        with _answering(page):
+    async def _write_recording(self, page: Page, source: Source, write: Callable[[], messages.Recording]) -> None:
+        """Write a recording in a thread, one at a time."""
+        with _reporting_errors(page):
             async with self._saving:
                 saved = await asyncio.to_thread(write)
             text = f"{saved.name}: {saved.states} states" + (f", in {source.home}" if source.home else "")
-            for one in self.pages:
-                one.owe_recordings(text if one is page else "")
+            for viewer in self.pages:
+                viewer.queue_recordings(text if viewer is page else "")
 
-    def _open_recording(self, page: Page, wanted: messages.OpenRecording) -> None:
-        key = FIRST if wanted.id < 0 else ("recording", wanted.id)
-        self._move(page, key, lambda: Show(self.place.open_recording(wanted.id), self.place, -1))
+    def _open_recording(self, page: Page, request: messages.OpenRecording) -> None:
+        key = FIRST if request.id < 0 else ("recording", request.id)
+        self._move(page, key, lambda: Channel(self.catalog.open_recording(request.id), self.catalog, -1))
 
-    def _open_run(self, page: Page, wanted: messages.OpenRun) -> None:
-        key = FIRST if wanted.id in (-1, self.place.run) else ("run", wanted.id)
-        self._move(page, key, lambda: Show(self.place.open_run(wanted.id), self.place, wanted.id))
+    def _open_run(self, page: Page, request: messages.OpenRun) -> None:
+        key = FIRST if request.id in (-1, self.catalog.run) else ("run", request.id)
+        self._move(page, key, lambda: Channel(self.catalog.open_run(request.id), self.catalog, request.id))
 
-    def _move(self, page: Page, key: tuple[str, int], make: Callable[[], Show]) -> None:
-        """Show a page something else; a `hello` follows."""
-        show = self.shows.get(key) or make()
-        if page.show is not show:
-            self.shows[key] = show
+    def _move(self, page: Page, key: tuple[str, int], make: Callable[[], Channel]) -> None:
+        """Move a page to another channel; a `hello` follows."""
+        channel = self.channels.get(key) or make()
+        if page.channel is not channel:
+            self.channels[key] = channel
             self.leave(page)
-            page.looking = Looking()
-            show.add(page)
-        page.owe("hello")
+            page.subscription = Subscription()
+            channel.add(page)
+        page.queue("hello")
 
 
 @contextmanager
-def _answering(page: Page, question: int = -1) -> Iterator[None]:
-    """Tell a page what goes wrong with what it asked for; a mistake of ours must not end what others look at."""
+def _reporting_errors(page: Page, question: int = -1) -> Iterator[None]:
+    """Report errors to the page whose request failed; a bug of ours must not end other pages."""
     try:
         yield
     except (TorcheerError, OSError) as error:
-        page.tell(Problem(str(error), question))
+        page.reply(Problem(str(error), question))
     except Exception as error:
         report_error(error)
-        page.tell(Problem("the server could not do this; what went wrong stands where it was started", question))
+        page.reply(Problem("the server could not do this; what went wrong stands where it was started", question))
 
 
 def _close(source: Source) -> None:
-    """Close a source; what goes wrong with that concerns no page."""
+    """Close a source; an error is only printed."""
     try:
         source.close()
     except Exception as error:
         report_error(error)
 
 
-def _show(page: Page) -> Show:
-    if page.show is None:
+def _channel(page: Page) -> Channel:
+    if page.channel is None:
         raise BadArgument("nothing is shown")
-    return page.show
+    return page.channel
 
 
 def _layer(page: Page, name: str) -> PlacedLayer:
-    net = _show(page).source.net
-    found = {placed.layer.name: placed for placed in net.layers} if net else {}
-    if name not in found:
-        raise BadArgument(f"no layer named {name[:200]!r} among {len(found)}.{meant(name, found)}")
-    return found[name]
+    net = _channel(page).source.net
+    layers = {placed.layer.name: placed for placed in net.layers} if net else {}
+    if name not in layers:
+        raise BadArgument(f"no layer named {name[:200]!r} among {len(layers)}.{suggestion(name, layers)}")
+    return layers[name]
 
 
 def _check_unit(placed: PlacedLayer, unit: int) -> None:
@@ -289,24 +289,24 @@ def _check_unit(placed: PlacedLayer, unit: int) -> None:
         raise BadArgument(f"{placed.layer.name} has units 0 to {placed.units - 1}; there is no {unit}")
 
 
-def _said(value: Any) -> dict[str, Any]:
-    """An exact value, for a machine and for people; None where there is none."""
+def _value_answer(value: Any) -> dict[str, Any]:
+    """An exact value as a number and as text; None if it is missing or not finite."""
     if value is None:
         return {"value": None, "text": ""}
     names = {"nan": "NaN", "inf": "∞", "-inf": "−∞"}
     return {"value": value.item() if np.isfinite(value) else None, "text": names.get(str(value), str(value))}
 
 
-_ANSWERS: dict[type, Callable[[Desk, Page, Any], None]] = {
-    messages.Look: Desk._look,
-    messages.Seen: Desk._seen,
-    messages.Act: Desk._act,
-    messages.Change: Desk._change,
-    messages.Control: Desk._control,
-    messages.AskValue: Desk._value,
-    messages.AskTrace: Desk._trace,
-    messages.AskAnalysis: Desk._analysis,
-    messages.SaveRecording: Desk._save,
-    messages.OpenRecording: Desk._open_recording,
-    messages.OpenRun: Desk._open_run,
+_HANDLERS: dict[type, Callable[[Hub, Page, Any], None]] = {
+    messages.Look: Hub._handle_look,
+    messages.Seen: Hub._handle_seen,
+    messages.Act: Hub._handle_act,
+    messages.Change: Hub._handle_change,
+    messages.Control: Hub._handle_control,
+    messages.AskValue: Hub._answer_value,
+    messages.AskTrace: Hub._answer_trace,
+    messages.AskAnalysis: Hub._answer_analysis,
+    messages.SaveRecording: Hub._save_recording,
+    messages.OpenRecording: Hub._open_recording,
+    messages.OpenRun: Hub._open_run,
 }

@@ -1,4 +1,4 @@
-"""Messages by their names on the wire, and the JSON of those that go to the page."""
+"""The messages' names on the wire, and their serialization to JSON for the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torcheer.studio.connections import messages
 
 
 def kind(cls: type) -> str:
-    """A message's name on the wire: NetCame is "net_came"."""
+    """A message class's name on the wire: NetCame is "net_came"."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
 
@@ -20,27 +20,27 @@ _NAMES: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 FROM_PAGE: Final[dict[str, type[Any]]] = {kind(cls): cls for cls in messages.FROM_PAGE}
 
 
-def written(message: Any) -> str:
-    """A message as JSON; NaN and infinities, which JSON cannot say, are their names in JavaScript."""
-    said = {"kind": kind(type(message)), **asdict(message)}
+def serialize(message: Any) -> str:
+    """Serialize a message to JSON; NaN and infinities, which JSON lacks, become their JavaScript names."""
+    record = {"kind": kind(type(message)), **asdict(message)}
     try:
-        return json.dumps(said, allow_nan=False, separators=(",", ":"), default=plain)
+        return json.dumps(record, allow_nan=False, separators=(",", ":"), default=array_to_lists)
     except ValueError:
-        return json.dumps(_sayable(said), allow_nan=False, separators=(",", ":"))
+        return json.dumps(_without_nan(record), allow_nan=False, separators=(",", ":"))
 
 
-def _sayable(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(name): _sayable(one) for name, one in value.items()}
+        return {str(name): _without_nan(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_sayable(one) for one in value]
+        return [_without_nan(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else _NAMES[str(value)]
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    return _sayable(plain(value))
+    return _without_nan(array_to_lists(value))
 
 
-def plain(value: Any) -> Any:
-    """An array or one of its numbers as lists and numbers, anything else as its text."""
+def array_to_lists(value: Any) -> Any:
+    """Convert an array or numpy scalar to lists and numbers, anything else to its text."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

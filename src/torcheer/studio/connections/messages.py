@@ -1,7 +1,7 @@
-"""What the server and the page tell each other over `/ws`: each class is one JSON message, `kind` its name.
+"""The messages between server and page over `/ws`: each class is one JSON message, `kind` its name.
 
-`web/src/studio/messages.ts` is generated from here (`python web/message_types.py`); a test compares them. Arrays
-come as binary messages: b"TCHF", the length of the header (u32, little), the header as JSON (`FrameHead`), zeros up to
+`web/src/studio/messages.ts` is generated from here (`python web/message_types.py`); a test compares them. Arrays are
+sent as binary messages: b"TCHF", the length of the header (u32, little), the header as JSON (`FrameHead`), zeros up to
 a multiple of 8, then the payload.
 """
 
@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class AlertSeen:
-    """Something that looks wrong."""
+    """An alert: a problem that a rule or the host reported."""
 
     text: str
     severity: str = "warning"
@@ -63,11 +63,11 @@ class AlertSeen:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message; everything there is to know."""
+    """The first message: the complete state except tables' rows."""
 
     version: int
     title: str
-    source: str  # "live", "recording", "run", "pass" (a recorded one), "nothing" (a host that has not spoken, no runs)
+    source: str  # "live", "recording", "run", "pass" (a recorded one), "nothing" (no run yet, no answer of the host)
     net: Net | None
     moments: tuple[Moment, ...]
     state: State
@@ -76,21 +76,21 @@ class Hello:
     alerts: tuple[AlertSeen, ...]
     recordings: tuple[Recording, ...]
     runs: tuple[Run, ...]
-    run: int  # which of them is shown; -1 where there is no choice
+    run: int  # which of them is shown; -1 without a choice
     controller: str  # "you", "other", "nobody"
     viewers: int
 
 
 @dataclass(frozen=True, slots=True)
 class NetCame:
-    """Another network, or the same with other layers."""
+    """A new network, or changed layers."""
 
     net: Net
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """States that came and went; the page's slider."""
+    """Added and removed moments, for the page's slider."""
 
     came: tuple[Moment, ...]
     gone: tuple[int, ...]
@@ -98,7 +98,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class StateCame:
-    """The run went on, paused, …"""
+    """The run's state changed: it continued, paused, …"""
 
     state: State
     controller: str
@@ -107,14 +107,14 @@ class StateCame:
 
 @dataclass(frozen=True, slots=True)
 class ParametersCame:
-    """The form, whole."""
+    """All parameters of the form."""
 
     parameters: tuple[Parameter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TableCame:
-    """A new table, or one with other columns; its rows follow."""
+    """A new table, or one with changed columns; its rows follow."""
 
     table: TableHead
 
@@ -124,7 +124,7 @@ class Rows:
     """Rows of a table, by column: numbers (some as "NaN", "Infinity", "-Infinity"), text, nested lists for tensors."""
 
     table: str
-    first: int  # the number of the first of them; 0 starts the table anew
+    first: int  # the number of the first row; 0 restarts the table
     columns: dict[str, list[Any]]
 
 
@@ -137,33 +137,33 @@ class AlertsCame:
 
 @dataclass(frozen=True, slots=True)
 class RecordingsCame:
-    """The list, after one was saved."""
+    """The list of recordings, after one was saved."""
 
     recordings: tuple[Recording, ...]
-    saved: str = ""  # what was just saved, and where
+    saved: str = ""  # what was saved just now, and where
 
 
 @dataclass(frozen=True, slots=True)
 class RunsCame:
-    """The runs of the folder, when they have changed."""
+    """The runs of the folder, after a change."""
 
     runs: tuple[Run, ...]
-    run: int  # which of them is shown; -1 where there is no choice
+    run: int  # which of them is shown; -1 without a choice
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """All frames of a state have been sent; the page draws them now."""
+    """All frames of a state were sent; the page draws them now."""
 
     look: int
-    moment: int  # -1 where there is nothing to show
+    moment: int  # -1: nothing to show
     missing: tuple[str, ...] = ()  # layers without a value of the variable
-    why: tuple[str, ...] = ()  # the reason of each of them, half a sentence
+    why: tuple[str, ...] = ()  # the reason for each of them, half a sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To a question: its number, and what was asked for."""
+    """The answer to a question, by the question's number."""
 
     question: int
     value: Any
@@ -171,7 +171,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that was asked for and cannot be, in a sentence for people; `question` is -1 where there was none."""
+    """A failed request, as a sentence for people; `question` is -1 if there was none."""
 
     text: str
     question: int = -1
@@ -179,7 +179,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last message, from a server that ends: why there is nothing more to come, and what became of the run."""
+    """The last message of a server that shuts down: why, and what became of the run."""
 
     heading: str
     text: str  # may be empty
@@ -195,15 +195,15 @@ class FrameHead:
     layer: str
     variable: str
     item: int
-    grid: tuple[int, int, int, int]  # of what is sent: that of the layer, or smaller
-    block: tuple[int, int]  # each cell sent stands for so many rows and columns of the layer; the extreme one of them
+    grid: tuple[int, int, int, int]  # of the payload: the layer's, or a reduced one
+    block: tuple[int, int]  # rows and columns of the layer per cell; a cell is the block's number farthest from 0
     count: int  # bytes of the payload: one per cell, 0 for no data, 1…251 from lo to hi, 253 NaN, 254 ∞, 255 −∞
     lo: float
     hi: float
-    nans: int = 0  # how many were NaN; a cell that stands for several is NaN where one of them is
-    infs: int = 0  # how many were infinite
-    negative_infs: int = 0  # how many of those
-    raster: bool = False  # then rows are units and columns moments, the last one the one looked at
+    nans: int = 0  # how many values are NaN; a block with a NaN is NaN
+    infs: int = 0  # how many values are infinite
+    negative_infs: int = 0  # how many of these are negative
+    raster: bool = False  # rows are units and columns moments, the selected one last
 
 
 # -- from the page ---------------------------------------------------------------------------------------------------
@@ -211,22 +211,22 @@ class FrameHead:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the Network tab looks at from now on; every later frame says which look it belongs to."""
+    """The Network tab's subscription; frames carry the number of the look that they belong to."""
 
     look: int  # increases
-    variable: str  # "" for nothing: the tab is hidden
+    variable: str  # "": no subscription, the tab is hidden
     item: int = 0
-    moment: int = -1  # -1 live: each new state is sent
-    layer: str = ""  # the clicked unit, for "r.Wt" and its like
+    moment: int = -1  # -1: live, each new state is sent
+    layer: str = ""  # the clicked unit's layer, for "r.Wt" and the like
     unit: int = -1
-    raster: int = 0  # so many moments as an axis; 0 for none
+    raster: int = 0  # number of moments along an axis; 0: no raster
     train: Every = AUTO
     test: Every = EACH_TRIAL
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The frames of a look have been drawn: the next may come."""
+    """The frames of a look were drawn: the server may send the next."""
 
     look: int
     moment: int
@@ -234,16 +234,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A button."""
+    """A pressed button."""
 
-    action: str  # one of `host.records.ACTIONS`
+    action: str  # one of `control_records.ACTIONS`
     count: int = 0  # of "step_n"
     item: int = 0  # of "test_item"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A parameter."""
+    """A changed parameter."""
 
     name: str
     value: Any
@@ -251,14 +251,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Take control of the run from whoever has it, or give it up."""
+    """Take control of the run from any other page, or release it."""
 
     take: bool
 
 
 @dataclass(frozen=True, slots=True)
 class AskValue:
-    """The exact value of a unit; the answer is {"value": number or null, "text": "0.1234567", "index": [c, y, x]}."""
+    """Ask for a unit's exact value: {"value": number or null, "text": "0.1234567", "index": [c, y, x]}."""
 
     question: int
     layer: str
@@ -266,7 +266,7 @@ class AskValue:
     variable: str
     moment: int
     item: int = 0
-    of_layer: str = ""  # the clicked unit, where the variable is one of weights
+    of_layer: str = ""  # the clicked unit's layer, for variables of weights
     of_unit: int = -1
 
 
@@ -283,7 +283,7 @@ class AskTrace:
 
 @dataclass(frozen=True, slots=True)
 class AskAnalysis:
-    """What a column of tensors says: {"labels": [a text per row], "total": rows there are, …} as `analyses` has it."""
+    """Analyse a column of tensors: {"labels": [a text per row], "total": rows, …}, see `table_queries`."""
 
     question: int
     table: str
@@ -293,14 +293,14 @@ class AskAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class SaveRecording:
-    """Keep the moments there are; the server finds the folder, the name is made of letters, digits, - and _."""
+    """Save the moments to a recording; the server picks the folder, names have letters, digits, - and _."""
 
     name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenRecording:
-    """Show a recording of the list; -1 goes back to what was shown first. A `Hello` follows."""
+    """Show a recording of the list; -1 returns to the first source. A `Hello` follows."""
 
     id: int
 

@@ -1,6 +1,7 @@
-"""One connected page: what it has been told and what it is owed.
+"""One connected page: what it was sent, and which updates are pending.
 
-A page that does not read costs nothing: it is owed the latest of everything, and a message is made when it can be sent.
+A page that does not read costs nothing: only the names of pending updates are stored, and a message is built from the
+latest state when it can be sent.
 """
 
 from __future__ import annotations
@@ -12,209 +13,209 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_names import written
-from torcheer.studio.connections.subscriptions import Looking
+from torcheer.studio.connections.message_names import serialize
+from torcheer.studio.connections.subscriptions import Subscription
 
 if TYPE_CHECKING:
-    from torcheer.studio.connections.source_pages import Show
+    from torcheer.studio.connections.source_pages import Channel
 
-MOST_ANSWERS: Final = 64  # that a page has not read; then its questions wait
+MOST_ANSWERS: Final = 64  # that a page has not read; beyond that its questions wait
 _MOST_ALERTS: Final = 1000
-_CELLS_A_MESSAGE: Final = 20_000
+_MESSAGE_CELLS: Final = 20_000
 
 
 class Page:
-    """A page, as the server sees it; `send` takes text or bytes and waits while the page is slow."""
+    """A connected page; `send` takes text or bytes and waits while the page is slow."""
 
     def __init__(self, send: Callable[[str | bytes], Awaitable[None]]) -> None:
         self._send = send
-        self.show: Show | None = None
-        self.looking = Looking()
-        self._answers: deque[Any] = deque()
-        self._owed: set[str] = set()
-        self._gone: list[int] = []  # moments
+        self.channel: Channel | None = None
+        self.subscription = Subscription()
+        self._replies: deque[Any] = deque()
+        self._pending: set[str] = set()
+        self._removed: list[int] = []  # moments that were removed
         self._last_moment = -1
-        self._alerts = 0  # of those ever seen
-        self._tables: dict[str, tuple[TableHead, int, int]] = {}  # head, `anew`, rows told
+        self._alerts = 0  # number of alerts sent
+        self._tables: dict[str, tuple[TableHead, int, int]] = {}  # head, `restarts`, rows sent
         self._saved = ""
-        self._wake, self._room = asyncio.Event(), asyncio.Event()
-        self.parted = asyncio.Event()  # it has been told that the server ends
-        self._room.set()
+        self._wake, self._has_room = asyncio.Event(), asyncio.Event()
+        self.goodbye_sent = asyncio.Event()  # the closing message was sent
+        self._has_room.set()
 
-    # -- what it is owed -----------------------------------------------------------------------------------------------
+    # -- pending updates -----------------------------------------------------------------------------------------------
 
-    def owe(self, *what: str) -> None:
-        """Tell the page about these when it can be told: "hello", "net", "state", "tables", "look", …"""
-        self._owed.update(what)
+    def queue(self, *names: str) -> None:
+        """Queue updates by name: "hello", "net", "state", "tables", "look", …"""
+        self._pending.update(names)
         self._wake.set()
 
-    def owe_moments(self, gone: list[int]) -> None:
-        """Moments came or went."""
-        self._gone += [moment for moment in gone if moment <= self._last_moment]
-        self.owe("moments", "look")
+    def queue_moments(self, removed: list[int]) -> None:
+        """Queue added and removed moments."""
+        self._removed += [moment for moment in removed if moment <= self._last_moment]
+        self.queue("moments", "look")
 
-    def owe_recordings(self, saved: str = "") -> None:
-        """The list of recordings changed."""
-        self._saved = saved or self._saved  # one of its own may wait to be told
-        self.owe("recordings")
+    def queue_recordings(self, saved: str = "") -> None:
+        """Queue the list of recordings; `saved` is the page's own, just saved."""
+        self._saved = saved or self._saved  # an earlier one may still be pending
+        self.queue("recordings")
 
-    def tell(self, message: Any) -> None:
-        """An answer, or a problem: never left out."""
-        self._answers.append(message)
-        if len(self._answers) >= MOST_ANSWERS:
-            self._room.clear()
+    def reply(self, message: Any) -> None:
+        """Queue an answer or a problem; never dropped."""
+        self._replies.append(message)
+        if len(self._replies) >= MOST_ANSWERS:
+            self._has_room.clear()
         self._wake.set()
 
     def warn(self, text: str) -> None:
-        """A problem that nobody asked for; left out where many wait to be read."""
-        if len(self._answers) < MOST_ANSWERS // 2:
-            self.tell(messages.Problem(text))
+        """Queue a problem that is no reply; dropped while many messages are unread."""
+        if len(self._replies) < MOST_ANSWERS // 2:
+            self.reply(messages.Problem(text))
 
-    async def room(self) -> None:
-        """Wait until answers would be read: a page that asks and does not listen is not listened to."""
-        await self._room.wait()
+    async def wait_for_room(self) -> None:
+        """Wait until replies fit the queue: no messages are read from a page that does not read its answers."""
+        await self._has_room.wait()
 
-    # -- telling it ----------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
     async def write(self) -> None:
-        """Send what is owed, for as long as the page is there."""
+        """Send pending messages for as long as the page is connected."""
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._answers or (self._owed and self.show is not None):
-                await self._write_some()
+            while self._replies or (self._pending and self.channel is not None):
+                await self._write_pending()
 
-    async def _write_some(self) -> None:
-        while self._answers:
-            message = self._answers.popleft()
-            self._room.set()
-            await self._send(written(message))
+    async def _write_pending(self) -> None:
+        while self._replies:
+            message = self._replies.popleft()
+            self._has_room.set()
+            await self._send(serialize(message))
             if isinstance(message, messages.Ended):
-                self.parted.set()
+                self.goodbye_sent.set()
         for message in self._texts():
-            await self._send(written(message))
-        if self._answers or self.show is None:
+            await self._send(serialize(message))
+        if self._replies or self.channel is None:
             return
         for message in self._rows():
-            await self._send(written(message))
-        if "look" in self._owed:
-            self._owed.discard("look")
+            await self._send(serialize(message))
+        if "look" in self._pending:
+            self._pending.discard("look")
             await self._write_state()
 
     def _texts(self) -> Iterator[Any]:
-        """Everything that is owed but rows and states; each is made just before it is sent."""
-        for what, make in _MAKERS.items():
-            if what in self._owed and self.show is not None:
-                self._owed.discard(what)
-                message = make(self, self.show)
+        """Yield the pending messages except rows and states; each is built just before it is sent."""
+        for name, make in _BUILDERS.items():
+            if name in self._pending and self.channel is not None:
+                self._pending.discard(name)
+                message = make(self, self.channel)
                 if message is not None:
                     yield message
 
-    def _hello(self, show: Show) -> Any:
-        self._owed -= {"net", "state", "parameters", "moments", "alerts", "runs"}
-        self._owed.add("tables")
-        self._tables = {name: (rowed.head, -1, 0) for name, rowed in show.source.tables.items()}
-        self._gone = []
-        self._alerts, moments = show.alerts, tuple(show.source.moments)
+    def _hello(self, channel: Channel) -> Any:
+        self._pending -= {"net", "state", "parameters", "moments", "alerts", "runs"}
+        self._pending.add("tables")
+        self._tables = {name: (table.head, -1, 0) for name, table in channel.source.tables.items()}
+        self._removed = []
+        self._alerts, moments = channel.alerts, tuple(channel.source.moments)
         self._last_moment = moments[-1].id if moments else -1
-        return show.hello(self, moments, tuple(show.source.alerts[-_MOST_ALERTS:]))
+        return channel.hello(self, moments, tuple(channel.source.alerts[-_MOST_ALERTS:]))
 
-    def _net(self, show: Show) -> Any:
-        return messages.NetCame(show.source.net) if show.source.net else None
+    def _net(self, channel: Channel) -> Any:
+        return messages.NetCame(channel.source.net) if channel.source.net else None
 
-    def _state(self, show: Show) -> Any:
-        return messages.StateCame(show.source.state, show.controls(self), len(show.pages))
+    def _state(self, channel: Channel) -> Any:
+        return messages.StateCame(channel.source.state, channel.controls(self), len(channel.pages))
 
-    def _parameters(self, show: Show) -> Any:
-        return messages.ParametersCame(tuple(show.source.parameters))
+    def _parameters(self, channel: Channel) -> Any:
+        return messages.ParametersCame(tuple(channel.source.parameters))
 
-    def _moments(self, show: Show) -> Any:
-        came: list[messages.Moment] = []
-        for moment in reversed(show.source.moments):
+    def _moments(self, channel: Channel) -> Any:
+        added: list[messages.Moment] = []
+        for moment in reversed(channel.source.moments):
             if moment.id <= self._last_moment:
                 break
-            came.append(moment)
-        self._last_moment = came[0].id if came else self._last_moment
-        gone, self._gone = self._gone, []
-        return messages.Moments(tuple(reversed(came)), tuple(gone)) if came or gone else None
+            added.append(moment)
+        self._last_moment = added[0].id if added else self._last_moment
+        removed, self._removed = self._removed, []
+        return messages.Moments(tuple(reversed(added)), tuple(removed)) if added or removed else None
 
-    def _alerted(self, show: Show) -> Any:
-        new = min(show.alerts - self._alerts, _MOST_ALERTS)
-        self._alerts = show.alerts
-        return messages.AlertsCame(tuple(show.source.alerts[-new:])) if new > 0 else None
+    def _new_alerts(self, channel: Channel) -> Any:
+        new = min(channel.alerts - self._alerts, _MOST_ALERTS)
+        self._alerts = channel.alerts
+        return messages.AlertsCame(tuple(channel.source.alerts[-new:])) if new > 0 else None
 
-    def _recordings(self, show: Show) -> Any:
+    def _recordings(self, channel: Channel) -> Any:
         saved, self._saved = self._saved, ""
-        return messages.RecordingsCame(show.recordings(), saved)
+        return messages.RecordingsCame(channel.recordings(), saved)
 
-    def _runs(self, show: Show) -> Any:
-        return messages.RunsCame(tuple(show.place.runs), show.run)
+    def _runs(self, channel: Channel) -> Any:
+        return messages.RunsCame(tuple(channel.catalog.runs), channel.run)
 
     # -- tables --------------------------------------------------------------------------------------------------------
 
     def _rows(self) -> Iterator[Any]:
-        """A piece of each table that has new rows; the rest stays owed."""
-        if "tables" not in self._owed or self.show is None:
+        """Yield a piece of each table that has new rows; the rest stays pending."""
+        if "tables" not in self._pending or self.channel is None:
             return
-        self._owed.discard("tables")
-        for name, rowed in list(self.show.source.tables.items()):
-            head, anew, told = self._tables.get(name, (None, -1, 0))
-            if head != rowed.head:
-                yield messages.TableCame(rowed.head)
-            if head != rowed.head or anew != rowed.restarts or rowed.count < told:
-                told = 0
-            yield from self._piece(name, rowed, told, (head, anew) == (rowed.head, rowed.restarts))
+        self._pending.discard("tables")
+        for name, table in list(self.channel.source.tables.items()):
+            head, restarts, sent = self._tables.get(name, (None, -1, 0))
+            if head != table.head:
+                yield messages.TableCame(table.head)
+            if head != table.head or restarts != table.restarts or table.count < sent:
+                sent = 0
+            yield from self._piece(name, table, sent, (head, restarts) == (table.head, table.restarts))
 
-    def _piece(self, name: str, rowed: TableRows, told: int, goes_on: bool) -> Iterator[Any]:
-        until = min(rowed.count, told + _rows_a_message(rowed))
-        self._tables[name] = (rowed.head, rowed.restarts, until)
-        if until < rowed.count:
-            self.owe("tables")
-        if until > told or not goes_on:  # no rows at 0: those there were are void
-            columns = {column: list(cells[told:until]) for column, cells in rowed.columns.items()}
-            yield messages.Rows(name, told, columns)
+    def _piece(self, name: str, table: TableRows, sent: int, continues: bool) -> Iterator[Any]:
+        until = min(table.count, sent + _rows_per_message(table))
+        self._tables[name] = (table.head, table.restarts, until)
+        if until < table.count:
+            self.queue("tables")
+        if until > sent or not continues:  # no rows at 0: the earlier ones are void
+            columns = {column: list(cells[sent:until]) for column, cells in table.columns.items()}
+            yield messages.Rows(name, sent, columns)
 
     # -- states --------------------------------------------------------------------------------------------------------
 
     async def _write_state(self) -> None:
-        """The frames of one state and `shown`, unless the page looks at something else by then."""
-        show, look, missing = self.show, self.looking.look, dict[str, str]()
-        if show is None or look is None:
+        """Send the frames of one state and `shown`, unless the subscription changes meanwhile."""
+        channel, look, missing = self.channel, self.subscription.look, dict[str, str]()
+        if channel is None or look is None:
             return
-        moment, net = self.looking.due(show.source.moments), show.source.net
+        moment, net = self.subscription.due(channel.source.moments), channel.source.net
         if moment is None:
             return
-        self.looking.sent(look, moment)
-        for layer, frame in show.pictures.messages(show.source, net, look, moment) if net and moment >= 0 else ():
+        self.subscription.mark_sent(look, moment)
+        for layer, frame in channel.pictures.messages(channel.source, net, look, moment) if net and moment >= 0 else ():
             if frame is None:
                 of = (look.layer, look.unit) if look.unit >= 0 else None
-                missing[layer] = show.source.why(moment, layer, look.variable, look.item, of)
+                missing[layer] = channel.source.why(moment, layer, look.variable, look.item, of)
             else:
                 await self._send(frame)
-            if self.looking.look is not look or self.show is not show:
-                self.looking.broken_off(look)
+            if self.subscription.look is not look or self.channel is not channel:
+                self.subscription.cancel(look)
                 return
-        await self._send(written(messages.Shown(look.look, moment, tuple(missing), tuple(missing.values()))))
+        await self._send(serialize(messages.Shown(look.look, moment, tuple(missing), tuple(missing.values()))))
 
 
-def _rows_a_message(rowed: TableRows) -> int:
-    """So many that a message stays below a few hundred KB, tensors included."""
+def _rows_per_message(table: TableRows) -> int:
+    """The number of rows that keeps a message below a few hundred KB, tensors included."""
     cells = 0
-    for column in rowed.head.columns:
+    for column in table.head.columns:
         size = 1
         for length in column.shape:
             size *= max(1, length)
         cells += size
-    return max(1, _CELLS_A_MESSAGE // max(1, cells))
+    return max(1, _MESSAGE_CELLS // max(1, cells))
 
 
-_MAKERS: dict[str, Callable[[Page, Show], Any]] = {
+_BUILDERS: dict[str, Callable[[Page, Channel], Any]] = {
     "hello": Page._hello,
     "net": Page._net,
     "state": Page._state,
     "parameters": Page._parameters,
     "moments": Page._moments,
-    "alerts": Page._alerted,
+    "alerts": Page._new_alerts,
     "recordings": Page._recordings,
     "runs": Page._runs,
 }

@@ -1,4 +1,4 @@
-"""What is shown, and to whom: each source with its pages, one of which may control it."""
+"""Channels: each source with its connected pages, one of which may control it."""
 
 from __future__ import annotations
 
@@ -8,92 +8,92 @@ from typing import Any, Protocol
 from torcheer.control.control_records import Order, Parameter, Wants
 from torcheer.errors import BadArgument
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_parsing import meant
+from torcheer.studio.connections.message_parsing import suggestion
 from torcheer.studio.connections.messages import AlertSeen, Hello, Moment, Recording, Run
 from torcheer.studio.connections.page_connection import Page
-from torcheer.studio.connections.subscriptions import Pictures, wants_of
+from torcheer.studio.connections.subscriptions import PictureCache, wants_of
 from torcheer.studio.sources.source import Source
 
 
-class Place(Protocol):
-    """Where sources come from: a run, a folder of runs, a recording."""
+class SourceCatalog(Protocol):
+    """The sources that can be opened at a path: a run, a folder of runs, a recording."""
 
-    run: int  # which run is shown first; -1 where there is no choice
-    title: str  # what that is called; "" leaves it to the source
+    run: int  # the run shown first; -1 without a choice
+    title: str  # its title; "": the source's own
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs of the folder, as they were at the last look."""
+        """The runs of the folder, as of the last `refresh`."""
 
-    def look(self) -> bool:
-        """See which there are now; whether they are others. Called in a thread of its own."""
+    def refresh(self) -> bool:
+        """Scan for runs; True if they changed. Called in a separate thread."""
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
-        """What can be opened, as it is on disk now."""
+        """The recordings that are on disk now."""
 
     def first(self) -> Source:
-        """What is shown at first."""
+        """The source that is shown first."""
 
     def open_run(self, id: int) -> Source:
-        """Another run; raises `TorcheerError` where there is none such."""
+        """Open another run; raises `TorcheerError` if it does not exist."""
 
     def open_recording(self, id: int) -> Source:
-        """A recording; raises `TorcheerError` where there is none such."""
+        """Open a recording; raises `TorcheerError` if it does not exist."""
 
 
-class Show:
-    """A source and the pages that look at it."""
+class Channel:
+    """A source and the pages that show it."""
 
-    def __init__(self, source: Source, place: Place, run: int | None = None) -> None:
-        """`run` is its number; None for what is shown first, which may become another one."""
-        self.source, self.place, self._run = source, place, run
+    def __init__(self, source: Source, catalog: SourceCatalog, run: int | None = None) -> None:
+        """`run` is its number; None for the first source, which may become another run."""
+        self.source, self.catalog, self._run = source, catalog, run
         self.pages: list[Page] = []
-        self.pictures = Pictures()
-        self.alerts = len(source.alerts)  # ever seen
+        self.pictures = PictureCache()
+        self.alerts = len(source.alerts)  # total ever received
         self._controller: Page | None = None
         self._wants = Wants()
-        self._called = self._names()
+        self._sent_names = self._names()
 
     @property
     def run(self) -> int:
-        """The number of the run that is shown, -1 where there is no choice."""
-        return self.place.run if self._run is None else self._run
+        """The number of the run that is shown, -1 without a choice."""
+        return self.catalog.run if self._run is None else self._run
 
     @property
     def title(self) -> str:
-        """What the page is called."""
-        return (self.place.title if self._run is None else "") or self.source.title
+        """The page's title."""
+        return (self.catalog.title if self._run is None else "") or self.source.title
 
     def _names(self) -> tuple[str, str, int]:
         return self.title, self.source.kind, self.run
 
-    # -- who looks -----------------------------------------------------------------------------------------------------
+    # -- pages ---------------------------------------------------------------------------------------------------------
 
     def add(self, page: Page) -> None:
-        """Another page; it is owed everything."""
+        """Add a page; it will be sent everything."""
         self.pages.append(page)
-        page.show = self
-        page.owe("hello")
-        self._to_others(page)
+        page.channel = self
+        page.queue("hello")
+        self._update_others(page)
 
     def remove(self, page: Page) -> None:
-        """A page went away; it controls nothing any more."""
+        """Remove a page that disconnected; it loses control."""
         self.pages.remove(page)
-        page.show = None
+        page.channel = None
         if self._controller is page:
             self._controller = None
-        self._to_others(page)
-        self.ask()
+        self._update_others(page)
+        self.update_wants()
 
-    def _to_others(self, page: Page) -> None:
-        for other in self.pages:
-            if other is not page:
-                other.owe("state")
+    def _update_others(self, page: Page) -> None:
+        for viewer in self.pages:
+            if viewer is not page:
+                viewer.queue("state")
 
-    def ask(self) -> None:
-        """Tell the host what all pages together look at, if that changed."""
-        looks = [page.looking.look for page in self.pages if page.looking.look]
+    def update_wants(self) -> None:
+        """Send the host the union of all pages' subscriptions, if it changed."""
+        looks = [page.subscription.look for page in self.pages if page.subscription.look]
         wants = wants_of(looks, self.source.net)
         self.source.pin({look.moment for look in looks if look.moment >= 0 and look.variable})
         if wants != self._wants:
@@ -101,64 +101,64 @@ class Show:
             self.source.wants(wants)
 
     def poll(self) -> None:
-        """Pass on what is new."""
+        """Poll the source and queue its changes for the pages."""
         changes = self.source.poll()
-        self._rename()
+        self._check_names()
         if not changes:
             return
         self.alerts += len(changes.alerts)
         if changes.net:
             self.pictures.clear()
-            self.ask()
+            self.update_wants()
             for page in self.pages:
-                page.looking.again()
-        news = [what for what in ("net", "state", "parameters", "tables", "alerts") if getattr(changes, what)]
+                page.subscription.resend()
+        updates = [name for name in ("net", "state", "parameters", "tables", "alerts") if getattr(changes, name)]
         for page in self.pages:
             if changes.moments_came or changes.moments_gone:
-                page.owe_moments(changes.moments_gone)
-            page.owe(*news, *["look"] * changes.net)
+                page.queue_moments(changes.moments_gone)
+            page.queue(*updates, *["look"] * changes.net)
             for problem in changes.problems:
                 page.warn(problem)
 
-    def _rename(self) -> None:
-        """A run began, or ended: pages are told everything again."""
-        if self._called != self._names():
-            self._called = self._names()
+    def _check_names(self) -> None:
+        """Send pages everything again when a run began or ended."""
+        if self._sent_names != self._names():
+            self._sent_names = self._names()
             for page in self.pages:
-                page.owe("hello")
+                page.queue("hello")
 
-    # -- what is said --------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------------
 
     def hello(self, page: Page, moments: tuple[Moment, ...], alerts: tuple[AlertSeen, ...]) -> Hello:
-        """Everything there is to know; the rows follow."""
+        """The first message: everything except the tables' rows, which follow."""
         source = self.source
-        heads = tuple(rowed.head for rowed in source.tables.values())
+        heads = tuple(table.head for table in source.tables.values())
         return Hello(
             messages.VERSION, self.title, source.kind, source.net, moments, source.state, tuple(source.parameters),
-            heads, alerts, self.recordings(), tuple(self.place.runs), self.run, self.controls(page), len(self.pages),
+            heads, alerts, self.recordings(), tuple(self.catalog.runs), self.run, self.controls(page), len(self.pages),
         )  # fmt: skip
 
     def recordings(self) -> tuple[Recording, ...]:
-        """What can be opened."""
-        return tuple(self.place.recordings)
+        """The recordings that can be opened."""
+        return tuple(self.catalog.recordings)
 
-    # -- who controls --------------------------------------------------------------------------------------------------
+    # -- control -------------------------------------------------------------------------------------------------------
 
     def controls(self, page: Page) -> str:
-        """Who controls, from a page's point of view."""
+        """Who controls the run, from a page's point of view: "you", "other" or "nobody"."""
         if self._controller is None:
             return "nobody"
         return "you" if self._controller is page else "other"
 
     def control(self, page: Page, take: bool) -> None:
-        """A page takes control from whoever has it, or gives it up."""
+        """Give a page control of the run, whoever has it, or take it away."""
         if take or self._controller is page:
             self._controller = page if take else None
-            for one in self.pages:
-                one.owe("state")
+            for viewer in self.pages:
+                viewer.queue("state")
 
     def order(self, page: Page, order: Order) -> None:
-        """Pass an order on; the first page that gives one has control from then on."""
+        """Send an order to the host; the first page that does so gets control."""
         if self.source.kind != "live":
             raise BadArgument("nothing runs here: this is what a run left behind, so there is nothing to control")
         if self._controller not in (None, page):
@@ -175,43 +175,42 @@ class Show:
             raise BadArgument(f"this run cannot {order.action} now: {why}")
 
     def _check_change(self, order: Order) -> None:
-        found = {parameter.name: parameter for parameter in self.source.parameters}
-        if order.name not in found:
-            raise BadArgument(
-                f"no parameter is called {order.name[:200]!r} among {len(found)}.{meant(order.name, found)}"
-            )
-        parameter = found[order.name]
+        parameters = {parameter.name: parameter for parameter in self.source.parameters}
+        if order.name not in parameters:
+            hint = suggestion(order.name, parameters)
+            raise BadArgument(f"no parameter is called {order.name[:200]!r} among {len(parameters)}.{hint}")
+        parameter = parameters[order.name]
         if not parameter.editable:
             raise BadArgument(f"{parameter.name} cannot be changed while this runs")
-        problem = _unfit(parameter, order.value)
+        problem = _value_problem(parameter, order.value)
         if problem:
             raise BadArgument(f"{parameter.name} cannot be {order.value!r:.80}: {problem}")
 
 
-def _unfit(parameter: Parameter, value: Any) -> str:
-    """Why a parameter cannot have a value, or nothing."""
+def _value_problem(parameter: Parameter, value: Any) -> str:
+    """Why a parameter cannot have a value; "" if it can."""
     values = value if isinstance(value, list) else [value]
-    fits, must = _FITS.get(parameter.kind, (lambda one: True, ""))
+    fits, requirement = _FITS.get(parameter.kind, (lambda value: True, ""))
     if isinstance(value, list) != isinstance(parameter.value, (list, tuple)):
         return "it must be a list" if isinstance(parameter.value, (list, tuple)) else "it must be one value"
-    if not all(fits(one) for one in values):
-        return must
-    if parameter.kind == "choice" and not all(one in parameter.choices for one in values):
+    if not all(fits(part) for part in values):
+        return requirement
+    if parameter.kind == "choice" and not all(part in parameter.choices for part in values):
         return f"it must be one of {', '.join(parameter.choices)}"
     if parameter.minimum is not None and any(
-        isinstance(one, (int, float)) and one < parameter.minimum for one in values
+        isinstance(part, (int, float)) and part < parameter.minimum for part in values
     ):
         return f"it must be {parameter.minimum:g} or more"
     if parameter.maximum is not None and any(
-        isinstance(one, (int, float)) and one > parameter.maximum for one in values
+        isinstance(part, (int, float)) and part > parameter.maximum for part in values
     ):
         return f"it must be {parameter.maximum:g} or less"
     return ""
 
 
 _FITS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "number": (lambda one: isinstance(one, (int, float)) and not isinstance(one, bool), "it must be a number"),
-    "integer": (lambda one: type(one) is int, "it must be a whole number"),
-    "text": (lambda one: isinstance(one, str), "it must be text"),
-    "flag": (lambda one: isinstance(one, bool), "it must be true or false"),
+    "number": (lambda value: isinstance(value, (int, float)) and not isinstance(value, bool), "it must be a number"),
+    "integer": (lambda value: type(value) is int, "it must be a whole number"),
+    "text": (lambda value: isinstance(value, str), "it must be text"),
+    "flag": (lambda value: isinstance(value, bool), "it must be true or false"),
 }

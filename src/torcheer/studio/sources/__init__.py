@@ -1,1 +1,1 @@
-"""What the studio shows: a live host, a run directory, a recording, a recorded pass."""
+"""The sources that the studio shows: a live host, a run directory, a recording, a recorded pass."""

@@ -1,4 +1,4 @@
-"""Sources that become others: a folder in which a run begins, a run at rest that is trained on."""
+"""Sources that are replaced while shown: an empty folder by its first run, a finished run by its resumption."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
 from torcheer.studio.sources.source import Changes, Floats, Source, Unit, alert_key
-from torcheer.studio.sources.stored_source import Resting
+from torcheer.studio.sources.stored_source import StoredSource
 
-_LOOK_SECS: Final = 1.0
+_CHECK_SECS: Final = 1.0
 
 
-class Nothing(Resting):
-    """There is nothing to show, and the title says what would help."""
+class EmptySource(StoredSource):
+    """A source without content, with a title that says what would help."""
 
     kind = "nothing"
 
@@ -29,45 +29,46 @@ class Nothing(Resting):
         self.state = State("idle", message=help)
 
 
-class Following:
-    """Shows a source until `look` finds a better one; then all of that is new."""
+class ChangingSource:
+    """Shows a source until `find(current)` returns a replacement; then everything is reported as new."""
 
-    def __init__(self, source: Source, look: Callable[[Source], Source | None]) -> None:
+    def __init__(self, source: Source, find: Callable[[Source], Source | None]) -> None:
         self.current = source
-        self._find, self._next_look = look, time.monotonic() + _LOOK_SECS
+        self._find, self._next_check = find, time.monotonic() + _CHECK_SECS
         self._wants = Wants()
 
     def poll(self) -> Changes:
-        """What is new, be it everything."""
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _LOOK_SECS
-            better = self._find(self.current)
-            if better is not None:
-                return self._become(better)
+        """Changes since the last call; all of the content after a replacement."""
+        if time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + _CHECK_SECS
+            replacement = self._find(self.current)
+            if replacement is not None:
+                return self._replace(replacement)
         return self.current.poll()
 
-    def _become(self, better: Source) -> Changes:
-        old, self.current = self.current, better
-        changes = better.poll()
-        for name, table in better.tables.items():
+    def _replace(self, replacement: Source) -> Changes:
+        old, self.current = self.current, replacement
+        changes = replacement.poll()
+        for name, table in replacement.tables.items():
             if name in old.tables:
                 table.restarts += old.tables[name].restarts + 1
-        kept = {alert_key(one) for one in old.alerts}
+        old_alerts = {alert_key(alert) for alert in old.alerts}
         old.close()
-        better.wants(self._wants)
+        replacement.wants(self._wants)
         return Changes(
-            True, True, True, set(better.tables) | set(old.tables), better.moments, [one.id for one in old.moments],
-            [one for one in better.alerts if alert_key(one) not in kept], changes.problems,
+            True, True, True, set(replacement.tables) | set(old.tables), replacement.moments,
+            [moment.id for moment in old.moments],
+            [alert for alert in replacement.alerts if alert_key(alert) not in old_alerts], changes.problems,
         )  # fmt: skip
 
     def wants(self, wants: Wants) -> None:
-        """Also told to what comes later."""
+        """Forward the subscription, also to later replacements."""
         self._wants = wants
         self.current.wants(wants)
 
     @property
     def busy(self) -> str:
-        """The address of the viewer that a host has, where that is another."""
+        """The URL of another viewer that the host is connected to, or ""."""
         return str(getattr(self.current, "busy", ""))
 
     @property

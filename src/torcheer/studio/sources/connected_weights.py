@@ -1,4 +1,4 @@
-"""The weights of one unit, as values of the units at their other end: `GAP` where nothing leads."""
+"""The weights of one unit, as values of the units at the other end: `GAP` where there is no connection."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Floats = NDArray[np.float32]
 
 
 class Part(NamedTuple):
-    """Weights as they came: all of a projection, or those of one unit."""
+    """Weights as stored: all of a projection, or those of one unit."""
 
     array: Array
     whole: bool
 
 
 def into(projection: Projection, part: Part, receiver: Layer, sender: Layer, unit: int) -> Floats | None:
-    """The weights into a receiving unit, one for each unit of the sender; None where they do not fit the layers."""
+    """The weights into a receiving unit, one for each unit of the sender; None if they do not fit the layers."""
     if not 0 <= unit < prod(receiver.shape):
         return None
     find = _conv_into if projection.kind == "conv" else _linear_into
@@ -47,7 +47,7 @@ def _linear_into(projection: Projection, part: Part, receiver: Layer, sender: La
     if sizes is None:
         return None
     row = part.array.reshape(sizes)[unit % sizes[0]] if part.whole else part.array.reshape(-1)
-    return _laid(row, sizes[1], sizes[0], unit, prod(receiver.shape), prod(sender.shape))
+    return _spread_line(row, sizes[1], sizes[0], unit, prod(receiver.shape), prod(sender.shape))
 
 
 def _linear_out_of(projection: Projection, part: Part, receiver: Layer, sender: Layer, unit: int) -> Floats | None:
@@ -55,27 +55,27 @@ def _linear_out_of(projection: Projection, part: Part, receiver: Layer, sender: 
     if sizes is None:
         return None
     column = part.array.reshape(sizes)[:, unit % sizes[1]] if part.whole else part.array.reshape(-1)
-    return _laid(column, sizes[0], sizes[1], unit, prod(sender.shape), prod(receiver.shape))
+    return _spread_line(column, sizes[0], sizes[1], unit, prod(sender.shape), prod(receiver.shape))
 
 
 def _matrix(projection: Projection, part: Part) -> tuple[int, int] | None:
-    """How many units the matrix receives at, and how many it sends from."""
+    """The matrix's number of receiving units, and of sending units."""
     shape = part.array.shape if part.whole else tuple(projection.shape)
     if len(shape) < 2 or not prod(shape):
         return None
     return shape[0], prod(shape[1:])
 
 
-def _laid(line: Array, length: int, period: int, unit: int, near: int, far: int) -> Floats | None:
-    """A row or column over the far layer; where a matrix serves many tokens, only that of the unit's own token."""
+def _spread_line(line: Array, length: int, period: int, unit: int, near: int, far: int) -> Floats | None:
+    """Lay a row or column over the far layer; with many tokens, only over the unit's own token."""
     if line.size != length or near % period or far % length:
         return None
     near_times, far_times = near // period, far // length
     if near_times == far_times:
-        found = np.full((far_times, length), GAP, np.float32)
-        found[unit // period] = line
-        return found.reshape(-1)
-    if near_times == 1 or far_times == 1:  # one side is spread over the other
+        values = np.full((far_times, length), GAP, np.float32)
+        values[unit // period] = line
+        return values.reshape(-1)
+    if near_times == 1 or far_times == 1:  # one side is broadcast over the other
         return np.tile(line.astype(np.float32), far_times)
     return None
 
@@ -84,7 +84,7 @@ def _laid(line: Array, length: int, period: int, unit: int, near: int, far: int)
 
 
 class _Conv(NamedTuple):
-    """A convolution, all of its numbers there."""
+    """A convolution's sizes and settings."""
 
     outs: int  # channels
     ins: int
@@ -99,39 +99,39 @@ class _Conv(NamedTuple):
 
 def _conv(projection: Projection, part: Part, receiver: Layer, sender: Layer) -> _Conv | None:
     shape = part.array.shape if part.whole else tuple(projection.shape)
-    many = len(shape) - 2
-    if many < 1 or len(receiver.shape) != many + 1 or len(sender.shape) != many + 1:
+    axes = len(shape) - 2
+    if axes < 1 or len(receiver.shape) != axes + 1 or len(sender.shape) != axes + 1:
         return None
     stride, padding, dilation = (
-        _each(given, default, many)
-        for given, default in ((projection.stride, 1), (projection.padding, 0), (projection.dilation, 1))
+        _each(setting, default, axes)
+        for setting, default in ((projection.stride, 1), (projection.padding, 0), (projection.dilation, 1))
     )
     outs, ins, groups = receiver.shape[0], sender.shape[0], projection.groups
     if groups < 1 or shape[0] != outs or shape[1] * groups != ins or outs % groups or min(stride + dilation) < 1:
         return None
-    found = _Conv(outs, ins, groups, shape[2:], stride, padding, dilation, receiver.shape[1:], sender.shape[1:])
-    return found if all(_fits(found, axis) for axis in range(many)) else None
+    conv = _Conv(outs, ins, groups, shape[2:], stride, padding, dilation, receiver.shape[1:], sender.shape[1:])
+    return conv if all(_fits(conv, axis) for axis in range(axes)) else None
 
 
-def _each(given: Sequence[int], default: int, many: int) -> tuple[int, ...]:
-    if len(given) == many:
-        return tuple(given)
-    return (given[0] if len(given) == 1 else default,) * many
+def _each(setting: Sequence[int], default: int, axes: int) -> tuple[int, ...]:
+    if len(setting) == axes:
+        return tuple(setting)
+    return (setting[0] if len(setting) == 1 else default,) * axes
 
 
 def _fits(conv: _Conv, axis: int) -> bool:
-    """Whether the receiver has the size that the convolution makes; padding may be one more at the end."""
+    """True if the receiver has the convolution's output size; padding may be one more at the end."""
     reach = conv.dilation[axis] * (conv.kernel[axis] - 1) + 1
     room = conv.in_size[axis] + 2 * conv.padding[axis] - reach
     return conv.out_size[axis] in {(room + more) // conv.stride[axis] + 1 for more in (0, 1)}
 
 
 def _conv_into(projection: Projection, part: Part, receiver: Layer, sender: Layer, unit: int) -> Floats | None:
-    """The receptive field: a patch of each map of its group."""
+    """The receptive field: a patch of each channel of its group."""
     conv = _conv(projection, part, receiver, sender)
     if conv is None:
         return None
-    out, *at = (int(one) for one in np.unravel_index(unit, receiver.shape))
+    out, *at = (int(position) for position in np.unravel_index(unit, receiver.shape))
     each = conv.ins // conv.groups
     row = part.array[out] if part.whole else part.array
     if row.size != each * prod(conv.kernel):
@@ -149,11 +149,11 @@ def _conv_into(projection: Projection, part: Part, receiver: Layer, sender: Laye
 
 
 def _conv_out_of(projection: Projection, part: Part, receiver: Layer, sender: Layer, unit: int) -> Floats | None:
-    """Where a unit is seen from: a patch, or every so many cells of one, of each map of its group."""
+    """The units that read a sending unit: a (strided) patch of each channel of its group."""
     conv = _conv(projection, part, receiver, sender)
     if conv is None:
         return None
-    source, *at = (int(one) for one in np.unravel_index(unit, sender.shape))
+    source, *at = (int(position) for position in np.unravel_index(unit, sender.shape))
     inner, outer = conv.ins // conv.groups, conv.outs // conv.groups
     maps = np.arange(outer) + source // inner * outer
     columns = _columns(part, conv, maps, source % inner)
@@ -162,26 +162,26 @@ def _conv_out_of(projection: Projection, part: Part, receiver: Layer, sender: La
     taps, places = [], []
     for axis, x in enumerate(at):
         tap = np.arange(conv.kernel[axis])
-        place, rest = np.divmod(x + conv.padding[axis] - tap * conv.dilation[axis], conv.stride[axis])
-        good = (rest == 0) & (place >= 0) & (place < conv.out_size[axis])
+        place, remainder = np.divmod(x + conv.padding[axis] - tap * conv.dilation[axis], conv.stride[axis])
+        good = (remainder == 0) & (place >= 0) & (place < conv.out_size[axis])
         taps.append(tap[good])
         places.append(place[good])
     return _put(receiver.shape, maps, places, columns[np.ix_(np.arange(outer), *taps)])
 
 
 def _columns(part: Part, conv: _Conv, maps: Array, inner: int) -> Array | None:
-    """The kernels that read one sending map; sent alone, those of its group or of all maps."""
+    """The kernels that read one sending channel; a stored part has those of its group or of all channels."""
     if part.whole:
-        whole: Array = part.array[maps, inner]
-        return whole
-    for many in (conv.outs, len(maps)):
-        if part.array.size == many * prod(conv.kernel):
-            found = part.array.reshape(many, *conv.kernel)
-            return found[maps] if many == conv.outs else found
+        kernels: Array = part.array[maps, inner]
+        return kernels
+    for count in (conv.outs, len(maps)):
+        if part.array.size == count * prod(conv.kernel):
+            stored = part.array.reshape(count, *conv.kernel)
+            return stored[maps] if count == conv.outs else stored
     return None
 
 
 def _put(shape: Sequence[int], maps: Array, places: Sequence[Array], values: Array) -> Floats:
-    found = np.full(tuple(shape), GAP, np.float32)
-    found[np.ix_(maps, *places)] = values
-    return found.reshape(-1)
+    values_of_units = np.full(tuple(shape), GAP, np.float32)
+    values_of_units[np.ix_(maps, *places)] = values
+    return values_of_units.reshape(-1)

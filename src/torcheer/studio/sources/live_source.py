@@ -1,4 +1,4 @@
-"""A live host: what it says over its socket, and the values that it puts into the ring."""
+"""A live host as a source: messages from its socket, values from its shared-memory ring."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from torcheer.network.placement import net_of
 from torcheer.runlog.incoming_rows import IncomingTables
 from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.studio.connections.messages import VERSION, AlertSeen, Moment, Recording
-from torcheer.studio.sources.moment_queries import Answers, Value
+from torcheer.studio.sources.moment_queries import MomentQueries, Value
 from torcheer.studio.sources.recordings import home_of, saving
 from torcheer.studio.sources.source import Changes, Source, alert_key
 from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
@@ -26,19 +26,19 @@ from torcheer.wire.json_codec import read
 from torcheer.wire.ring import RingReader
 from torcheer.wire.socket_lines import Wire, connect
 
-_AGAIN_SECS: Final = 1.0  # between two tries to connect
-_GREETING_SECS: Final = 10.0  # that a host may take to answer; one that is in a long step answers from its own thread
+_RECONNECT_SECS: Final = 1.0  # between two attempts to connect
+_HANDSHAKE_SECS: Final = 10.0  # timeout for the host's answer; even in a long step its own thread answers
 _MOST_ALERTS: Final = 2000
 _MOST_ABSENCES: Final = 2000
-_MOST_WAITING: Final = 512 << 20  # bytes of states that were not announced
+_MOST_WAITING: Final = 512 << 20  # bytes of unannounced states
 _HOSTILE: Final = (
     TorcheerError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, MemoryError,
     OSError, struct.error,
 )  # fmt: skip
 
 
-class LiveSource(Answers):
-    """The viewer's side of a host. Nothing that a host says, or does, raises here."""
+class LiveSource(MomentQueries):
+    """The viewer's side of a host's connection. Nothing that a host sends or does raises here."""
 
     kind = "live"
 
@@ -46,7 +46,7 @@ class LiveSource(Answers):
         self, path: str | os.PathLike[str], *, url: str = "", title: str = "", before: Source | None = None,
         most_bytes: int = MOST_BYTES, most_states: int = MOST_STATES,
     ) -> None:  # fmt: skip
-        """`before` is the same run at rest: its rows and alerts stay."""
+        """`before` is the same run's stored source: its rows and alerts stay."""
         self.path, self.url = Path(path), url
         self.title = title or (before.title if before else self.path.parent.name)
         self.home: Path | None = home_of(self.path)
@@ -62,40 +62,40 @@ class LiveSource(Answers):
         self._ring: RingReader | None = None
         self._wants = Wants()
         self._waiting: dict[int, Values] = {}
-        self.busy = ""  # the address of the viewer that the host has, where that is another
+        self.busy = ""  # the URL of another viewer that the host is connected to, or ""
         self._welcomed, self._said_bye, self._why = False, False, ""
-        self._next_try, self._greeted = 0.0, 0.0
-        self._last = max((one.id for one in before.moments), default=-1) if before else -1
-        self._base = self._last + 1  # what is added to a host's ids, so that those of the next host are larger
-        self._network: Any = NotImplemented  # as it was told; nothing is equal to it
+        self._next_try, self._connected_at = 0.0, 0.0
+        self._last = max((moment.id for moment in before.moments), default=-1) if before else -1
+        self._base = self._last + 1  # added to a host's ids, so that those of the next host are larger
+        self._network: Any = NotImplemented  # as received; initially equal to nothing
         self._changes = Changes()
 
     @property
     def moments(self) -> list[Moment]:
-        """The states there are, oldest first."""
+        """The buffered states, oldest first."""
         return self.timeline.moments
 
     @property
     def connected(self) -> bool:
-        """Whether a host is there and has spoken."""
+        """True once the handshake with a host is complete."""
         return self._wire is not None and self._welcomed
 
     def fileno(self) -> int:
-        """The socket's; -1 while there is none."""
+        """The socket's descriptor; -1 while disconnected."""
         return -1 if self._wire is None else self._wire.fileno()
 
     def pin(self, moments: set[int]) -> None:
-        """Moments that stay."""
+        """Protect moments from eviction."""
         self.timeline.pin(moments)
 
     def wants(self, wants: Wants) -> None:
-        """Tell the host what is looked at; a host that comes later is told then."""
+        """Send the subscription to the host, or later, once one is connected."""
         if wants != self._wants:
             self._wants = wants
             self._send({"kind": "wants", "wants": asdict(wants)})
 
     def order(self, order: Order) -> None:
-        """Ask something of the host; nothing where there is none."""
+        """Send a request to the host; does nothing while disconnected."""
         if order.kind == "act":
             self._send({"kind": "act", "action": order.action, "count": order.count, "item": order.item})
         else:
@@ -106,60 +106,62 @@ class LiveSource(Answers):
             self._wire.send(message)
 
     def poll(self) -> Changes:
-        """Read all that has come; connect again where the host is gone."""
+        """Read all pending messages; reconnect if the host has disconnected."""
         if self._wire is None and time.monotonic() >= self._next_try:
             self._connect()
         wire = self._wire
         if wire is not None:
             for message, fd in wire.receive():
-                self._take(message, fd)
-            self._drain()  # also without an announcement: the host must find room
+                self._handle_message(message, fd)
+            self._drain()  # even unannounced values: the host needs the room
             if wire.closed:
-                self._lost(wire.why)
-            elif not self._welcomed and time.monotonic() > self._greeted + _GREETING_SECS:
-                self._lost("it does not answer")
+                self._disconnected(wire.why)
+            elif not self._welcomed and time.monotonic() > self._connected_at + _HANDSHAKE_SECS:
+                self._disconnected("it does not answer")
             elif wire.pending_bytes:
                 wire.flush()
         changes, self._changes = self._changes, Changes()
         return changes
 
     def saving(self, name: str = "") -> Callable[[], Recording]:
-        """What keeps the moments that there are now on disk."""
+        """A function that saves the current moments to disk."""
         assert self.home is not None
         moments = self.moments
-        found = {one.id: (self.timeline.values(one.id), self.timeline.reasons(one.id)) for one in moments}
-        return saving(self, moments, found.__getitem__, self.home, name)  # of which some may go meanwhile
+        states = {  # copied, as some may be evicted meanwhile
+            moment.id: (self.timeline.values(moment.id), self.timeline.reasons(moment.id)) for moment in moments
+        }
+        return saving(self, moments, states.__getitem__, self.home, name)
 
     def save(self, name: str = "") -> Recording:
-        """Do so now."""
+        """Save the current moments to disk now."""
         return self.saving(name)()
 
     def close(self) -> None:
-        """Leave the host alone."""
+        """Disconnect from the host."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
-        self._let_go()
+        self._close_ring()
 
-    # -- coming and going --------------------------------------------------------------------------------------------
+    # -- connection --------------------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        self._next_try = time.monotonic() + _AGAIN_SECS
+        self._next_try = time.monotonic() + _RECONNECT_SECS
         try:
             self._wire = connect(self.path)
         except (OSError, ValueError):
             return
-        self._welcomed, self._said_bye, self._greeted = False, False, time.monotonic()
+        self._welcomed, self._said_bye, self._connected_at = False, False, time.monotonic()
         self._why = ""
         self._waiting.clear()
         self._wire.send({"kind": "hello", "version": VERSION, "url": self.url})
 
-    def _lost(self, why: str) -> None:
-        """The host is gone: what was seen stays, and it may come back."""
+    def _disconnected(self, why: str) -> None:
+        """Handle a disconnect: received data stays, and the host may reconnect."""
         if self._wire is not None:
             self._wire.close()
-        self._wire, self._next_try = None, time.monotonic() + _AGAIN_SECS
-        self._let_go()
+        self._wire, self._next_try = None, time.monotonic() + _RECONNECT_SECS
+        self._close_ring()
         if self.busy:
             text = f"another viewer has it: {self.busy}"
         elif self._said_bye:
@@ -170,7 +172,7 @@ class LiveSource(Answers):
         self._set_state(replace(self.state, status=status, can=(), message=text))
         self._welcomed = False
 
-    def _let_go(self) -> None:
+    def _close_ring(self) -> None:
         if self._ring is not None:
             ring, self._ring = self._ring, None
             try:
@@ -185,8 +187,8 @@ class LiveSource(Answers):
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
-    def _take(self, message: dict[str, Any], fd: int | None) -> None:
-        """One message; a bad one is reported and left out."""
+    def _handle_message(self, message: dict[str, Any], fd: int | None) -> None:
+        """Handle one message; an invalid one is reported and skipped."""
         kind = message["kind"]
         try:
             if fd is not None:
@@ -216,19 +218,19 @@ class LiveSource(Answers):
 
     def _on_busy(self, message: dict[str, Any]) -> None:
         self.busy = str(message.get("url", ""))[:300] or "somewhere else"
-        self._lost("busy")
+        self._disconnected("busy")
 
     def _on_network(self, message: dict[str, Any]) -> None:
-        told = message["network"]
-        if told != self._network:
-            self.net, self._network = net_of(read(Network, told)), told
+        network = message["network"]
+        if network != self._network:
+            self.net, self._network = net_of(read(Network, network)), network
             self._changes.net = True
 
     def _on_state(self, message: dict[str, Any]) -> None:
         self._set_state(read(State, message["state"]))
 
     def _on_parameters(self, message: dict[str, Any]) -> None:
-        self.parameters = tuple(read(Parameter, one) for one in _listed(message["parameters"]))
+        self.parameters = tuple(read(Parameter, parameter) for parameter in _checked_list(message["parameters"]))
         self._changes.parameters = True
 
     def _on_table(self, message: dict[str, Any]) -> None:
@@ -244,7 +246,7 @@ class LiveSource(Answers):
         alert = read(AlertSeen, message)
         alert = replace(alert, text=alert.text[:2000], severity=alert.severity[:20])
         key = alert_key(alert)
-        if not any(alert_key(one) == key for one in self.alerts):  # after a reconnection all of them come again
+        if not any(alert_key(known) == key for known in self.alerts):  # a reconnected host sends all of them again
             self.alerts.append(alert)
             del self.alerts[:-_MOST_ALERTS]
             self._changes.alerts.append(alert)
@@ -257,16 +259,16 @@ class LiveSource(Answers):
 
     # -- values ------------------------------------------------------------------------------------------------------
 
-    def told_why(self, moment: int, layer: str, variable: str) -> str:
-        """Why a layer has no value, as its host said."""
+    def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
+        """The reason that the host gave for a missing value."""
         return self.timeline.why(moment, layer, variable)
 
     def _open_ring(self, fd: int) -> None:
-        """Another ring; what is in the one before is taken first."""
+        """Switch to another ring, after draining the one before."""
         self._drain()
         waiting = self._waiting
         self._waiting = {}
-        self._let_go()
+        self._close_ring()
         self._waiting = waiting
         try:
             if hasattr(fcntl, "F_GET_SEALS") and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
@@ -277,7 +279,7 @@ class LiveSource(Answers):
             raise BadArgument(f"a ring that cannot be read: {error}") from None
 
     def _drain(self) -> None:
-        """Take what is in the ring, once around it at most."""
+        """Read the ring's values, at most one ring size of them."""
         if self._ring is None:
             return
         ring, taken = self._ring, 0
@@ -287,48 +289,51 @@ class LiveSource(Answers):
                 taken += sample.array.nbytes + 256
                 values = self._waiting.setdefault(sample.step, {})
                 name = sample.variable
-                if (sample.layer, name) in values and sample.item >= 0:  # an item that another page looks at
+                if (sample.layer, name) in values and sample.item >= 0:  # a further item, for another page
                     name = f"{name}[{sample.item}]"
                 values[sample.layer, name] = Value(sample.item, sample.array)
                 ring.done()
         except _HOSTILE as error:
             self._problem(f"the values of the host cannot be read: {str(error)[:200]}")
-            self._let_go()
-        self._forget_unannounced()
+            self._close_ring()
+        self._drop_unannounced()
 
-    def _forget_unannounced(self) -> None:
-        """A host that announces nothing must not fill this process."""
+    def _drop_unannounced(self) -> None:
+        """Drop the oldest unannounced values, so that a faulty host cannot fill the memory."""
         if len(self._waiting) > 16:
-            sizes = {one: sum(value.array.nbytes for value in found.values()) for one, found in self._waiting.items()}
+            sizes = {
+                number: sum(value.array.nbytes for value in values.values()) for number, values in self._waiting.items()
+            }
             while sum(sizes.values()) > _MOST_WAITING:
                 oldest = min(sizes)
                 del sizes[oldest], self._waiting[oldest]
 
     def _on_moment(self, message: dict[str, Any]) -> None:
-        """A state is complete: show it."""
+        """Add a completed state to the timeline."""
         number = message["id"]
         if type(number) is not int or not 0 <= number < 2**52 or self._base + number <= self._last:
             raise BadArgument(f"a moment {str(number)[:40]!r} after {self._last - self._base}")
         self._drain()
         values = self._waiting.pop(number, {})
-        for old in [one for one in self._waiting if one < number]:
+        for old in [waiting for waiting in self._waiting if waiting < number]:
             del self._waiting[old]
         moment = read(Moment, {**message, "id": self._base + number})
         self._last = moment.id
         self._changes.moments_came.append(moment)
-        gone = set(self.timeline.add(moment, values, _reasons(message.get("absences", []))))
-        came = {one.id for one in self._changes.moments_came}
-        self._changes.moments_gone += sorted(gone - came)
-        self._changes.moments_came = [one for one in self._changes.moments_came if one.id not in gone]
+        evicted = set(self.timeline.add(moment, values, _reasons(message.get("absences", []))))
+        unreported = {added.id for added in self._changes.moments_came}
+        self._changes.moments_gone += sorted(evicted - unreported)
+        self._changes.moments_came = [added for added in self._changes.moments_came if added.id not in evicted]
 
 
 def _reasons(absences: Any) -> Reasons:
-    """Why layers have no value, as a host says it."""
-    told = [one for one in _listed(absences)[:_MOST_ABSENCES] if isinstance(one, list) and len(one) == 3]
-    return {(str(layer)[:500], str(variable)[:100]): str(why)[:300] for layer, variable, why in told}
+    """Parse a host's reasons for missing values."""
+    entries = _checked_list(absences)[:_MOST_ABSENCES]
+    valid = [entry for entry in entries if isinstance(entry, list) and len(entry) == 3]
+    return {(str(layer)[:500], str(variable)[:100]): str(why)[:300] for layer, variable, why in valid}
 
 
-def _listed(value: Any) -> list[Any]:
+def _checked_list(value: Any) -> list[Any]:
     if not isinstance(value, list):
         raise BadArgument(f"a {type(value).__name__} where a list is needed")
     return value

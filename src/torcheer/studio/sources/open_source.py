@@ -1,4 +1,4 @@
-"""From a path to what is shown: a live host, a run, a recording, a recorded pass, or a folder of these."""
+"""Opens a path as a source: a live host, a run, a recording, a recorded pass, or a folder of these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torcheer.archive.format.archive_folder import read_about
 from torcheer.errors import BadArgument, NotAnArchive, TorcheerError, UnknownLayer
 from torcheer.runlog.run_tables import summary_at
 from torcheer.studio.connections.messages import Recording, Run
-from torcheer.studio.sources.changing_source import Following, Nothing
+from torcheer.studio.sources.changing_source import ChangingSource, EmptySource
 from torcheer.studio.sources.history_source import HistorySource
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.recordings import KIND, RecordingSource, listed_in
@@ -21,7 +21,7 @@ from torcheer.studio.sources.source import Source
 from torcheer.wire.socket_lines import connect
 
 SOCKET: Final = "control.sock"
-_DEEPEST: Final = 3  # folders in folders that are looked through for runs
+_DEEPEST: Final = 3  # levels of nested folders that are searched for runs
 _MOST_RUNS: Final = 500
 _MOST_FOLDERS: Final = 5000
 _OPENERS: Final[dict[str, Callable[[Path], Source]]] = {
@@ -30,22 +30,22 @@ _OPENERS: Final[dict[str, Callable[[Path], Source]]] = {
 
 
 def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
-    """What stands at a path, opened; raises where that is nothing we know. `url` is told to a live host."""
-    found = Path(path)
-    kind = kind_of(found)
+    """Open a path as a source; raises if it is unknown. `url` is the viewer's, sent to a live host."""
+    target = Path(path)
+    kind = kind_of(target)
     if kind == "live":
-        return LiveSource(found if found.name == SOCKET else found / SOCKET, url=url)
+        return LiveSource(target if target.name == SOCKET else target / SOCKET, url=url)
     if kind == "run":
-        return _run(found, url)
+        return _run(target, url)
     if kind == "archive":
-        return _archive(found)
+        return _archive(target)
     if kind == "folder":
-        return open_place(found, url=url).first()
-    raise BadArgument(_unknown(found))
+        return open_catalog(target, url=url).first()
+    raise BadArgument(_unknown(target))
 
 
 def kind_of(path: Path) -> str:
-    """ "live" (a socket), "run", "archive", "folder" or "" where there is nothing."""
+    """Classify a path: "live" (a socket), "run", "archive", "folder", or "" if there is nothing."""
     if path.is_socket():
         return "live"
     if not path.is_dir():
@@ -60,19 +60,19 @@ def kind_of(path: Path) -> str:
 
 
 def _run(path: Path, url: str) -> Source:
-    """A run: live as soon as, and whenever, somebody hosts it."""
+    """Open a run: live whenever a host is listening, otherwise from disk."""
 
-    def look(current: Source) -> Source | None:
+    def find_host(current: Source) -> Source | None:
         if isinstance(current, LiveSource) or not is_live(path):
             return None
         return LiveSource(path / SOCKET, url=url, before=current)
 
-    resting = RunSource(path)
-    return Following(look(resting) or resting, look)
+    stored = RunSource(path)
+    return ChangingSource(find_host(stored) or stored, find_host)
 
 
 def is_live(path: Path) -> bool:
-    """Whether a host answers in a run's directory."""
+    """True if a host is listening in a run's directory."""
     if not os.path.lexists(path / SOCKET):
         return False
     try:
@@ -98,7 +98,7 @@ def _unknown(path: Path) -> str:
         near = path.parent
         while not near.exists() and near != near.parent:
             near = near.parent
-        return f"{path} is not there; {near} has {_few(near)}. Give a run directory, or a folder of runs"
+        return f"{path} is not there; {near} has {_list_names(near)}. Give a run directory, or a folder of runs"
     what = "a file" if path.is_file() else "neither a file nor a folder"
     return (
         f"{path} is {what} that the studio cannot show. Give a run directory (with run.json), a folder of runs, a "
@@ -106,9 +106,9 @@ def _unknown(path: Path) -> str:
     )
 
 
-def _few(folder: Path) -> str:
+def _list_names(folder: Path) -> str:
     try:
-        names = sorted(one.name for one in folder.iterdir() if not one.name.startswith("."))
+        names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     except OSError:
         return "nothing that can be read"
     return (", ".join(names[:6]) + (", …" if len(names) > 6 else "")) or "nothing in it"
@@ -117,8 +117,8 @@ def _few(folder: Path) -> str:
 # -- folders -----------------------------------------------------------------------------------------------------------
 
 
-class Place:
-    """What `torcheer studio PATH` shows: one thing, or a folder of runs to choose from."""
+class PathCatalog:
+    """The catalog of `torcheer studio PATH`: one source, or a folder of runs to choose from."""
 
     def __init__(self, path: str | os.PathLike[str], *, url: str = "", title: str = "") -> None:
         self.path, self.url, self.title = Path(path), url, title
@@ -126,70 +126,70 @@ class Place:
         if not kind:
             raise BadArgument(_unknown(self.path))
         self._folder = kind == "folder"
-        self._paths: list[Path] = []  # of runs, in the order in which they were found: ids stay
+        self._paths: list[Path] = []  # of runs, in the order of discovery, so that ids are stable
         self._homes: list[Path] = []
         self._recordings: list[Path] = []
         self._finding = Lock()
-        self.runs: tuple[Run, ...] = ()  # of the folder, as they were at the last look
+        self.runs: tuple[Run, ...] = ()  # of the folder, as of the last `refresh`
         self.run = -1
-        self._first = self._opened_folder() if self._folder else open_source(self.path, url=url)
-        self._note(self._first)
-        self.look()
+        self._first = self._open_folder() if self._folder else open_source(self.path, url=url)
+        self._add_home(self._first)
+        self.refresh()
 
     def first(self) -> Source:
-        """What is shown at first: of a folder the run that is live, or the newest."""
+        """The source that is shown first: of a folder the live run, or the newest."""
         return self._first
 
-    def look(self) -> bool:
-        """See which runs there are now, and how far they are; whether that is another list. From any thread."""
-        paths = self._found() if self._folder else []
-        there = [(number, path) for number, path in enumerate(paths) if os.path.lexists(path)]  # some were deleted
-        before, self.runs = self.runs, tuple(_listed(number, path, self.path) for number, path in there)
+    def refresh(self) -> bool:
+        """Scan for runs and their progress; True if the list changed. From any thread."""
+        paths = self._scan() if self._folder else []
+        existing = [(number, path) for number, path in enumerate(paths) if os.path.lexists(path)]  # some were deleted
+        before, self.runs = self.runs, tuple(_listed(number, path, self.path) for number, path in existing)
         return self.runs != before
 
-    def _found(self) -> list[Path]:
+    def _scan(self) -> list[Path]:
         with self._finding:
-            known = set(self._paths)
-            self._paths += [path for path in runs_below(self.path) if path not in known]
+            listed = set(self._paths)
+            self._paths += [path for path in runs_below(self.path) if path not in listed]
             return list(self._paths)
 
-    def _opened_folder(self) -> Source:
-        runs = self._found()
+    def _open_folder(self) -> Source:
+        runs = self._scan()
         if runs:
             self.run = _best(runs)
             return self._open(runs[self.run])
-        return Following(Nothing(self.path), self._began)
+        return ChangingSource(EmptySource(self.path), self._find_first_run)
 
-    def _began(self, current: Source) -> Source | None:
-        """In a folder that was empty: the first run that turns up."""
-        if current.kind != "nothing" or not (runs := self._found()):
+    def _find_first_run(self, current: Source) -> Source | None:
+        """The first run that appears in an empty folder; None until then."""
+        if current.kind != "nothing" or not (runs := self._scan()):
             return None
         self.run = _best(runs)
-        self.look()
+        self.refresh()
         source = self._open(runs[self.run])
-        self._note(source)  # what is saved of it can be opened
+        self._add_home(source)  # so that its recordings are listed
         return source
 
     def _open(self, path: Path) -> Source:
         try:
             return open_source(path, url=self.url)
         except (TorcheerError, OSError, ValueError) as error:
-            return Nothing(path, str(error))
+            return EmptySource(path, str(error))
 
     def open_run(self, id: int) -> Source:
-        """Another run of the folder."""
-        if not self._folder or not 0 <= id < len(self._found()):
+        """Open another run of the folder."""
+        if not self._folder or not 0 <= id < len(self._scan()):
             raise UnknownLayer(f"there is no run {id}; there are {len(self.runs)}")
         source = open_source(self._paths[id], url=self.url)
-        self._note(source)
+        self._add_home(source)
         return source
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
-        """The recordings of all that was opened so far, as they are on disk now."""
-        listed = {path: one for home in self._homes for path, one in listed_in(home)}
-        known = set(self._recordings)
-        self._recordings += [path for path in listed if path not in known]
+        """The recordings on disk, of all sources that were opened so far."""
+        listed = {path: recording for home in self._homes for path, recording in listed_in(home)}
+        numbered = set(self._recordings)
+        self._recordings += [path for path in listed if path not in numbered]
         return tuple(
             Recording(number, listed[path].name, listed[path].states, listed[path].bytes)
             for number, path in enumerate(self._recordings)
@@ -197,47 +197,47 @@ class Place:
         )
 
     def open_recording(self, id: int) -> Source:
-        """A recording of the list."""
-        if not any(one.id == id for one in self.recordings):
+        """Open a recording of the list."""
+        if not any(recording.id == id for recording in self.recordings):
             raise UnknownLayer(f"there is no recording {id}; there are {len(self.recordings)}")
         return RecordingSource(self._recordings[id])
 
-    def _note(self, source: Source) -> None:
+    def _add_home(self, source: Source) -> None:
         if source.home is not None and source.home not in self._homes:
             self._homes.append(source.home)
 
 
-def open_place(path: str | os.PathLike[str], *, url: str = "", title: str = "") -> Place:
-    """What stands at a path, with all that can be chosen there; raises where that is nothing we know."""
-    return Place(path, url=url, title=title)
+def open_catalog(path: str | os.PathLike[str], *, url: str = "", title: str = "") -> PathCatalog:
+    """Open a path with all of its sources; raises if it is unknown."""
+    return PathCatalog(path, url=url, title=title)
 
 
 def runs_in(folder: str | os.PathLike[str]) -> list[Run]:
-    """The runs of a folder; their `id` is the place in this list."""
+    """The runs of a folder; their `id` is the index in this list."""
     return [_listed(number, path, Path(folder)) for number, path in enumerate(runs_below(Path(folder)))]
 
 
 def runs_below(folder: Path) -> list[Path]:
-    """Runs and archives in a folder, by name; folders in folders are looked through, but not those of runs."""
-    found: list[Path] = []
-    waiting, looked = [(folder, 0)], 0
-    while waiting and len(found) < _MOST_RUNS and looked < _MOST_FOLDERS:
-        here, depth = waiting.pop(0)
-        looked += 1
+    """Runs and archives in a folder, by name; nested folders are searched, except those of runs."""
+    runs: list[Path] = []
+    waiting, searched = [(folder, 0)], 0
+    while waiting and len(runs) < _MOST_RUNS and searched < _MOST_FOLDERS:
+        parent, depth = waiting.pop(0)
+        searched += 1
         try:
-            inside = sorted(one for one in here.iterdir() if one.is_dir() and not one.name.startswith("."))
+            children = sorted(path for path in parent.iterdir() if path.is_dir() and not path.name.startswith("."))
         except OSError:
             continue
-        for one in inside:
-            kind = kind_of(one)
-            if kind == "folder" and depth + 1 < _DEEPEST and not one.is_symlink():
-                waiting.append((one, depth + 1))
-            elif kind in ("run", "live") or (kind == "archive" and _is_known(one)):
-                found.append(one)
-    return found
+        for path in children:
+            kind = kind_of(path)
+            if kind == "folder" and depth + 1 < _DEEPEST and not path.is_symlink():
+                waiting.append((path, depth + 1))
+            elif kind in ("run", "live") or (kind == "archive" and _can_open(path)):
+                runs.append(path)
+    return runs
 
 
-def _is_known(path: Path) -> bool:
+def _can_open(path: Path) -> bool:
     try:
         return read_about(path).get("kind") in _OPENERS
     except (TorcheerError, OSError):
@@ -245,13 +245,13 @@ def _is_known(path: Path) -> bool:
 
 
 def _best(runs: list[Path]) -> int:
-    """The run to be shown first."""
+    """The number of the run to show first."""
     return max(range(len(runs)), key=lambda number: (is_live(runs[number]), _changed(runs[number]), number))
 
 
 def _changed(path: Path) -> float:
     try:
-        times = [one.stat().st_mtime for one in (path, path / "metrics", path / "checkpoints") if one.exists()]
+        times = [part.stat().st_mtime for part in (path, path / "metrics", path / "checkpoints") if part.exists()]
     except OSError:
         return 0.0
     return max(times, default=0.0)

@@ -1,4 +1,4 @@
-"""Recordings: the moments of a source on disk, in an archive; opened again, they are read when they are looked at."""
+"""Recordings: a source's moments saved to an archive, and reopened as a source that reads values lazily."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
 from torcheer.studio.sources.moment_queries import Value
 from torcheer.studio.sources.source import Source
-from torcheer.studio.sources.stored_source import Names, Resting, StateOf
+from torcheer.studio.sources.stored_source import Names, StateOf, StoredSource
 from torcheer.studio.sources.timeline import Reasons, Values
 from torcheer.wire.json_codec import read
 
@@ -34,57 +34,59 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 def saving(
     source: Source, moments: Sequence[Moment], state_of: StateOf, home: Path, name: str = ""
 ) -> Callable[[], Recording]:
-    """What writes all that a source shows now to a new folder in `home`; it is there whole or not at all."""
+    """A function that writes the source's current content to a new folder in `home`, atomically."""
     if not moments or source.net is None:
         raise ValueUnavailable("there is no state to save yet: look at the network while it runs, then save")
     if name and not _NAME.fullmatch(name):
         raise BadArgument(f"a recording cannot be called {name[:80]!r}: use up to 64 letters, digits, - and _")
-    tables = [(one.head, {key: list(cells) for key, cells in one.columns.items()}, one.count)
-              for one in source.tables.values()]  # fmt: skip
+    tables = [(table.head, {key: list(cells) for key, cells in table.columns.items()}, table.count)
+              for table in source.tables.values()]  # fmt: skip
     first: dict[str, Any] = {
         "net": source.net, "state": source.state, "parameters": list(source.parameters),
         "alerts": list(source.alerts), "tables": tables,
     }  # fmt: skip
-    called, title = name or time.strftime("recording-%Y%m%d-%H%M%S"), source.title
-    return lambda: _written(home, called, title, first, moments, state_of)
+    folder_name, title = name or time.strftime("recording-%Y%m%d-%H%M%S"), source.title
+    return lambda: _write(home, folder_name, title, first, moments, state_of)
 
 
-def _written(
+def _write(
     home: Path, name: str, title: str, first: dict[str, Any], moments: Sequence[Moment], state_of: StateOf
 ) -> Recording:
-    target = _new(home, name)
+    target = _new_folder(home, name)
     part = target.with_name(f".{target.name}.part")
     try:
         shutil.rmtree(part, ignore_errors=True)
         home.mkdir(parents=True, exist_ok=True)
         about = {"kind": KIND, "recording": _VERSION, "name": target.name, "title": title, "states": len(moments)}
         with Writer(part, about=about, fsync="interval") as writer:
-            writer.step([], **{key: _plain(one) for key, one in first.items()})
+            writer.step([], **{key: _to_json(value) for key, value in first.items()})
             for moment in moments:
                 values, reasons = state_of(moment.id)
-                writer.step(_samples(moment, values), moment=_plain(moment), absences=_by_reason(reasons))
+                writer.step(_samples(moment, values), moment=_to_json(moment), absences=_by_reason(reasons))
         part.rename(target)
     except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
         if isinstance(error, TorcheerError) or not isinstance(error, OSError):
             raise
         raise CannotWrite(f"no recording can be written to {home}: {error.strerror or error}") from error
-    return _listed(target, next((one.id for one in recordings_in(home) if one.name == target.name), 0))
+    return _listed(
+        target, next((recording.id for recording in recordings_in(home) if recording.name == target.name), 0)
+    )
 
 
 def home_of(path: Path) -> Path:
-    """Where recordings of what lies at a path go: beside it; a private folder of ours goes away with who made it."""
+    """The folder for a path's recordings: beside it; for our temporary folders, in the working directory."""
     temporary = path.parent.name.startswith("torcheer-") and path.parent.parent == Path(tempfile.gettempdir())
     return (Path.cwd() if temporary else path.parent) / "recordings"
 
 
-def _new(home: Path, name: str) -> Path:
-    """A folder that is not there yet."""
-    number, found = 1, home / name
-    while found.exists():
+def _new_folder(home: Path, name: str) -> Path:
+    """A path in `home` that does not exist yet."""
+    number, path = 1, home / name
+    while path.exists():
         number += 1
-        found = home / f"{name}-{number}"
-    return found
+        path = home / f"{name}-{number}"
+    return path
 
 
 def _samples(moment: Moment, values: Values) -> Iterator[Sample]:
@@ -93,57 +95,57 @@ def _samples(moment: Moment, values: Values) -> Iterator[Sample]:
 
 
 def _by_reason(reasons: Reasons) -> list[list[Any]]:
-    """Why values are missing, each reason once: `[why, variable, [layer, …]]`."""
-    found: dict[tuple[str, str], list[str]] = {}
+    """Group missing values by reason: `[why, variable, [layer, …]]`."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
     for (layer, variable), why in reasons.items():
-        found.setdefault((why, variable), []).append(layer)
-    return [[why, variable, layers] for (why, variable), layers in found.items()]
+        by_reason.setdefault((why, variable), []).append(layer)
+    return [[why, variable, layers] for (why, variable), layers in by_reason.items()]
 
 
-def _plain(value: Any) -> Any:
-    """As JSON holds it; a number that is none as {"float": "nan"}, which no record of ours looks like."""
+def _to_json(value: Any) -> Any:
+    """Convert to JSON types; NaN and infinities become {"float": "nan"}, which no record of ours looks like."""
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _to_json(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_to_json(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": repr(value)}
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _to_json(value.tolist())
     return value
 
 
-def _restored(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
         if len(value) == 1 and value.get("float") in ("nan", "inf", "-inf"):
             return float(value["float"])
-        return {key: _restored(one) for key, one in value.items()}
-    return [_restored(one) for one in value] if isinstance(value, list) else value
+        return {key: _from_json(part) for key, part in value.items()}
+    return [_from_json(part) for part in value] if isinstance(value, list) else value
 
 
-# -- what there is -----------------------------------------------------------------------------------------------------
+# -- listing -----------------------------------------------------------------------------------------------------------
 
 
 def recordings_in(home: Path | None) -> list[Recording]:
-    """The recordings of a folder, by name; `id` is the place in this list."""
-    return [one for _, one in listed_in(home)]
+    """The recordings of a folder, by name; `id` is the index in this list."""
+    return [recording for _, recording in listed_in(home)]
 
 
 def listed_in(home: Path | None) -> list[tuple[Path, Recording]]:
-    """The same with their folders; what is no recording, cannot be read or has just gone is left out."""
-    found: list[tuple[Path, Recording]] = []
+    """The recordings of a folder, with their paths; other, unreadable or vanished entries are skipped."""
+    recordings: list[tuple[Path, Recording]] = []
     try:
         paths = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home is not None else []
     except OSError:
         return []
     for path in paths:
         try:
-            found.append((path, _listed(path, len(found))))
+            recordings.append((path, _listed(path, len(recordings))))
         except (TorcheerError, OSError):
             continue
-    return found
+    return recordings
 
 
 def _listed(path: Path, number: int) -> Recording:
@@ -157,17 +159,17 @@ def _listed(path: Path, number: int) -> Recording:
     return Recording(number, path.name, states if isinstance(states, int) else 0, size)
 
 
-# -- opened again ------------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
-class RecordingSource(Resting):
-    """A recording as a source; values come from the file's memory when they are looked at."""
+class RecordingSource(StoredSource):
+    """A recording as a source; values are memory-mapped on demand."""
 
     kind = "recording"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._archive, lost = _opened(self.path)
+        self._archive, lost = _open_archive(self.path)
         about = self._archive.about
         if about.get("kind") != KIND:
             raise NotAnArchive(f"{self.path} is an archive, but not a recording of the studio")
@@ -175,7 +177,7 @@ class RecordingSource(Resting):
             raise NotAnArchive(f"{self.path} is a recording of another version: update torcheer")
         super().__init__(str(about.get("title") or self.path.name), self.path.parent)
         try:
-            self._read(_restored(self._archive.frames[0]["about"]))
+            self._read(_from_json(self._archive.frames[0]["about"]))
         except (BadArgument, LookupError, TypeError, ValueError, AttributeError) as error:
             raise ArchiveDamaged(f"{self.path} is not a whole recording: {str(error)[:200] or error!r}") from None
         self._changes.problems += lost
@@ -187,22 +189,22 @@ class RecordingSource(Resting):
         self.net = read(Net, first["net"])
         state = read(State, first["state"])
         self.state = State("idle", state.counters, batch=state.batch, message=f"a recording: {self.path.name}")
-        self.parameters = tuple(read(Parameter, one) for one in first["parameters"])
-        self.alerts = [read(AlertSeen, one) for one in first["alerts"]]
-        self.tables = {head["name"]: _rowed(head, columns, count) for head, columns, count in first["tables"]}
+        self.parameters = tuple(read(Parameter, parameter) for parameter in first["parameters"])
+        self.alerts = [read(AlertSeen, alert) for alert in first["alerts"]]
+        self.tables = {head["name"]: _read_table(head, columns, count) for head, columns, count in first["tables"]}
         frames = self._archive.frames[1:]
-        self._moments = [read(Moment, _restored(frame["about"])["moment"]) for frame in frames]
+        self._moments = [read(Moment, _from_json(frame["about"])["moment"]) for frame in frames]
         self._places: dict[int, dict[tuple[str, str], Entry]] = {
             moment.id: {(entry.layer, entry.variable): entry for entry in frame["entries"]}
             for moment, frame in zip(self._moments, frames)
         }
         self._reasons: dict[int, Reasons] = {
-            moment.id: {(str(layer), str(variable)): str(why) for why, variable, layers in told for layer in layers}
-            for moment, told in zip(self._moments, (frame["about"].get("absences", []) for frame in frames))
+            moment.id: {(str(layer), str(variable)): str(why) for why, variable, layers in absences for layer in layers}
+            for moment, absences in zip(self._moments, (frame["about"].get("absences", []) for frame in frames))
         }
 
     def value(self, moment: int, name: str, variable: str) -> Value | None:
-        """A value, checked when it is first read; None, and a problem said, where it is damaged."""
+        """A value, checked when it is first read; None, with a problem reported, if it is damaged."""
         entry = self._places.get(moment, {}).get((name, variable))
         if entry is None:
             return None
@@ -213,31 +215,31 @@ class RecordingSource(Resting):
             self._changes.problems.append(str(error))
             return None
 
-    def told_why(self, moment: int, layer: str, variable: str) -> str:
-        """Why a layer has no value, as was said when it was recorded."""
+    def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
+        """The recorded reason why a layer has no value."""
         return self.reasons(moment).get((layer, variable), "")
 
     def reasons(self, moment: int) -> Reasons:
-        """All that was said of a moment's missing values."""
+        """The recorded reasons for a moment's missing values."""
         return self._reasons.get(moment, {})
 
     def names(self, moment: int) -> Names:
-        """Layers, or projections, and variables that a moment has."""
+        """The (layer or projection, variable) pairs of a moment."""
         return list(self._places.get(moment, {}))
 
 
-def _opened(path: Path) -> tuple[Archive, list[str]]:
-    """An archive; of one that was cut what can be trusted, and what was lost."""
+def _open_archive(path: Path) -> tuple[Archive, list[str]]:
+    """Open an archive; of a truncated one the intact part, and a list of what was lost."""
     try:
         return Archive(path), []
     except ArchiveDamaged:
         from torcheer.archive.verification import Examined
 
-        found = Examined(path)
-        return found, found.lost[:20]
+        archive = Examined(path)
+        return archive, archive.lost[:20]
 
 
-def _rowed(head: Any, columns: Any, count: Any) -> TableRows:
+def _read_table(head: Any, columns: Any, count: Any) -> TableRows:
     if type(count) is not int or any(len(cells) != count for cells in columns.values()):
         raise BadArgument(f"a table has columns of other lengths than {count}")
     return TableRows(read(TableHead, head), {str(name): list(cells) for name, cells in columns.items()}, count)

@@ -1,4 +1,4 @@
-"""What the server shows: a live host, a recording, or a run directory at rest, all asked in the same way."""
+"""The interface of a source: a live host, a recording, or a run directory."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
-Unit = tuple[str, int]  # a layer, and which of its units
+Unit = tuple[str, int]  # a layer, and the number of a unit
 
 
 def alert_key(alert: AlertSeen) -> tuple[Any, ...]:
-    """What two tellings of one alert share; which layer it is may be known better by now."""
+    """The key of an alert, for deduplication; without the layer, which may be named more exactly later."""
     return alert.text, alert.step, alert.rule
 
 
 @dataclass(slots=True)
 class Changes:
-    """What is new since the last time somebody asked."""
+    """The changes of a source since the last poll."""
 
     net: bool = False
     state: bool = False
     parameters: bool = False
-    tables: set[str] = field(default_factory=set)  # names of those with other rows or columns
+    tables: set[str] = field(default_factory=set)  # names of those with changed rows or columns
     moments_came: list[Moment] = field(default_factory=list)
     moments_gone: list[int] = field(default_factory=list)  # their ids
     alerts: list[AlertSeen] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)  # sentences for people
 
     def __bool__(self) -> bool:
-        came = self.tables or self.moments_came or self.moments_gone or self.alerts or self.problems
-        return bool(self.net or self.state or self.parameters or came)
+        lists = self.tables or self.moments_came or self.moments_gone or self.alerts or self.problems
+        return bool(self.net or self.state or self.parameters or lists)
 
 
 class Source(Protocol):
-    """What is shown. Nothing here waits, and nothing raises for what a page may ask: there is None, or nothing."""
+    """What a channel shows. No method blocks, or raises for a page's request: it returns None or nothing."""
 
     @property
     def title(self) -> str:
-        """What the page is called."""
+        """The page's title."""
 
     @property
     def kind(self) -> str:
@@ -56,19 +56,19 @@ class Source(Protocol):
 
     @property
     def net(self) -> Net | None:
-        """The network, None as long as nobody has described one."""
+        """The network; None until it has been described."""
 
     @property
     def state(self) -> State:
-        """Where the run is."""
+        """The run's status, counters and allowed actions."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The lines of the form."""
+        """The parameters of the form."""
 
     @property
     def alerts(self) -> list[AlertSeen]:
-        """What looked wrong, oldest first."""
+        """The alerts, oldest first."""
 
     @property
     def tables(self) -> dict[str, TableRows]:
@@ -76,46 +76,46 @@ class Source(Protocol):
 
     @property
     def home(self) -> Path | None:
-        """Where recordings of it lie; None where it has no place."""
+        """The folder for its recordings; None if it has none."""
 
     @property
     def moments(self) -> list[Moment]:
-        """The states there are, oldest first."""
+        """The available states, oldest first."""
 
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
-        """A value for each unit of a layer; `of` is the clicked unit for "r.Wt" and its like, `GAP` where none goes."""
+        """A value for each unit of a layer, `GAP` where missing; `of` is the clicked unit, for "r.Wt" and the like."""
 
     def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
-        """Why `units` has nothing, in half a sentence."""
+        """Why `units` returns None, in half a sentence."""
 
     def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
-        """One number of a unit as it came, a numpy scalar; None where there is none, or it is one of weights."""
+        """A unit's exact number as a numpy scalar; None if there is none, or for variables of weights."""
 
     def raster(
         self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
     ) -> Floats | None:
-        """The same for the `count` moments up to one (-1: the newest): a row per unit, a column per moment."""
+        """The values of the `count` moments up to `moment` (-1: the newest): a row per unit, a column per moment."""
 
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
-        """A unit over all moments, as the answer to `AskTrace`."""
+        """A unit's values over all moments, as the answer to `AskTrace`."""
 
     def pin(self, moments: set[int]) -> None:
-        """Moments that somebody looks at; they stay when older ones are thinned out."""
+        """Set the moments that pages show; they are kept when older ones are thinned out."""
 
     def wants(self, wants: Wants) -> None:
-        """Tell the host what is looked at."""
+        """Send the subscription to the host."""
 
     def order(self, order: Order) -> None:
-        """Ask something of the host."""
+        """Send a request to the host."""
 
     def poll(self) -> Changes:
-        """What is new."""
+        """The changes since the last call."""
 
     def fileno(self) -> int:
-        """Readable when `poll` may have something; -1 where there is no such thing: poll every 100 ms."""
+        """A descriptor that is readable when `poll` has changes; -1 if there is none: poll every 100 ms."""
 
     def saving(self, name: str = "") -> Callable[[], Recording]:
-        """What writes the moments there are now to disk, in any thread; raises where it cannot."""
+        """A function, for any thread, that writes the current moments to disk; raises if that is impossible."""
 
     def close(self) -> None:
-        """Give back what was opened."""
+        """Release what was opened."""

@@ -1,4 +1,4 @@
-"""What all sources have in common that nobody can be asked about anything: recordings, histories, runs at rest."""
+"""The common part of sources on disk, without a running host: recordings, histories, finished runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from torcheer.errors import ValueUnavailable
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
-from torcheer.studio.sources.moment_queries import OF_WEIGHTS, Answers, Value
+from torcheer.studio.sources.moment_queries import OF_WEIGHTS, MomentQueries, Value
 from torcheer.studio.sources.source import Changes
 from torcheer.studio.sources.timeline import Reasons, Values
 
 Names = list[tuple[str, str]]
 
 
-class Resting(Answers):
-    """A source whose values lie on disk; a kind of it says where: `value` and `names`."""
+class StoredSource(MomentQueries):
+    """A source whose values are stored on disk; subclasses implement `value` and `names`."""
 
     kind = "run"
 
@@ -35,63 +35,64 @@ class Resting(Answers):
 
     @property
     def moments(self) -> list[Moment]:
-        """The states there are, oldest first."""
+        """The stored states, oldest first."""
         return self._moments
 
     def value(self, moment: int, name: str, variable: str) -> Value | None:
-        """A value of a moment."""
+        """A layer's or projection's value at a moment; None if there is none."""
         return None
 
     def names(self, moment: int) -> Names:
-        """Layers, or projections, and variables that a moment has."""
+        """The (layer or projection, variable) pairs of a moment."""
         return []
 
     def values(self, moment: int) -> Values:
-        """All that a moment has."""
-        found = {key: self.value(moment, *key) for key in self.names(moment)}
-        return {key: value for key, value in found.items() if value is not None}
+        """All values of a moment."""
+        values = {key: self.value(moment, *key) for key in self.names(moment)}
+        return {key: value for key, value in values.items() if value is not None}
 
     def reasons(self, moment: int) -> Reasons:
-        """Why layers have no value in a moment, where that is known."""
+        """Why layers have no value at a moment, where that is known."""
         layers, variables = (self.net.layers, self.net.variables) if self.net is not None else ((), ())
-        there = set(self.names(moment))
-        shown = [one.name for one in variables if one.name not in OF_WEIGHTS]
-        keys = ((one.layer.name, variable) for one in layers for variable in shown)
-        found = {key: self.told_why(moment, *key) for key in keys if key not in there}
-        return {key: why for key, why in found.items() if why}
+        present = set(self.names(moment))
+        names = [variable.name for variable in variables if variable.name not in OF_WEIGHTS]
+        keys = ((placed.layer.name, name) for placed in layers for name in names)
+        reasons = {key: self.recorded_reason(moment, *key) for key in keys if key not in present}
+        return {key: why for key, why in reasons.items() if why}
 
     def saving(self, name: str = "") -> Callable[[], Recording]:
-        """What keeps the moments as a recording."""
+        """A function that saves the moments as a recording."""
         from torcheer.studio.sources.recordings import saving
 
         if self.home is None:
             raise ValueUnavailable("what is shown has no place on disk where a recording could lie")
-        return saving(self, list(self._moments), lambda one: (self.values(one), self.reasons(one)), self.home, name)
+        moments = list(self._moments)
+        return saving(self, moments, lambda moment: (self.values(moment), self.reasons(moment)), self.home, name)
 
     def save(self, name: str = "") -> Recording:
-        """Do so now."""
+        """Save the moments as a recording now."""
         return self.saving(name)()
 
     def poll(self) -> Changes:
-        """What turned out since: values that are damaged, for example."""
+        """Changes since the last call: damaged values, for example."""
         changes, self._changes = self._changes, Changes()
         return changes
 
     def pin(self, moments: set[int]) -> None:
-        """All of them stay."""
+        """Do nothing: all moments stay."""
 
     def wants(self, wants: Wants) -> None:
-        """Nobody is asked."""
+        """Do nothing: there is no host."""
 
     def order(self, order: Order) -> None:
-        """Nobody is asked."""
+        """Do nothing: there is no host."""
 
     def fileno(self) -> int:
-        """There is nothing to wait for."""
+        """Return -1: there is no descriptor."""
         return -1
 
     def close(self) -> None:
-        """The files' memory goes when nobody holds a value."""
+        """Do nothing: memory maps are freed with their last value."""
 
 
 StateOf = Callable[[int], tuple[Values, Reasons]]

@@ -1,4 +1,4 @@
-"""What a column of tensors says, for a page: which rows are alike, along which axes they differ, which form groups."""
+"""Analyses of a column of tensors for a page: similarity of rows, principal components, clusters."""
 
 from __future__ import annotations
 
@@ -10,42 +10,46 @@ import numpy as np
 from torcheer.errors import BadArgument
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableRows
-from torcheer.studio.connections.message_parsing import meant
+from torcheer.studio.connections.message_parsing import suggestion
 from torcheer.studio.connections.messages import AskAnalysis
 
-MOST_ROWS: Final = 200  # the newest: more cannot be told apart in a picture
-_MOST_NUMBERS: Final = 1_000_000  # of all rows together; the server has other things to do
+MOST_ROWS: Final = 200  # the newest: more cannot be distinguished in a picture
+_MOST_NUMBERS: Final = 1_000_000  # of all rows together, to keep the server responsive
 
 
-def analysed(tables: Mapping[str, TableRows], asked: AskAnalysis) -> dict[str, Any]:
-    """The answer: `labels` of the newest rows whose numbers are all finite, the `total` of rows, and
+def analyse_column(tables: Mapping[str, TableRows], request: AskAnalysis) -> dict[str, Any]:
+    """Answer a request: `labels` of the newest rows whose numbers are all finite, the `total` of rows, and
 
     "similarity": `matrix`, the correlation of every two rows; "pca": `points` (x, y) and the share `explained` by each
-    axis; "clusters": `order`, those alike side by side, and `merges` (one, other, distance), as `Table.cluster` says.
+    axis; "clusters": `order`, similar rows side by side, and `merges` (one, other, distance), as in `Table.cluster`.
     """
-    rowed = _named(tables, asked.table, "table")
-    column = _named({one.name: one for one in rowed.head.columns}, asked.column, f"column of {asked.table[:80]}")
+    rows = _named(tables, request.table, "table")
+    column = _named(
+        {column.name: column for column in rows.head.columns}, request.column, f"column of {request.table[:80]}"
+    )
     if column.type != "tensor":
         raise BadArgument(f"{column.name} holds no tensors; similarity, axes and clusters are those of tensors")
-    cells = rowed.columns.get(column.name, [])
+    cells = rows.columns.get(column.name, [])
     numbers = max(1, int(np.prod(column.shape, dtype=np.int64)))
     most = min(MOST_ROWS, max(2, _MOST_NUMBERS // numbers))
-    found = [
-        (row, cell) for row in range(max(0, rowed.count - most), rowed.count) if (cell := _cell(cells, row)) is not None
+    candidates = [
+        (row, cell) for row in range(max(0, rows.count - most), rows.count) if (cell := _cell(cells, row)) is not None
     ]
-    shape = found[-1][1].shape if found else ()
-    kept = [(row, cell) for row, cell in found if cell.shape == shape]  # as the newest: others cannot be compared
-    if len(kept) < 2:
-        raise BadArgument(f"it takes two rows of finite numbers to compare, and {column.name} has {len(kept)}")
-    table = Table({column.name: np.stack([cell for _, cell in kept])}, name=asked.table)
-    labels = [_label(rowed, row) for row, _ in kept]
-    return {"labels": labels, "total": rowed.count, **_MAKERS[asked.analysis](table, column.name)}
+    shape = candidates[-1][1].shape if candidates else ()
+    comparable = [
+        (row, cell) for row, cell in candidates if cell.shape == shape
+    ]  # shaped as the newest: others cannot be compared
+    if len(comparable) < 2:
+        raise BadArgument(f"it takes two rows of finite numbers to compare, and {column.name} has {len(comparable)}")
+    table = Table({column.name: np.stack([cell for _, cell in comparable])}, name=request.table)
+    labels = [_label(rows, row) for row, _ in comparable]
+    return {"labels": labels, "total": rows.count, **_ANALYSES[request.analysis](table, column.name)}
 
 
-def _named(known: Mapping[str, Any], name: str, what: str) -> Any:
-    if name not in known:
-        raise BadArgument(f"no {what} is called {name[:200]!r} among {len(known)}.{meant(name, known)}")
-    return known[name]
+def _named(choices: Mapping[str, Any], name: str, what: str) -> Any:
+    if name not in choices:
+        raise BadArgument(f"no {what} is called {name[:200]!r} among {len(choices)}.{suggestion(name, choices)}")
+    return choices[name]
 
 
 def _cell(cells: list[Any], row: int) -> Any:
@@ -57,11 +61,11 @@ def _cell(cells: list[Any], row: int) -> Any:
     return cell if cell.ndim and cell.size and np.isfinite(cell).all() else None
 
 
-def _label(rowed: TableRows, row: int) -> str:
-    """What a row is called: its first text, else where it lies on the x axis, else its number."""
-    texts = [one.name for one in rowed.head.columns if one.type == "text"]
-    for name in (*texts, rowed.head.x):
-        cells = rowed.columns.get(name, [])
+def _label(rows: TableRows, row: int) -> str:
+    """A row's label: its first text, else its x value, else its number."""
+    texts = [column.name for column in rows.head.columns if column.type == "text"]
+    for name in (*texts, rows.head.x):
+        cells = rows.columns.get(name, [])
         if row < len(cells) and cells[row] not in (None, ""):
             return str(cells[row])[:200] if name in texts else f"{name} {cells[row]}"
     return f"row {row}"
@@ -73,15 +77,15 @@ def _similarity(table: Table, column: str) -> dict[str, Any]:
 
 def _pca(table: Table, column: str) -> dict[str, Any]:
     axes = min(2, *table[column].reshape(len(table), -1).shape)
-    found = table.pca(column, axes)
+    components = table.pca(column, axes)
     points = np.zeros((len(table), 2))
-    points[:, :axes] = found.scores
-    return {"points": points.tolist(), "explained": found.explained.tolist()}
+    points[:, :axes] = components.scores
+    return {"points": points.tolist(), "explained": components.explained.tolist()}
 
 
 def _clusters(table: Table, column: str) -> dict[str, Any]:
-    found = table.cluster(column)
-    return {"order": found.order.tolist(), "merges": found.merges}
+    clusters = table.cluster(column)
+    return {"order": clusters.order.tolist(), "merges": clusters.merges}
 
 
-_MAKERS: Final = {"similarity": _similarity, "pca": _pca, "clusters": _clusters}
+_ANALYSES: Final = {"similarity": _similarity, "pca": _pca, "clusters": _clusters}

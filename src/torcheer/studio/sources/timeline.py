@@ -1,4 +1,4 @@
-"""States of the network in memory: bounded in number and in bytes, thinned out evenly where they are too many."""
+"""A bounded in-memory buffer of states, limited in number and bytes; older states are thinned out evenly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reasons = dict[tuple[str, str], str]  # by layer and variable
 
 
 class _State:
-    """A moment and what it has."""
+    """A moment with its values."""
 
     __slots__ = ("absences", "bytes", "moment", "number", "values")
 
@@ -25,7 +25,7 @@ class _State:
 
 
 class Timeline:
-    """The states, oldest first; arrays are kept as they came."""
+    """The buffered states, oldest first; arrays are stored as received."""
 
     def __init__(self, most_bytes: int = MOST_BYTES, most_states: int = MOST_STATES) -> None:
         self._most_bytes, self._most_states = most_bytes, max(most_states, 2)
@@ -36,14 +36,14 @@ class Timeline:
 
     @property
     def moments(self) -> list[Moment]:
-        """The moments there are, oldest first."""
+        """The buffered moments, oldest first."""
         return [state.moment for state in self._states.values()]
 
     def __len__(self) -> int:
         return len(self._states)
 
     def add(self, moment: Moment, values: Values, absences: Reasons | None = None) -> list[int]:
-        """Keep a state, newer than all others; return the ids of those that had to go."""
+        """Add a state, newer than all others; return the ids of those that were evicted."""
         state = _State(moment, values, self._added, absences or {})
         self._added += 1
         self._states[moment.id] = state
@@ -51,57 +51,57 @@ class Timeline:
         return self._thin()
 
     def value(self, moment: int, name: str, variable: str) -> Value | None:
-        """The value of a layer or projection, None where there is none."""
+        """The value of a layer or projection; None if there is none."""
         state = self._states.get(moment)
         return None if state is None else state.values.get((name, variable))
 
     def why(self, moment: int, layer: str, variable: str) -> str:
-        """Why there is none, where that was said."""
+        """The reason for a missing value, or "" if none was given."""
         state = self._states.get(moment)
         return "" if state is None else state.absences.get((layer, variable), "")
 
     def reasons(self, moment: int) -> Reasons:
-        """All that was said of a moment's missing values."""
+        """The reasons given for a moment's missing values."""
         state = self._states.get(moment)
         return {} if state is None else dict(state.absences)
 
     def values(self, moment: int) -> Values:
-        """All that a moment has."""
+        """All values of a moment."""
         state = self._states.get(moment)
         return {} if state is None else dict(state.values)
 
     def pin(self, moments: set[int]) -> None:
-        """Moments that somebody looks at: they stay until another set is pinned."""
+        """Protect moments that pages show from eviction, until another set is pinned."""
         self._pinned = set(moments)
 
     def clear(self) -> list[int]:
-        """Forget everything; return the ids."""
-        gone = list(self._states)
+        """Remove all states; return their ids."""
+        removed = list(self._states)
         self._states.clear()
         self.bytes = 0
-        return gone
+        return removed
 
     def _thin(self) -> list[int]:
-        gone: list[int] = []
+        evicted: list[int] = []
         while len(self._states) > self._most_states or self.bytes > self._most_bytes:
             victim = self._victim()
             if victim is None:
                 break
             self.bytes -= self._states.pop(victim).bytes
-            gone.append(victim)
-        return gone
+            evicted.append(victim)
+        return evicted
 
     def _victim(self) -> int | None:
-        """The state that is missed least: its neighbours are closest to each other; the newest quarter stays whole."""
+        """The state to evict: the one whose neighbours are closest together; the newest quarter is spared."""
         states = list(self._states.values())
-        for dense in (max(len(states) // 4, 1), 1):  # unless nothing else is left to go
+        for dense in (max(len(states) // 4, 1), 1):  # unless all the others are pinned
             best: tuple[int, int] | None = None
-            for place in range(len(states) - dense):
-                state = states[place]
+            for position in range(len(states) - dense):
+                state = states[position]
                 if state.moment.id in self._pinned:
                     continue
-                before = states[place - 1].number if place else -self._added  # the very first goes last
-                gap = states[place + 1].number - before
+                before = states[position - 1].number if position else -self._added  # the first state goes last
+                gap = states[position + 1].number - before
                 if best is None or gap < best[0]:
                     best = (gap, state.moment.id)
             if best is not None:
