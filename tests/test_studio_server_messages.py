@@ -185,7 +185,7 @@ def test_ten_thousand_damaged_messages_break_nothing(capfd: Any) -> None:
     hub, refused = asyncio.run(hear())
     assert 5_000 < refused < 10_000  # some damage leaves a good message
     assert "Traceback" not in capfd.readouterr().err
-    assert {show.source.kind for show in hub.shows.values()} <= {"live", "run", "recording"}
+    assert {show.source.kind for show in hub.channels.values()} <= {"live", "run", "recording"}
 
 
 def test_damaged_messages_over_the_socket_are_answered_and_the_page_goes_on() -> None:
