@@ -14,7 +14,7 @@ from training_cases import CASES, Nursery, results, run
 
 from torcheer.errors import CannotWrite, TorcheerError
 from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
-from torcheer.training.checkpoints.checkpoint_folders import Keeper
+from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("one_thread")]
@@ -54,7 +54,7 @@ def test_fifty_kills_while_saving_leave_a_checkpoint_that_loads(nursery: Nursery
         while nursery.killed("stages", path, draw.uniform(0.05, 0.6), slow_secs=0.02, **options):
             kills += 1
             saving += any((path / "checkpoints").glob(".*"))
-            state, _, problems = Keeper(path).newest()
+            state, _, problems = CheckpointStore(path).newest()
             assert not problems
             if state is not None:
                 assert state["place"]["step"] >= last  # what was there once is not lost
@@ -84,7 +84,7 @@ def test_a_full_disk_is_named_and_the_old_checkpoints_stay(small_disk: Path, tmp
     refusals = 0
     with pytest.raises(CannotWrite, match=r"No space left on device.*Free some space"):
         run("plain", small_disk, keep_last=1000)
-    state, path, problems = Keeper(small_disk).newest()
+    state, path, problems = CheckpointStore(small_disk).newest()
     assert state is not None and path is not None and not problems
     kept = sorted((small_disk / "checkpoints").iterdir(), key=lambda one: int(one.name))
     assert len(kept) > 2 and [read_checkpoint(one)["place"]["step"] for one in kept] == [int(one.name) for one in kept]
@@ -92,7 +92,7 @@ def test_a_full_disk_is_named_and_the_old_checkpoints_stay(small_disk: Path, tmp
         with pytest.raises(CannotWrite):
             run("plain", small_disk, keep_last=1000)
         refusals += 1
-    assert Keeper(small_disk).newest()[1] == path
+    assert CheckpointStore(small_disk).newest()[1] == path
     subprocess.run(["mount", "-o", "remount,size=4m", small_disk], check=True)
     run("plain", small_disk, keep_last=1000)
     assert results(small_disk) == results(tmp_path / "whole")

@@ -23,7 +23,7 @@ from studio_socket import Page, cookie_of
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.studio.server import listen, serve_path
 from torcheer.training.control import Control
-from torcheer.training.control.start_studio import viewer_of
+from torcheer.training.control.start_studio import run_viewer
 from torcheer.wire import open_viewer, viewer_process
 from torcheer.wire.open_viewer import Viewer, start
 
@@ -143,7 +143,11 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(run: Path, monkey
     with pytest.raises(CannotWrite, match=r"it has not answered for 0\.2 s\. It said nothing"):
         start(run, browser=False, quiet=True)
     chosen = Namespace(studio=True, port=0, no_browser=True)
-    with pytest.raises(CannotWrite, match="has not answered"), Control(run) as control, viewer_of(chosen, control, run):
+    with (
+        pytest.raises(CannotWrite, match="has not answered"),
+        Control(run) as control,
+        run_viewer(chosen, control, run),
+    ):
         pass  # as `torcheer train --studio` begins
 
 

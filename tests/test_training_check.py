@@ -15,7 +15,7 @@ from training_spec_cases import CODE, SMALL, WHOLE, Project, definition, spec_of
 from torcheer import cli
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training import EarlyStopping, Processor, Stage
-from torcheer.training.loop.devices import device_of
+from torcheer.training.loop.devices import resolve_device
 from torcheer.training.spec import assemble, begin, check, reopen, understand
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -114,7 +114,7 @@ def test_a_device_that_is_not_there_is_found(project: Project, device: str) -> N
     said = only(project, top(device=device))
     assert "'auto' takes what there is" in said or "here" in said
     with pytest.raises(BadArgument, match=f"device '{device}': there"):
-        device_of(device)
+        resolve_device(device)
 
 
 def test_devices_that_are_there_are_none_of_its_business(project: Project) -> None:

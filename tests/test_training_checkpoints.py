@@ -21,7 +21,7 @@ from training_cases import session
 
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
 from torcheer.training.checkpoints.checkpoint_files import MODEL, OPTIM, STATE, read_checkpoint
-from torcheer.training.checkpoints.checkpoint_folders import Keeper
+from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST
 from torcheer.training.checkpoints.run_directory import begin_run, locked, read_run
 from torcheer.training.checkpoints.state_codec import pack
@@ -29,7 +29,7 @@ from torcheer.training.observe.metric_csv import EpochTables, StepTable
 
 
 class Standing:
-    """As much of a session as a Keeper looks at."""
+    """As much of a session as a CheckpointStore looks at."""
 
     def __init__(self) -> None:
         self.place = {"stage": 0, "epoch": 0, "round": 0, "step": 0, "ended": []}
@@ -52,17 +52,17 @@ def steps_of(directory: Path) -> list[int]:
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[Keeper]:
+def three(tmp_path: Path) -> Iterator[CheckpointStore]:
     """Three checkpoints, of steps 1, 2 and 3."""
-    keeper, standing = Keeper(tmp_path, keep_last=3), Standing()
-    with keeper.locked():
+    store, standing = CheckpointStore(tmp_path, keep_last=3), Standing()
+    with store.locked():
         for step in (1, 2, 3):
-            keeper.save(standing.at(step))
-        yield keeper
+            store.save(standing.at(step))
+        yield store
 
 
-def step_found(keeper: Keeper) -> int:
-    state, path, _ = keeper.newest()
+def step_found(store: CheckpointStore) -> int:
+    state, path, _ = store.newest()
     assert state is not None and path is not None
     assert torch.equal(state["models"]["m"]["w"], torch.full((3,), float(state["place"]["step"])))
     return int(state["place"]["step"])
@@ -72,10 +72,10 @@ def step_found(keeper: Keeper) -> int:
 
 
 def test_what_was_saved_is_found(tmp_path: Path) -> None:
-    path = Keeper(tmp_path).save(Standing().at(5, epoch=1, round=0, loss=float("nan"), acc=0.1))
+    path = CheckpointStore(tmp_path).save(Standing().at(5, epoch=1, round=0, loss=float("nan"), acc=0.1))
     assert path == tmp_path / "checkpoints" / "5"
     assert sorted(file.name for file in path.iterdir()) == sorted([MODEL, OPTIM, STATE, MANIFEST])
-    state, found, problems = Keeper(tmp_path).newest()
+    state, found, problems = CheckpointStore(tmp_path).newest()
     assert state is not None and found == path and not problems
     assert repr(state["rows"]) == "[[{'epoch': 1, 'loss': nan, 'acc': 0.1}]]"
     manifest = json.loads((path / MANIFEST).read_text())
@@ -84,74 +84,76 @@ def test_what_was_saved_is_found(tmp_path: Path) -> None:
 
 def test_the_weights_are_named_by_model_and_parameter(tmp_path: Path) -> None:
     library = pytest.importorskip("safetensors.torch")
-    path = Keeper(tmp_path).save(session("plain"))
+    path = CheckpointStore(tmp_path).save(session("plain"))
     names = set(library.load_file(path / MODEL))
     assert {"body.0.weight", "body.1.running_mean", "head.bias", "other.weight"} <= names
     assert "averages.body.0.weight" in library.load_file(path / OPTIM)
 
 
 def test_saving_at_the_same_step_twice_keeps_the_second(tmp_path: Path) -> None:
-    keeper, standing = Keeper(tmp_path), Standing()
-    keeper.save(standing.at(4, epoch=0))
-    keeper.save(standing.at(4, epoch=1))
-    state, _, _ = keeper.newest()
+    store, standing = CheckpointStore(tmp_path), Standing()
+    store.save(standing.at(4, epoch=0))
+    store.save(standing.at(4, epoch=1))
+    state, _, _ = store.newest()
     assert state is not None and state["place"]["epoch"] == 1 and steps_of(tmp_path) == [4]
 
 
 def test_only_the_last_ones_are_kept(tmp_path: Path) -> None:
-    keeper, standing = Keeper(tmp_path, keep_last=2), Standing()
+    store, standing = CheckpointStore(tmp_path, keep_last=2), Standing()
     for step in (1, 5, 9, 20, 100):
-        keeper.save(standing.at(step))
+        store.save(standing.at(step))
     assert steps_of(tmp_path) == [20, 100]
 
 
 def test_the_best_one_is_kept_as_well(tmp_path: Path) -> None:
-    keeper, standing = Keeper(tmp_path, keep_last=1, keep_best="val loss"), Standing()
+    store, standing = CheckpointStore(tmp_path, keep_last=1, keep_best="val loss"), Standing()
     for step, loss in enumerate((0.5, 0.2, float("nan"), 0.2, 0.4), 1):
-        keeper.save(standing.at(step, epoch=step, round=0, **{"val loss": loss}))
-        keeper.save(standing.at(10 * step, epoch=step, round=3))  # inside an epoch no row belongs to the weights
+        store.save(standing.at(step, epoch=step, round=0, **{"val loss": loss}))
+        store.save(standing.at(10 * step, epoch=step, round=3))  # inside an epoch no row belongs to the weights
         standing.place["step"] = step
-    assert keeper.best() == tmp_path / "checkpoints" / "2"
+    assert store.best() == tmp_path / "checkpoints" / "2"
 
 
 @pytest.mark.parametrize("column", ["-height", "acc", "-acc", "val f1"])
 def test_more_is_better_behind_a_minus_and_of_what_is_called_so(column: str, tmp_path: Path) -> None:
-    keeper, standing = Keeper(tmp_path, keep_last=1, keep_best=column), Standing()
+    store, standing = CheckpointStore(tmp_path, keep_last=1, keep_best=column), Standing()
     for step, value in enumerate((0.5, 0.9, 0.2), 1):
-        keeper.save(standing.at(step, epoch=step, round=0, **{column.removeprefix("-"): value}))
-    assert steps_of(tmp_path) == [2, 3] and keeper.best() == tmp_path / "checkpoints" / "2"
+        store.save(standing.at(step, epoch=step, round=0, **{column.removeprefix("-"): value}))
+    assert steps_of(tmp_path) == [2, 3] and store.best() == tmp_path / "checkpoints" / "2"
 
 
 def test_without_a_column_there_is_no_best(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path, keep_best="val loss")
-    keeper.save(Standing().at(1, epoch=1, round=0, acc=1.0))
-    assert keeper.best() is None
+    store = CheckpointStore(tmp_path, keep_best="val loss")
+    store.save(Standing().at(1, epoch=1, round=0, acc=1.0))
+    assert store.best() is None
 
 
 def test_keeping_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadArgument, match="at least one"):
-        Keeper(tmp_path, keep_last=0)
+        CheckpointStore(tmp_path, keep_last=0)
 
 
 def test_a_state_that_cannot_be_kept_is_named_and_leaves_nothing(tmp_path: Path) -> None:
-    keeper, standing = Keeper(tmp_path), Standing()
-    keeper.save(standing.at(1))
+    store, standing = CheckpointStore(tmp_path), Standing()
+    store.save(standing.at(1))
     standing.rows[0].append({"epoch": 0, "bad": object()})
     with pytest.raises(BadArgument, match=r"rows\.0\.0\.bad is a builtins\.object"):
-        keeper.save(standing.at(2))
-    assert steps_of(tmp_path) == [1] and step_found(keeper) == 1
+        store.save(standing.at(2))
+    assert steps_of(tmp_path) == [1] and step_found(store) == 1
 
 
 # Finding
 
 
 def test_an_empty_directory_has_no_checkpoint(tmp_path: Path) -> None:
-    assert Keeper(tmp_path / "none").newest() == (None, None, [])
+    assert CheckpointStore(tmp_path / "none").newest() == (None, None, [])
 
 
 @pytest.mark.parametrize("name", [MODEL, OPTIM, STATE, MANIFEST])
 @pytest.mark.parametrize("damage", ["flip", "cut", "grow", "gone", "empty"])
-def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(three: Keeper, name: str, damage: str) -> None:
+def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(
+    three: CheckpointStore, name: str, damage: str
+) -> None:
     file = three.folder / "3" / name
     data = bytearray(file.read_bytes())
     if damage == "flip":
@@ -164,7 +166,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_it_used(three: Keeper, 
     assert len(problems) == 1 and problems[0].startswith(f"checkpoint {three.folder / '3'} cannot be used: ")
 
 
-def test_every_flipped_byte_of_a_checkpoint_is_noticed(three: Keeper) -> None:
+def test_every_flipped_byte_of_a_checkpoint_is_noticed(three: CheckpointStore) -> None:
     draw, path = random.Random(0), three.folder / "3"
     for name in (MODEL, OPTIM, STATE, MANIFEST):
         data = (path / name).read_bytes()
@@ -178,7 +180,7 @@ def test_every_flipped_byte_of_a_checkpoint_is_noticed(three: Keeper) -> None:
     read_checkpoint(path)
 
 
-def test_where_every_checkpoint_is_damaged_nothing_begins_anew(three: Keeper) -> None:
+def test_where_every_checkpoint_is_damaged_nothing_begins_anew(three: CheckpointStore) -> None:
     for path in three.folder.iterdir():
         (path / STATE).unlink()
     with pytest.raises(ArchiveDamaged, match=r"no checkpoint of .* can be used") as caught:
@@ -186,14 +188,14 @@ def test_where_every_checkpoint_is_damaged_nothing_begins_anew(three: Keeper) ->
     assert str(caught.value).count("there is no state.json") == 3
 
 
-def test_a_checkpoint_of_a_later_version_is_told(three: Keeper) -> None:
+def test_a_checkpoint_of_a_later_version_is_told(three: CheckpointStore) -> None:
     manifest = three.folder / "3" / MANIFEST
     manifest.write_text(manifest.read_text().replace('"version":1', '"version":2'))
     _, _, problems = three.newest()
     assert "version 2" in problems[0] and "update" in problems[0]
 
 
-def test_a_damaged_one_ahead_is_gone_once_there_is_a_new_one(three: Keeper) -> None:
+def test_a_damaged_one_ahead_is_gone_once_there_is_a_new_one(three: CheckpointStore) -> None:
     (three.folder / "3" / MODEL).unlink()
     assert step_found(three) == 2
     three.save(Standing().at(2, round=2))
@@ -201,23 +203,23 @@ def test_a_damaged_one_ahead_is_gone_once_there_is_a_new_one(three: Keeper) -> N
 
 
 def test_what_a_killed_trainer_was_writing_is_removed_by_the_next_one_only(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path)
-    keeper.save(Standing().at(1))
-    rest = keeper.folder / ".tmp-2-99"
-    shutil.copytree(keeper.folder / "1", rest)
-    assert step_found(Keeper(tmp_path)) == 1 and rest.exists()  # a reader leaves it
-    with Keeper(tmp_path).locked():
+    store = CheckpointStore(tmp_path)
+    store.save(Standing().at(1))
+    rest = store.folder / ".tmp-2-99"
+    shutil.copytree(store.folder / "1", rest)
+    assert step_found(CheckpointStore(tmp_path)) == 1 and rest.exists()  # a reader leaves it
+    with CheckpointStore(tmp_path).locked():
         assert not rest.exists()
 
 
-def test_one_that_was_being_replaced_is_still_found(three: Keeper) -> None:
+def test_one_that_was_being_replaced_is_still_found(three: CheckpointStore) -> None:
     (three.folder / "3").rename(three.folder / ".old-3-123")  # killed before the new one got its name
     assert step_found(three) == 3
     three.save(Standing().at(3))
     assert steps_of(three.directory) == [1, 2, 3]
 
 
-def test_whatever_else_lies_there_is_left_alone(three: Keeper) -> None:
+def test_whatever_else_lies_there_is_left_alone(three: CheckpointStore) -> None:
     (three.folder / "notes.txt").write_text("mine")
     (three.folder / "3-copy").mkdir()
     three.save(Standing().at(4))
@@ -230,7 +232,7 @@ def test_whatever_else_lies_there_is_left_alone(three: Keeper) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EIO])
 @pytest.mark.parametrize("call", ["fsync", "mkdir", "rename"])
 def test_what_the_system_refuses_is_named_and_leaves_the_old_ones(
-    three: Keeper, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+    three: CheckpointStore, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(number, os.strerror(number))
@@ -246,7 +248,7 @@ def test_what_the_system_refuses_is_named_and_leaves_the_old_ones(
     assert step_found(three) == 4
 
 
-def test_too_many_open_files_are_named(three: Keeper) -> None:
+def test_too_many_open_files_are_named(three: CheckpointStore) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
     try:
@@ -260,7 +262,7 @@ def test_too_many_open_files_are_named(three: Keeper) -> None:
 def test_a_file_where_the_directory_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     with pytest.raises(CannotWrite, match="x"):
-        Keeper(tmp_path / "x").save(Standing())
+        CheckpointStore(tmp_path / "x").save(Standing())
 
 
 # The run directory
@@ -282,8 +284,8 @@ def test_a_run_directory_of_something_else_is_refused(tmp_path: Path, text: str,
 
 
 def test_a_second_trainer_in_one_process_is_refused(tmp_path: Path) -> None:
-    with Keeper(tmp_path).locked(), pytest.raises(ArchiveBusy, match="is being trained by this process"):
-        Keeper(tmp_path).save(Standing())
+    with CheckpointStore(tmp_path).locked(), pytest.raises(ArchiveBusy, match="is being trained by this process"):
+        CheckpointStore(tmp_path).save(Standing())
 
 
 def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path: Path) -> None:
@@ -298,7 +300,7 @@ with locked(Path({str(tmp_path)!r})):
         assert other.stdout is not None
         other.stdout.readline()
         with pytest.raises(ArchiveBusy, match="is being trained by another process"):
-            Keeper(tmp_path).save(Standing())
+            CheckpointStore(tmp_path).save(Standing())
         other.kill()
     with locked(tmp_path):
         pass
@@ -395,7 +397,7 @@ def test_a_table_of_steps_that_was_killed_at_its_first_line_begins_again(tmp_pat
 
 
 def test_a_checkpoint_holds_no_pickle_and_no_name_of_code(tmp_path: Path) -> None:
-    path = Keeper(tmp_path).save(session("plain"))
+    path = CheckpointStore(tmp_path).save(session("plain"))
     for file in path.iterdir():
         assert (
             b"torch." not in file.read_bytes().replace(b"torch.float", b"")

@@ -16,7 +16,7 @@ from training_cases import Noisy, noisy_collate, results, run, session
 
 from torcheer.errors import CannotWrite
 from torcheer.studio.sources.run_source import RunSource
-from torcheer.training.control.earlier_runs import put_away, result_of
+from torcheer.training.control.earlier_runs import archive_run, run_result
 from torcheer.training.loop import batch_order, training_loop
 from torcheer.training.loop.events import Continued, EpochDone, Paused, StepDone, Stopped
 
@@ -81,7 +81,7 @@ def test_a_session_says_where_it_is_and_what_may_be_asked_of_it(tmp_path: Path, 
 
 def test_stop_pauses_a_run_at_a_step_boundary_and_train_goes_on(tmp_path: Path, one_thread: None) -> None:
     slow = session("accumulation", tmp_path)
-    slow.each_round.append(lambda place: time.sleep(0.02))
+    slow.round_callbacks.append(lambda place: time.sleep(0.02))
     running = Running(slow)
     looker = running.looker
     looker.paused(0)
@@ -89,7 +89,7 @@ def test_stop_pauses_a_run_at_a_step_boundary_and_train_goes_on(tmp_path: Path, 
     looker.until(lambda: looker.state["status"] == "running" and looker.state["counters"]["Step"] > 0)
     looker.act("stop")
     looker.status("paused")
-    assert not slow.is_half_done()
+    assert not slow.has_pending_gradients()
     step = slow.place.step
     looker.act("test_item", item=0)  # it is still there when this is done
     looker.until(lambda: looker.rows("test_trial") == 1)
@@ -199,7 +199,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_looked_at_all_the_same(tmp_path
 def test_a_long_test_ends_when_somebody_says_stop(tmp_path: Path, one_thread: None) -> None:
     slow = session("plain", tmp_path)
     slow.feeds["validation"].loader = replace(slow.feeds["validation"].loader, dataset=Slow())
-    slow.feeds["validation"]._order = batch_order._Order(slow.feeds["validation"].loader, 0)
+    slow.feeds["validation"]._order = batch_order._BatchOrder(slow.feeds["validation"].loader, 0)
     running = Running(slow)
     looker = running.looker
     looker.paused(0)
@@ -209,7 +209,7 @@ def test_a_long_test_ends_when_somebody_says_stop(tmp_path: Path, one_thread: No
     looker.status("paused")
     assert looker.rows("test_trial") < 25
     looker.close()
-    running.session.asked_to_stop = "that is enough"
+    running.session.stop_reason = "that is enough"
     running.join()
 
 
@@ -255,7 +255,7 @@ def test_a_run_that_is_being_put_away_when_all_ends_is_still_there(
 
     monkeypatch.setattr(Path, "rename", until_checkpoints)
     with pytest.raises(CannotWrite):
-        put_away(tmp_path, result_of(session("plain", tmp_path), 1.0))
+        archive_run(tmp_path, run_result(session("plain", tmp_path), 1.0))
     monkeypatch.undo()
     assert not (tmp_path / "metrics").exists()
     run("plain", tmp_path)
@@ -264,7 +264,7 @@ def test_a_run_that_is_being_put_away_when_all_ends_is_still_there(
         name: before[name] for name in before if "steps" not in name
     }
     assert (tmp_path / "earlier" / "1" / "metrics" / "steps.csv").exists()
-    assert put_away(tmp_path, result_of(session("plain", tmp_path), 1.0)).name == "2"
+    assert archive_run(tmp_path, run_result(session("plain", tmp_path), 1.0)).name == "2"
 
 
 def test_what_the_watch_finds_is_told(tmp_path: Path, one_thread: None) -> None:

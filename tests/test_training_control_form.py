@@ -15,7 +15,7 @@ from training_cases import results, session
 
 from torcheer.errors import BadArgument
 from torcheer.training import EpochsCompleted, Loader, Options, Schedule, Session, Stage
-from torcheer.training.control.session_form import change, parameters
+from torcheer.training.control.session_form import change_parameter, form_parameters
 from torcheer.training.loop.events import CheckpointSaved
 
 SCHEDULERS: dict[str, Any] = {
@@ -70,7 +70,7 @@ def rates_of(of: Session, at: int = -1) -> list[float]:
 
     def look(*_: Any) -> None:
         if len(found) == at:
-            change(of, "optimizers.sgd.lr", rate(of) * 3)
+            change_parameter(of, "optimizers.sgd.lr", rate(of) * 3)
         found.append(rate(of))
 
     handle = of.optimizers["sgd"].register_step_pre_hook(look)
@@ -115,7 +115,7 @@ def test_a_run_that_ends_after_a_change_goes_on_with_it_to_the_same_bits(tmp_pat
         looker.change("optimizers.sgd.lr", 0.01)
         looker.until(lambda looker=looker: looker.parameters["optimizers.sgd.lr"]["value"] == 0.01)
         if name == "broken":
-            running.session.asked_to_stop = "as if by a signal"
+            running.session.stop_reason = "as if by a signal"
         else:
             looker.act("train")
         running.join()
@@ -140,36 +140,36 @@ def test_a_run_that_ends_after_a_change_goes_on_with_it_to_the_same_bits(tmp_pat
 )  # fmt: skip
 def test_what_cannot_be_changed_is_refused(name: str, value: Any, said: str) -> None:
     with pytest.raises(BadArgument) as refused:
-        change(small(), name, value)
+        change_parameter(small(), name, value)
     assert str(refused.value) == said
 
 
 def test_each_group_of_an_optimizer_has_lines_of_its_own() -> None:
     groups = session("plain")
     groups.optimizers["adam"].add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.5})
-    shown = {one.name: one.value for one in parameters(groups) if one.editable}
+    shown = {one.name: one.value for one in form_parameters(groups) if one.editable}
     assert shown["optimizers.adam.0.lr"] == 1e-2
     assert shown["optimizers.adam.1.lr"] == 0.5
-    change(groups, "optimizers.adam.1.lr", 0.25)
+    change_parameter(groups, "optimizers.adam.1.lr", 0.25)
     assert [group["lr"] for group in groups.optimizers["adam"].param_groups] == [1e-2, 0.25]
 
 
 def test_a_rate_of_zero_can_be_left_again() -> None:
     of = small("StepLR")
-    change(of, "optimizers.sgd.lr", 0.0)
-    change(of, "optimizers.sgd.lr", 0.3)
+    change_parameter(of, "optimizers.sgd.lr", 0.0)
+    change_parameter(of, "optimizers.sgd.lr", 0.3)
     assert rate(of) == 0.3
 
 
 def test_what_the_watch_judges_by_can_be_changed() -> None:
     of = small(watch={"rules": ["dead_relu", "nan_inf"]})
-    shown = {one.name: one for one in parameters(of) if one.name.startswith("watch.")}
+    shown = {one.name: one for one in form_parameters(of) if one.name.startswith("watch.")}
     assert {name for name, one in shown.items() if not one.editable} == {"watch.rules"}  # which of them are on
     assert (shown["watch.rules.dead_relu.share"].value, shown["watch.stop_on"].value) == (0.6, "")
     assert not any("overfitting" in name for name in shown)  # it is off, and stays so
-    change(of, "watch.rules.dead_relu.share", 0.9)
-    change(of, "watch.stop_on", "dead_relu, error")
-    after = {one.name: one.value for one in parameters(of) if one.name.startswith("watch.") and one.editable}
+    change_parameter(of, "watch.rules.dead_relu.share", 0.9)
+    change_parameter(of, "watch.stop_on", "dead_relu, error")
+    after = {one.name: one.value for one in form_parameters(of) if one.name.startswith("watch.") and one.editable}
     assert after.keys() == shown.keys() - {"watch.rules"} and of.options.watch["stop_on"] == ["dead_relu", "error"]
     assert (after["watch.rules.dead_relu.share"], after["watch.rules.dead_relu.patience"]) == (0.9, 10)
     for name, value, said in (
@@ -178,14 +178,14 @@ def test_what_the_watch_judges_by_can_be_changed() -> None:
         ("watch.stop_on", "dead_rule", "no such rule is on"), ("watch.every", 0, "1 or more"),
     ):  # fmt: skip
         with pytest.raises(BadArgument, match=re.escape(said)):
-            change(of, name, value)
+            change_parameter(of, name, value)
     default = small(watch={})
-    change(default, "watch.rules.nan_inf.most", 3)
+    change_parameter(default, "watch.rules.nan_inf.most", 3)
     assert default.options.watch["rules"] == {"nan_inf": {"most": 3}}  # what is written down is what was changed
 
 
 def test_the_form_shows_the_options_of_a_session_that_python_built() -> None:
-    shown = {one.name: one for one in parameters(small(keep_best="loss", watch={"every": 7}))}
+    shown = {one.name: one for one in form_parameters(small(keep_best="loss", watch={"every": 7}))}
     assert (shown["keep_best"].value, shown["keep_best"].editable) == ("loss", False)
     assert (shown["watch.every"].value, shown["watch.every"].editable) == (7, True)
-    assert len(shown) == len(parameters(small(keep_best="loss", watch={"every": 7})))
+    assert len(shown) == len(form_parameters(small(keep_best="loss", watch={"every": 7})))

@@ -135,7 +135,7 @@ def test_the_translators_inference_runs_letter_by_letter() -> None:
     asked = inference(built)
     assert built.session.feeds["validation_loader"].loader.batch_size == 4
     sample = asked.converters["words"]("abc")
-    letters, lane = built.parts.preprocessors["letters"], built.session.lanes["evaluate"]
+    letters, lane = built.parts.preprocessors["letters"], built.session.runners["evaluate"]
     batch = built.parts.collators["pad"]([[letters.process(one) for one in sample]])
     with torch.no_grad():
         frames, _ = lane.forward((batch,), infer=True)
@@ -162,7 +162,7 @@ def test_the_gans_pipelines_take_turns() -> None:
 
 def test_gradients_reach_the_generator_through_the_frozen_discriminator() -> None:
     session = assemble(understand(read("gan/training.json"))).session
-    lane = session.lanes["generate"]
+    lane = session.runners["generate"]
     loss, _ = lane.loss(*lane.forward(next(lane.batches(0))))
     loss.backward()
     assert all(one.grad is not None and one.grad.abs().sum() > 0 for one in session.models["generator"].parameters())
@@ -189,7 +189,7 @@ def calls_of(model: nn.Module) -> list[int]:
 def test_the_encoder_of_two_heads_runs_once_for_both() -> None:
     session = assemble(understand(read("two_heads/training.yaml"))).session
     calls = {name: calls_of(model) for name, model in session.models.items()}
-    lane = session.lanes["training"]
+    lane = session.runners["training"]
     lane.loss(*lane.forward(next(lane.batches(0))))
     assert calls == {"encoder": [1], "decoder": [1], "classifier": [1]}
 
@@ -204,7 +204,7 @@ def test_both_heads_move_with_one_update() -> None:
 
 def test_the_weight_of_a_head_counts() -> None:
     session = assemble(understand(read("two_heads/training.yaml"))).session
-    lane = session.lanes["training"]
+    lane = session.runners["training"]
     frames, samples = lane.forward(next(lane.batches(0)))
     total, _ = lane.loss(frames, samples)
     values = lane.values()
@@ -213,6 +213,6 @@ def test_the_weight_of_a_head_counts() -> None:
 
 def test_a_model_may_return_a_dict() -> None:
     session = assemble(understand(read("two_heads/training.yaml"))).session
-    lane = session.lanes["training"]
+    lane = session.runners["training"]
     frames, _ = lane.forward(next(lane.batches(0)))
     assert frames["classify"]["classes"].shape == (16, 3)

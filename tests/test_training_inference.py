@@ -138,15 +138,15 @@ def test_a_pipeline_with_several_ports_takes_an_input_for_each(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from torcheer.errors import BadArgument
-    from torcheer.training.loop.inference import _samples
+    from torcheer.training.loop.inference import _group_inputs
 
-    class Lane:
+    class PipelineRunner:
         name = "two"
         inputs = [(None, "left", None), (None, "right", None)]
 
-    assert _samples(Lane(), ["a", "b", "c", "d"]) == [["a", "b"], ["c", "d"]]  # type: ignore[arg-type]
+    assert _group_inputs(PipelineRunner(), ["a", "b", "c", "d"]) == [["a", "b"], ["c", "d"]]  # type: ignore[arg-type]
     with pytest.raises(BadArgument, match="takes 2 inputs for each sample: left, right; 3 were given"):
-        _samples(Lane(), ["a", "b", "c"])  # type: ignore[arg-type]
+        _group_inputs(PipelineRunner(), ["a", "b", "c"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ def test_inference_uses_averaged_weights_and_leaves_the_generators_alone(project
 
     built = reopen("pretrained", read(inference(project)))
     session = built.session
-    assert session.keeper is not None
-    state = session.keeper.newest()[0]
+    assert session.checkpoints is not None
+    state = session.checkpoints.newest()[0]
     assert state is not None
     session.restore_weights(state)
     before = torch.get_rng_state()
     asked = asked_of(built)
-    found = predict(session, session.lanes[asked.pipeline], asked, [["1,0,0,0"]])["y_hat"]
+    found = predict(session, session.runners[asked.pipeline], asked, [["1,0,0,0"]])["y_hat"]
     assert torch.equal(torch.get_rng_state(), before)
     weights = state["averages"]["net"]
     middle = torch.tanh(torch.tensor([[1.0, 0, 0, 0]]) @ weights["first.weight"].T + weights["first.bias"])

@@ -89,8 +89,8 @@ def test_the_order_of_batches_is_that_of_the_feed_and_another_one_each_epoch() -
 
 def test_loaders_are_made_once_and_not_for_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    call = Feed._made
-    monkeypatch.setattr(Feed, "_made", lambda self: (made.append(self), call(self))[1])
+    call = Feed._make_loader
+    monkeypatch.setattr(Feed, "_make_loader", lambda self: (made.append(self), call(self))[1])
     data = {"data": points(20), "check": points(8, 1)}
     train(session({"m": network()}, data=data, validation=("p check",), epochs=5))
     assert len(made) == 2
@@ -372,7 +372,7 @@ def test_a_time_limit_stops_where_it_can_go_on(tmp_path: Path) -> None:
 def test_deterministic_is_for_the_run_alone() -> None:
     seen = []
     one = session({"m": network()}, deterministic=True)
-    one.each_round.append(lambda place: seen.append(torch.are_deterministic_algorithms_enabled()))
+    one.round_callbacks.append(lambda place: seen.append(torch.are_deterministic_algorithms_enabled()))
     train(one)
     assert all(seen) and len(seen) > 9 and not torch.are_deterministic_algorithms_enabled()
 

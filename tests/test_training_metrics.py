@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.training import metrics
-from torcheer.training.loop.sample_means import Gathered
+from torcheer.training.loop.sample_means import StatefulMeter
 from torcheer.training.metrics import (
     CER,
     F1,
@@ -379,7 +379,7 @@ def test_a_metric_forgets_when_it_is_reset(name: str) -> None:
 
 @pytest.mark.parametrize("name", FED)
 def test_a_metric_goes_on_from_the_state_that_was_kept(name: str) -> None:
-    meter, resumed = Gathered(metric(name)), Gathered(metric(name))
+    meter, resumed = StatefulMeter(metric(name)), StatefulMeter(metric(name))
     meter.update(FED[name])
     resumed.restore(meter.state())
     for one in (meter, resumed):
@@ -421,7 +421,7 @@ def test_an_update_looks_at_no_value(name: str) -> None:
 def test_an_update_does_not_wait_for_a_gpu(name: str) -> None:
     one, expected = metric(name), gathered(metric(name), [FED[name], FED[name]])
     values = [value.cuda() for value in FED[name]]
-    restored = Gathered(metric(name))
+    restored = StatefulMeter(metric(name))
     restored.update(FED[name])  # its state lies on the CPU, as after a resume
     one.update(*values)
     torch.cuda.set_sync_debug_mode("error")

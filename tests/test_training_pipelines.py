@@ -20,7 +20,7 @@ from torcheer.training import (
     Term,
 )
 from torcheer.training.loop.events import EpochDone, StepDone
-from torcheer.training.loop.optimizer_step import Average
+from torcheer.training.loop.optimizer_step import WeightAverage
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -166,7 +166,7 @@ def test_what_models_share_is_averaged_once_whichever_of_them_is_trained() -> No
 
 def test_an_average_that_is_swapped_twice_is_as_it_was() -> None:
     model = network()
-    one = Average(dict(model.named_parameters()), 0.9)
+    one = WeightAverage(dict(model.named_parameters()), 0.9)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(1)

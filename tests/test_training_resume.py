@@ -21,11 +21,11 @@ from torch.optim import lr_scheduler as rates
 from training_cases import CASES, Noisy, Nursery, results, run, session
 
 from torcheer.errors import ArchiveBusy, BadArgument, CannotWrite
-from torcheer.training.checkpoints.checkpoint_folders import Keeper
+from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.state_codec import pack, unpack
 from torcheer.training.loop.batch_order import Feed
 from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StepDone, Stopped
-from torcheer.training.loop.stop_signals import stopping_on_signals
+from torcheer.training.loop.stop_signals import stop_on_signals
 from torcheer.training.session import Session
 from torcheer.training.spec.session_parts import (
     Graph,
@@ -90,7 +90,7 @@ def test_a_run_that_is_stopped_in_any_round_ends_the_same(case: str, tmp_path: P
     whole, stops = results(tmp_path / "whole"), 0
     while True:
         one = session(case, tmp_path / "stopped", checkpoint_steps=None)
-        one.each_round.append(lambda place, one=one: setattr(one, "asked_to_stop", "enough"))
+        one.round_callbacks.append(lambda place, one=one: setattr(one, "stop_reason", "enough"))
         events = list(one.run())
         if not isinstance(events[-1], Stopped):
             break
@@ -246,7 +246,7 @@ def test_a_reader_finds_a_whole_checkpoint_at_any_time(nursery: Nursery, tmp_pat
     until = time.monotonic() + 60
     found: list[tuple[int, int]] = []
     while time.monotonic() < until and (not found or found[-1][0] < 2):  # there are two stages
-        state, _, problems = Keeper(tmp_path).newest()
+        state, _, problems = CheckpointStore(tmp_path).newest()
         assert state is not None and not problems
         found.append((state["place"]["stage"], state["place"]["step"]))
     assert nursery.wait() == 0 and found == sorted(found) and len(set(found)) > 2
@@ -272,14 +272,14 @@ def test_a_signal_to_the_whole_group_saves_and_ends_with_130(nursery: Nursery, t
 
 
 class Asked:
-    asked_to_stop = ""
+    stop_reason = ""
 
 
 def test_the_first_signal_asks_the_second_ctrl_c_ends_and_handlers_are_put_back() -> None:
     before, asked = signal.getsignal(signal.SIGINT), Asked()
-    with pytest.raises(KeyboardInterrupt), stopping_on_signals(asked):
+    with pytest.raises(KeyboardInterrupt), stop_on_signals(asked):
         signal.raise_signal(signal.SIGTERM)
-        assert asked.asked_to_stop == "SIGTERM was received"
+        assert asked.stop_reason == "SIGTERM was received"
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
@@ -287,15 +287,15 @@ def test_the_first_signal_asks_the_second_ctrl_c_ends_and_handlers_are_put_back(
 
 def test_a_sighup_asks_and_one_that_nohup_ignores_stays_ignored() -> None:
     asked, before = Asked(), signal.getsignal(signal.SIGHUP)
-    with stopping_on_signals(asked):
+    with stop_on_signals(asked):
         signal.raise_signal(signal.SIGHUP)
-    assert asked.asked_to_stop == "SIGHUP was received" and signal.getsignal(signal.SIGHUP) == before
+    assert asked.stop_reason == "SIGHUP was received" and signal.getsignal(signal.SIGHUP) == before
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         ignored = Asked()
-        with stopping_on_signals(ignored):
+        with stop_on_signals(ignored):
             signal.raise_signal(signal.SIGHUP)
-        assert ignored.asked_to_stop == ""
+        assert ignored.stop_reason == ""
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -304,7 +304,7 @@ def test_another_thread_sets_no_handlers() -> None:
     found = []
 
     def look() -> None:
-        with stopping_on_signals(Asked()):
+        with stop_on_signals(Asked()):
             found.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=look)
@@ -319,7 +319,7 @@ def test_another_thread_sets_no_handlers() -> None:
 def half_done(path: Path) -> None:
     """A session that stands inside an epoch."""
     one = session("plain", path)
-    one.each_round.append(lambda place: setattr(one, "asked_to_stop", "x" if place.step >= 13 else ""))
+    one.round_callbacks.append(lambda place: setattr(one, "stop_reason", "x" if place.step >= 13 else ""))
     list(one.run())
 
 
@@ -410,7 +410,7 @@ def test_batches_may_be_cut_otherwise_between_epochs(tmp_path: Path) -> None:
     one = session("plain", tmp_path)
     for event in one.run():
         if isinstance(event, EpochDone):
-            one.asked_to_stop = "enough"
+            one.stop_reason = "enough"
     again = session("plain", tmp_path)
     with_loader("long", batch_size=11)(again)
     assert again.resume() == [] and again.place.epoch == 1
@@ -436,7 +436,7 @@ def test_two_trainers_on_one_directory_are_refused(tmp_path: Path) -> None:
 
 
 def test_weights_alone_are_taken_for_evaluation(standing: Path) -> None:
-    state, _, _ = session("plain", standing).keeper.newest()
+    state, _, _ = session("plain", standing).checkpoints.newest()
     one = session("plain")
     one.restore_weights(state)
     assert one.place.step == 0
@@ -514,14 +514,14 @@ def streaming(data: Any, path: Path | None, workers: int = 0, **options: Any) ->
     )
 
 
-class Lines:
+class ProgressLines:
     """Nothing but an iterable."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(Shards())
 
 
-@pytest.mark.parametrize(("kind", "workers"), [(Shards, 0), (Shards, 2), (Remembering, 0), (Lines, 0)])
+@pytest.mark.parametrize(("kind", "workers"), [(Shards, 0), (Shards, 2), (Remembering, 0), (ProgressLines, 0)])
 def test_a_stream_is_resumed_from_any_of_its_places(kind: Any, workers: int, tmp_path: Path) -> None:
     for _ in streaming(kind(), tmp_path / "whole", workers).run():
         pass
@@ -651,7 +651,7 @@ class Ordinary:
 def test_metrics_with_a_state_of_any_kind_go_on(made: Any, tmp_path: Path) -> None:
     def measured(path: Path) -> Session:
         one = session("plain", path, checkpoint_secs=0, keep_last=1000)
-        for lanes in (one.lanes, one._judges):
+        for lanes in (one.runners, one._eval_runners):
             for lane in lanes.values():
                 for _, measure, meter in lane.metrics:
                     if hasattr(meter, "metric"):

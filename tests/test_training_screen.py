@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 
 from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.observe import live_terminal, progress_lines
-from torcheer.training.observe.progress_lines import Lines, show, view_of
+from torcheer.training.observe.progress_lines import ProgressLines, make_view, show
 from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,7 +48,7 @@ class FakeLane:
 def fake_session(stop: Any = None, **lanes: FakeLane) -> Any:
     stage = SimpleNamespace(training=tuple(lanes), validation=(), stop=stop)
     place = SimpleNamespace(stage=0, step=0, epoch=0, round=0)
-    return SimpleNamespace(stages=[stage], lanes=lanes, place=place, rows=[[]], asked_to_stop="")
+    return SimpleNamespace(stages=[stage], runners=lanes, place=place, rows=[[]], stop_reason="")
 
 
 class Terminal(io.StringIO):
@@ -75,7 +75,7 @@ def an_epoch(clock: Any, steps: int = 20, secs: float = 0.05, pipeline: str = "t
 
 def test_the_lines_are_the_seeds_to_the_letter(clock: Any) -> None:
     out = Terminal()
-    lines = Lines(fake_session(t=FakeLane()), out)
+    lines = ProgressLines(fake_session(t=FakeLane()), out)
     lines(StageBegan(0))
     lines(StepDone(1, 1, 1, "t", None))
     assert out.getvalue() == (
@@ -105,7 +105,7 @@ def test_a_stream_shows_how_many_rounds_are_done() -> None:
 
 def test_a_line_that_is_redrawn_shorter_leaves_nothing_behind(clock: Any) -> None:
     out, lane = Terminal(), FakeLane(values={"loss": 12345.678})
-    lines = Lines(fake_session(t=lane), out)
+    lines = ProgressLines(fake_session(t=lane), out)
     lines(StepDone(1, 1, 1, "t", None))
     lane.found, clock.secs = {"loss": 1.0}, clock.secs + 1
     lines(StepDone(2, 1, 2, "t", None))
@@ -115,7 +115,7 @@ def test_a_line_that_is_redrawn_shorter_leaves_nothing_behind(clock: Any) -> Non
 
 def test_there_are_at_most_ten_redraws_a_second(clock: Any) -> None:
     lane = FakeLane(1000)
-    lines = Lines(fake_session(t=lane), Terminal())
+    lines = ProgressLines(fake_session(t=lane), Terminal())
     for event in an_epoch(clock, steps=1000, secs=0.001):
         lines(event)
     assert 9 <= lane.looks <= 11
@@ -123,7 +123,7 @@ def test_there_are_at_most_ten_redraws_a_second(clock: Any) -> None:
 
 def test_a_metric_that_is_slow_to_compute_is_looked_at_less_often(clock: Any) -> None:
     lane = FakeLane(1000, secs=0.05)
-    lines = Lines(fake_session(t=lane), Terminal())
+    lines = ProgressLines(fake_session(t=lane), Terminal())
     for event in an_epoch(clock, steps=1000, secs=0.002):
         lines(event)
     assert lane.looks <= 3  # 20 times its 0.05 s between two looks
@@ -132,20 +132,20 @@ def test_a_metric_that_is_slow_to_compute_is_looked_at_less_often(clock: Any) ->
 def test_a_narrow_terminal_cuts_the_line_that_is_redrawn(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     out = Terminal()
-    Lines(fake_session(t=FakeLane()), out)(StepDone(1, 1, 1, "t", None))
+    ProgressLines(fake_session(t=FakeLane()), out)(StepDone(1, 1, 1, "t", None))
     assert out.getvalue() == "\rEpoch     1 [acc 0.0938, loss"
 
 
 def test_several_pipelines_share_the_line(clock: Any) -> None:
     lanes = {"a": FakeLane(5, {"b loss": 2.0}), "b": FakeLane(9, {"a loss": 1.0})}
     out = Terminal()
-    Lines(fake_session(**lanes), out)(StepDone(1, 1, 3, "a", None))
+    ProgressLines(fake_session(**lanes), out)(StepDone(1, 1, 3, "a", None))
     assert out.getvalue() == "\rEpoch     1 [a loss 1.0000, b loss 2.0000] ======>.............. 3 / 9"
 
 
 def test_an_alert_stands_on_a_line_of_its_own(clock: Any) -> None:
     out = Terminal()
-    with Lines(fake_session(t=FakeLane()), out) as lines:
+    with ProgressLines(fake_session(t=FakeLane()), out) as lines:
         lines(StepDone(1, 1, 1, "t", None))
         lines(Alert("the disk is nearly full"))
         lines(CheckpointSaved(1, Path("x")))
@@ -154,7 +154,7 @@ def test_an_alert_stands_on_a_line_of_its_own(clock: Any) -> None:
 
 def test_leaving_ends_the_line(clock: Any) -> None:
     out = Terminal()
-    with Lines(fake_session(t=FakeLane()), out) as lines:
+    with ProgressLines(fake_session(t=FakeLane()), out) as lines:
         lines(StepDone(1, 1, 1, "t", None))
     assert out.getvalue().endswith("1 / 20\n")
 
@@ -168,7 +168,7 @@ def test_off_a_terminal_500_steps_are_at_most_ten_plain_lines(monkeypatch: pytes
 
     session, out = small("plain", checkpoint_steps=None), io.StringIO()
     session.stages[0] = type(session.stages[0])(("one",), ("check",), EpochsCompleted(46))  # of 11 steps
-    show(session, session.run(), Lines(session, out))
+    show(session, session.run(), ProgressLines(session, out))
     assert session.place.step >= 500
     redrawn = [line for line in out.getvalue().splitlines() if " / " in line]
     assert 1 <= len(redrawn) <= 10 * session.place.step / 500
@@ -177,7 +177,7 @@ def test_off_a_terminal_500_steps_are_at_most_ten_plain_lines(monkeypatch: pytes
 
 def test_off_a_terminal_a_fast_epoch_is_one_line(clock: Any) -> None:
     out = io.StringIO()
-    lines = Lines(fake_session(t=FakeLane(2000)), out)
+    lines = ProgressLines(fake_session(t=FakeLane(2000)), out)
     for event in an_epoch(clock, steps=2000, secs=0.001):
         lines(event)
     lines(EpochDone(1, VALUES, 2.0))
@@ -188,7 +188,7 @@ def test_the_whole_of_a_run_off_a_terminal() -> None:
     from training_cases import session as small
 
     session, out = small("stages"), io.StringIO()
-    assert show(session, session.run(), Lines(session, out)) is None
+    assert show(session, session.run(), ProgressLines(session, out)) is None
     text = re.sub(r"-?\d+\.\d{4}", "0.0000", out.getvalue())
     first = "[error 0.0000, loss 0.0000, max 0.0000, val error 0.0000, val loss 0.0000, val max 0.0000]"
     assert text.splitlines()[:5] == [
@@ -204,7 +204,7 @@ def test_the_whole_of_a_run_off_a_terminal() -> None:
 def test_a_run_that_stops_is_not_called_completed(clock: Any) -> None:
     out = io.StringIO()
     session = fake_session(t=FakeLane())
-    assert show(session, iter([StageBegan(0), Stopped("enough")]), Lines(session, out)) == Stopped("enough")
+    assert show(session, iter([StageBegan(0), Stopped("enough")]), ProgressLines(session, out)) == Stopped("enough")
     assert out.getvalue() == "Training stage 0 in progress\n"
 
 
@@ -229,22 +229,22 @@ def silenced(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 def test_where_nobody_reads_the_session_is_asked_to_stop(silenced: list[bool]) -> None:
     session = fake_session(t=FakeLane())
-    show(session, iter([StageBegan(0), Stopped("enough")]), Lines(session, Broken(BrokenPipeError())))
-    assert session.asked_to_stop == "nobody reads what it prints" and silenced == [True]
+    show(session, iter([StageBegan(0), Stopped("enough")]), ProgressLines(session, Broken(BrokenPipeError())))
+    assert session.stop_reason == "nobody reads what it prints" and silenced == [True]
 
 
 def test_a_full_disk_behind_the_screen_does_not_stop_training(silenced: list[bool]) -> None:
     session = fake_session(t=FakeLane())
     events = iter([StageBegan(0), StageDone(0), Stopped("enough")])
-    show(session, events, Lines(session, Broken(OSError(28, "No space left on device"))))
-    assert session.asked_to_stop == "" and silenced == [True, True]
+    show(session, events, ProgressLines(session, Broken(OSError(28, "No space left on device"))))
+    assert session.stop_reason == "" and silenced == [True, True]
 
 
 # which one
 
 
 def test_in_a_file_the_view_is_the_seeds_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(view_of(fake_session(t=FakeLane())), Lines)
+    assert isinstance(make_view(fake_session(t=FakeLane())), ProgressLines)
 
 
 def test_on_a_terminal_the_view_is_live_unless_it_is_asked_to_be_plain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,10 +252,10 @@ def test_on_a_terminal_the_view_is_live_unless_it_is_asked_to_be_plain(monkeypat
     monkeypatch.setattr(sys, "stdout", Terminal())
     monkeypatch.setenv("TERM", "xterm")
     session = fake_session(t=FakeLane())
-    assert isinstance(view_of(session), live_terminal.Live)
-    assert isinstance(view_of(session, plain=True), Lines)
+    assert isinstance(make_view(session), live_terminal.LiveTerminal)
+    assert isinstance(make_view(session, plain=True), ProgressLines)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(view_of(session), Lines)
+    assert isinstance(make_view(session), ProgressLines)
 
 
 def test_without_rich_the_view_is_the_seeds_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def test_without_rich_the_view_is_the_seeds_line(monkeypatch: pytest.MonkeyPatch
     for name in [name for name in sys.modules if name.split(".")[0] == "rich"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "rich", None)
-    assert isinstance(view_of(fake_session(t=FakeLane())), Lines)
+    assert isinstance(make_view(fake_session(t=FakeLane())), ProgressLines)
 
 
 # the live view
@@ -273,7 +273,7 @@ def test_without_rich_the_view_is_the_seeds_line(monkeypatch: pytest.MonkeyPatch
 def drawn(session: Any, width: int, clock: Any, **done: int) -> list[str]:
     """What the live view shows of a session after two seconds of an epoch, as lines."""
     console = pytest.importorskip("rich.console").Console(width=width, file=io.StringIO(), color_system=None)
-    pace = live_terminal.Pace(session)
+    pace = live_terminal.TrainingPace(session)
     pace.note(StageBegan(0))
     for name in done:
         pace.step(StepDone(0, 1, 1, name, None))
@@ -284,7 +284,7 @@ def drawn(session: Any, width: int, clock: Any, **done: int) -> list[str]:
     pace.mark(clock.secs)
     pace.note(CheckpointSaved(1200, Path("checkpoints/1200")))
     clock.secs += 13
-    console.print(live_terminal.picture(pace, {name: session.lanes[name].values() for name in done}, width))
+    console.print(live_terminal.render(pace, {name: session.runners[name].values() for name in done}, width))
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
@@ -326,7 +326,7 @@ def test_the_live_view_leaves_the_seeds_lines_behind() -> None:
     from training_cases import session as small
 
     session = small("plain")
-    show(session, session.run(), live_terminal.Live(session, console))
+    show(session, session.run(), live_terminal.LiveTerminal(session, console))
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     text = re.sub(r"-?\d+\.\d{4}", "0.0000", text)
     lines = [line for line in text.replace("\r", "\n").splitlines() if line.startswith(("Training", "Epoch"))]
@@ -340,7 +340,7 @@ def test_the_live_view_leaves_the_seeds_lines_behind() -> None:
 def test_the_live_view_looks_at_values_a_few_times_a_second(clock: Any) -> None:
     console = pytest.importorskip("rich.console").Console(file=io.StringIO(), force_terminal=True, width=80)
     lane = FakeLane(2000)
-    view = live_terminal.Live(fake_session(EpochsCompleted(1), t=lane), console)
+    view = live_terminal.LiveTerminal(fake_session(EpochsCompleted(1), t=lane), console)
     for event in an_epoch(clock, steps=2000, secs=0.001):
         view(event)
     assert 2 <= lane.looks <= 10

@@ -625,7 +625,7 @@ def test_a_session_in_a_directory_goes_on_where_it_was(project) -> None:
     first = begin(understand(project.config(WHOLE)), "parts")
     for event in first.session.run():
         if isinstance(event, StepDone) and event.step == 2:
-            first.session.asked_to_stop = "for lunch"
+            first.session.stop_reason = "for lunch"
     second = reopen("parts")
     list(second.session.run())
     assert same(weights(whole), weights(second))

@@ -126,7 +126,7 @@ def test_a_prediction_of_one_column_is_compared_with_its_own_target(project) -> 
         spec_of(data, "net").update(kwargs={"outputs": 1})
 
     session = assemble(understand(project.config(SMALL, change))).session
-    lane = session.lanes["training"]
+    lane = session.runners["training"]
     batch = next(session.feeds["training_loader"].epoch(0))
     with torch.no_grad():
         loss, _ = lane.loss(*lane.forward((batch,)))

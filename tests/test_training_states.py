@@ -20,18 +20,18 @@ from hypothesis.extra import numpy as arrays
 from torch import nn
 
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.training.checkpoints.random_state import Apart, restore_rng, rng_state
+from torcheer.training.checkpoints.random_state import IsolatedRandom, restore_rng, rng_state
 from torcheer.training.checkpoints.state_codec import pack, unpack
-from torcheer.training.checkpoints.tensor_files import Summed, read_tensors, write_tensors
+from torcheer.training.checkpoints.tensor_files import ChecksumFile, read_tensors, write_tensors
 
 
 def through_files(state: Any, path: Path) -> Any:
     """A state that was written and read."""
     tensors, plain = pack(state)
     with open(path, "wb", buffering=0) as file:
-        write_tensors(Summed(file), tensors)
+        write_tensors(ChecksumFile(file), tensors)
     with open(path, "rb", buffering=0) as file:
-        return unpack(read_tensors(Summed(file), path), json.loads(json.dumps(plain, allow_nan=False)))
+        return unpack(read_tensors(ChecksumFile(file), path), json.loads(json.dumps(plain, allow_nan=False)))
 
 
 def assert_same(found: Any, wanted: Any) -> None:
@@ -272,10 +272,10 @@ def test_every_generator_gives_the_same_numbers_again(tmp_path: Path) -> None:
 
 
 def test_numbers_drawn_apart_take_none_from_the_others() -> None:
-    before, apart, twin = rng_state(), Apart(5), Apart(5)
+    before, apart, twin = rng_state(), IsolatedRandom(5), IsolatedRandom(5)
 
-    def drawn(one: Apart) -> tuple[float, float, float]:
-        with one.drawing():
+    def drawn(one: IsolatedRandom) -> tuple[float, float, float]:
+        with one.active():
             return random.random(), float(np.random.rand()), float(torch.rand(()))
 
     first = [drawn(apart) for _ in range(3)]
@@ -292,11 +292,11 @@ def test_the_safetensors_library_reads_our_files_and_we_read_its_own(tmp_path: P
     tensors = {"b": torch.rand(3, 2), "a": torch.tensor(7), "half": torch.ones(3, dtype=torch.bfloat16)}
     tensors |= {"flags": torch.tensor([True, False, True]), "none": torch.empty(0, 4), "ü": torch.rand(2).double()}
     with open(tmp_path / "ours", "wb", buffering=0) as file:
-        write_tensors(Summed(file), tensors)
+        write_tensors(ChecksumFile(file), tensors)
     assert_same(dict(sorted(library.load_file(tmp_path / "ours").items())), dict(sorted(tensors.items())))
     library.save_file(tensors, tmp_path / "theirs")
     with open(tmp_path / "theirs", "rb", buffering=0) as file:
-        found = read_tensors(Summed(file), tmp_path / "theirs")
+        found = read_tensors(ChecksumFile(file), tmp_path / "theirs")
     assert_same(dict(sorted(found.items())), dict(sorted(tensors.items())))
 
 
@@ -322,14 +322,14 @@ HEADERS = [
 def test_a_header_that_lies_is_told(header: str, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(8))
     with open(tmp_path / "x", "rb", buffering=0) as file, pytest.raises(ArchiveDamaged):
-        read_tensors(Summed(file), tmp_path / "x")
+        read_tensors(ChecksumFile(file), tmp_path / "x")
 
 
 @pytest.mark.parametrize("start", [b"", b"\1", (2**60).to_bytes(8, "little"), (9).to_bytes(8, "little")])
 def test_a_file_that_is_cut_is_told(start: bytes, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(start)
     with open(tmp_path / "x", "rb", buffering=0) as file, pytest.raises(ArchiveDamaged):
-        read_tensors(Summed(file), tmp_path / "x")
+        read_tensors(ChecksumFile(file), tmp_path / "x")
 
 
 def test_a_state_made_of_anything_is_read_or_refused_and_imports_nothing() -> None:

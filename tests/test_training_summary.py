@@ -60,7 +60,7 @@ log: {log}"""
 
 
 def tidy(text: str) -> list[str]:
-    """Lines with single spaces and rules of one length."""
+    """ProgressLines with single spaces and rules of one length."""
     return [" ".join(line.replace("─", "").split()) for line in text.splitlines()]
 
 
@@ -167,7 +167,7 @@ def test_a_screen_that_breaks_does_not_end_training(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sys, "stdout", Broken())
     for _ in one.run(progress=True):
         pass
-    assert one.place.step == 8 and one.asked_to_stop == ""
+    assert one.place.step == 8 and one.stop_reason == ""
 
 
 SCRIPT = """

@@ -80,7 +80,7 @@ def test_a_killed_epoch_goes_on_with_its_counts(torchmetrics: Any, tmp_path: Pat
     first = session(metrics(), tmp_path / "run")
     for event in first.run():
         if isinstance(event, StepDone) and event.step == 10:  # in the second epoch
-            first.asked_to_stop = "a test"
+            first.stop_reason = "a test"
     again = session(metrics(), tmp_path / "run")
     rest = [event.values for event in again.run() if isinstance(event, EpochDone)]
     assert rest == whole[1:]

@@ -78,7 +78,7 @@ def test_a_session_that_goes_on_is_watched_on(tmp_path: Path) -> None:
     first = session(tmp_path / "a", watch={"every": 5})
     for event in first.run():
         if isinstance(event, StepDone) and event.step == 8:
-            first.asked_to_stop = "a test"
+            first.stop_reason = "a test"
     list(session(tmp_path / "a", watch={"every": 5}).run())
     assert list(open_watch(tmp_path / "a" / "watch")["0", "output"].steps) == [0, 5, 10, 15]
 
@@ -121,7 +121,7 @@ def test_what_is_seen_in_an_epoch_bears_its_number_also_after_going_on(tmp_path:
     first = session(tmp_path / "a", epochs=3, watch={"every": 5})
     for event in first.run():
         if isinstance(event, StepDone) and event.step == 13:
-            first.asked_to_stop = "a test"
+            first.stop_reason = "a test"
     list(session(tmp_path / "a", epochs=3, watch={"every": 5}).run())
     table = open_watch(tmp_path / "a" / "watch")["0", "output"].table()
     assert table["step"] == [0, 5, 10, 15, 20, 25]
@@ -133,12 +133,12 @@ def test_rules_and_what_ends_the_run_can_be_changed_while_it_runs(tmp_path: Path
     stopped = []
     for event in sick.run():
         if isinstance(event, StepDone) and event.step == 20:
-            assert sick.watching is not None and sick.watching.rules["nan_inf"] is False
-            sick.watching.set_rules(["nan_inf"])
-            sick.watching.set_stop_on("nan_inf")
-            assert sick.watching.rules["nan_inf"] and sick.watching.stop_on == ("nan_inf",)
+            assert sick.watch is not None and sick.watch.rules["nan_inf"] is False
+            sick.watch.set_rules(["nan_inf"])
+            sick.watch.set_stop_on("nan_inf")
+            assert sick.watch.rules["nan_inf"] and sick.watch.stop_on == ("nan_inf",)
             with pytest.raises(BadArgument, match="stop_on='nan_inf': no such rule is on"):
-                sick.watching.set_rules(None)
+                sick.watch.set_rules(None)
         stopped += [event.reason] if isinstance(event, Stopped) else []
     assert len(stopped) == 1 and "nan_inf at step" in stopped[0]
 
@@ -148,8 +148,8 @@ def test_the_size_of_the_ring_and_what_gives_way_are_settings_too(tmp_path: Path
     found = []
     for event in one.run():
         if isinstance(event, StepDone) and event.step == 5:
-            assert one.watching is not None and one.watching._watches is not None
-            (watch,) = one.watching._watches
+            assert one.watch is not None and one.watch._watches is not None
+            (watch,) = one.watch._watches
             found.append((watch._settings.transport.policy, watch._link.ring.memory.size))
     assert found == [("latest", 1 << 20)]
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind besides its CSV: TensorBoard, W&B, traces of the profiler, captured layers."""
+"""What a run leaves behind besides its CSV: TensorBoard, W&B, traces of the profiler, capture_events layers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from torcheer.archive import Archive
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.training.loop.events import Alert, StepDone
 from torcheer.training.observe import tracker_writers
-from torcheer.training.observe.layer_captures import captured
-from torcheer.training.observe.tracker_writers import noting
+from torcheer.training.observe.layer_captures import capture_events
+from torcheer.training.observe.tracker_writers import write_metrics
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -65,7 +65,7 @@ def alerts(events: Any) -> list[str]:
 
 def test_without_writers_events_pass_as_they_are() -> None:
     events = iter([])
-    assert noting(small("plain"), events) is events
+    assert write_metrics(small("plain"), events) is events
 
 
 def test_a_writer_is_given_every_epochs_columns_at_their_step(tmp_path: Path, made: list[Any]) -> None:
@@ -89,10 +89,10 @@ def test_a_writer_is_given_the_loss_of_every_nth_step_without_anybody_waiting(tm
 
 def test_losses_of_steps_are_looked_at_together(tmp_path: Path, made: list[Any]) -> None:
     session = small("plain", tmp_path, writers=("kept",), steps_csv=1)
-    numbers, looks = tracker_writers._Numbers(session), []
+    numbers, looks = tracker_writers._EventValues(session), []
     for step in range(1, 300):
-        looks += [step for _ in numbers.of(StepDone(step, 1, step, "one", torch.tensor(1.0)))]
-    assert set(looks) == {tracker_writers.WAITING}
+        looks += [step for _ in numbers.values_in(StepDone(step, 1, step, "one", torch.tensor(1.0)))]
+    assert set(looks) == {tracker_writers.MAX_PENDING}
 
 
 def test_a_writer_that_fails_is_reported_once_and_training_goes_on(tmp_path: Path, made: list[Any]) -> None:
@@ -213,7 +213,7 @@ def test_the_profiler_writes_a_trace_for_each_cycle_and_says_where(tmp_path: Pat
     ]
     names = {event.get("name") for event in json.loads(files[0].read_text())["traceEvents"]}
     assert {"aten::linear", "ProfilerStep#2", "ProfilerStep#3"} <= names
-    assert session.each_round == []
+    assert session.round_callbacks == []
 
 
 def test_a_run_that_is_too_short_for_its_profile_says_so(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_what_is_wrong_with_a_profile_is_told(tmp_path: Path, settings: Any, mes
         list(session.run())
 
 
-# captured layers
+# capture_events layers
 
 
 def same_weights(one: Any, other: Any) -> bool:
@@ -288,7 +288,7 @@ def test_every_nth_step_the_chosen_layers_are_kept(tmp_path: Path) -> None:
 def test_capturing_changes_no_bit_of_what_is_trained(tmp_path: Path, case: str) -> None:
     plain, looked = small(case), small(case, tmp_path, capture={"layers": "all", "every": 5})
     list(plain.run())
-    assert alerts(captured(looked, looked.run())) == []
+    assert alerts(capture_events(looked, looked.run())) == []
     assert same_weights(plain, looked) and plain.rows == looked.rows
 
 
@@ -304,15 +304,15 @@ def test_each_pipeline_is_captured_at_its_first_step_of_each_span(tmp_path: Path
 def test_a_run_that_goes_on_keeps_no_step_twice_and_none_less(tmp_path: Path) -> None:
     settings = {"layers": ["relu_1"], "every": 4}
     whole = small("pipelines", tmp_path / "whole", capture=settings)
-    list(captured(whole, whole.run()))
+    list(capture_events(whole, whole.run()))
     first = small("pipelines", tmp_path / "killed", checkpoint_steps=25, capture=settings)
-    events = captured(first, first.run())
+    events = capture_events(first, first.run())
     for event in events:
         if isinstance(event, StepDone) and event.step == 40:  # behind its checkpoint
             break
     events.close()  # type: ignore[attr-defined]
     again = small("pipelines", tmp_path / "killed", checkpoint_steps=25, capture=settings)
-    list(captured(again, again.run()))
+    list(capture_events(again, again.run()))
     assert frames(tmp_path / "killed") == frames(tmp_path / "whole")
 
 

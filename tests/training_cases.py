@@ -21,7 +21,7 @@ from torch import nn
 from torch.optim import lr_scheduler as rates
 
 from torcheer.training.loop.events import StepDone, Stopped
-from torcheer.training.loop.stop_signals import stopping_on_signals
+from torcheer.training.loop.stop_signals import stop_on_signals
 from torcheer.training.session import Session
 from torcheer.training.spec.session_parts import (
     Clip,
@@ -265,13 +265,13 @@ def run_until_asked(one: Session, step: int) -> int:
     """As the command does it; at a step, leave a file and wait for the signal, however slow the machine is."""
     stopped = False
     assert one.directory is not None
-    with stopping_on_signals(one):
+    with stop_on_signals(one):
         for event in one.run():
             stopped = stopped or isinstance(event, Stopped)
             if isinstance(event, StepDone) and event.step == step:
                 (one.directory / f"at-{step}").touch()
                 until = time.monotonic() + 60
-                while not one.asked_to_stop and time.monotonic() < until:
+                while not one.stop_reason and time.monotonic() < until:
                     time.sleep(0.001)
     return 130 if stopped else 0
 

@@ -1,4 +1,4 @@
-"""Training, evaluation and inference, from a config file or from Python, that survive any crash."""
+"""Train, evaluate and infer, from a config file or from Python; a run survives any crash."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Session":  # looked up when asked for: `torcheer show` should not wait for torch
+    if name == "Session":  # imported lazily: `torcheer show` should not wait for torch
         from torcheer.training.session import Session
 
         return Session

@@ -86,15 +86,15 @@ def _changes(chosen: argparse.Namespace) -> list[str]:
 
 def train(chosen: argparse.Namespace) -> int:
     """Begin or go on, until all is trained or somebody asks to stop."""
-    from torcheer.training.control.start_studio import control_of, viewer_of
+    from torcheer.training.control.start_studio import open_control, run_viewer
 
     built, notes = _session_to_train(chosen)
     home = built.session.directory
-    assert built.session.keeper is not None and home is not None
-    with built.session.keeper.locked():
+    assert built.session.checkpoints is not None and home is not None
+    with built.session.checkpoints.locked():
         notes += built.session.resume()
-        control, problem = control_of(built, is_wanted=not chosen.no_control, is_paused=chosen.paused)
-        with control or nullcontext(), viewer_of(chosen, control, home) as viewer:
+        control, problem = open_control(built, is_wanted=not chosen.no_control, is_paused=chosen.paused)
+        with control or nullcontext(), run_viewer(chosen, control, home) as viewer:
             status = _train_on(built, chosen, [*notes, *problem], control)
             if viewer and chosen.then is None:
                 print(f"Look at it again with: torcheer studio {home}")
@@ -103,7 +103,7 @@ def train(chosen: argparse.Namespace) -> int:
 
 def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
     """Train, and as often as somebody asks for it from the beginning; the status to exit with."""
-    from torcheer.training.control.start_studio import begun_anew
+    from torcheer.training.control.start_studio import start_next_run
     from torcheer.training.spec.builders.static_state import write_static
 
     assert built.session.directory is not None
@@ -112,25 +112,25 @@ def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], contro
         built.spec.save(built.session.directory)
     while True:
         status = _train_once(built, chosen, notes, control)
-        if control is None or not control.begins_anew:
+        if control is None or not control.is_restart_requested:
             return status
-        built, notes = begun_anew(control, built, chosen.trust)
+        built, notes = start_next_run(control, built, chosen.trust)
 
 
 def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
     """One run of a session, shown and saved."""
-    from torcheer.training.loop.stop_signals import stopping_on_signals
-    from torcheer.training.observe.progress_lines import Lines, show, view_of
+    from torcheer.training.loop.stop_signals import stop_on_signals
+    from torcheer.training.observe.progress_lines import ProgressLines, make_view, show
 
     session = built.session
     if chosen.limit_secs:
         session.options = replace(session.options, limit_secs=chosen.limit_secs)
     if control is not None:
-        control.take(session, built)
-    with stopping_on_signals(session):
+        control.attach(session, built)
+    with stop_on_signals(session):
         try:
-            view = view_of(session, plain=chosen.plain)
-            if not isinstance(view, Lines):  # the seed's lines are as the seed has them
+            view = make_view(session, plain=chosen.plain)
+            if not isinstance(view, ProgressLines):  # the seed's lines are as the seed has them
                 view.say(str(session.summary()))
             stopped = show(session, _attended(session, notes), view)
             if stopped is None:
@@ -140,7 +140,7 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
         except Exception as error:  # the user's own code, most often; the session has said what is saved
             annotate(error, go_on_with=f"torcheer train {session.directory}")
             raise
-    if stopped is not None and (control is None or not control.begins_anew):
+    if stopped is not None and (control is None or not control.is_restart_requested):
         return _say_stopped(session, stopped.reason)
     return 0
 
@@ -210,12 +210,12 @@ def _attended(session: Session, notes: Sequence[str]) -> Iterator[Event]:
 
 def _say_stopped(session: Session, reason: str) -> int:
     """Say what of it is saved; nobody need be there to read that, as after a SIGHUP."""
-    from torcheer.training.checkpoints.saved_steps import newest_whole, saved_text
+    from torcheer.training.checkpoints.saved_steps import newest_complete, saved_text
 
-    assert session.keeper is not None
-    newest = newest_whole(session.keeper.folder)
+    assert session.checkpoints is not None
+    newest = newest_complete(session.checkpoints.folder)
     go_on = f"torcheer train {session.directory}"
-    if newest is not None and int(newest.name) == session.place.step and not session.is_torn:
+    if newest is not None and int(newest.name) == session.place.step and not session.is_mid_round:
         text = f"Saved in {newest}; go on with: {go_on}"
     else:
         text = f"{saved_text(session)} Go on with: {go_on}"
@@ -234,7 +234,7 @@ def evaluate(chosen: argparse.Namespace) -> int:
     stages = [name for stage in data["train"]["stages"] for name in stage.get("validation_pipelines", ())]
     pipelines = data.get("validation_pipelines") or list(dict.fromkeys(stages)) or None
     with progress("evaluating", built.session.batches_in(pipelines), "batches") as told:
-        values = built.session.evaluate(pipelines, told=told)
+        values = built.session.evaluate(pipelines, on_progress=told)
     print(values_text(values))
     return 0
 
@@ -264,7 +264,7 @@ def _reopened(chosen: argparse.Namespace) -> Built:
         if not isinstance(home, str):
             raise BadConfig(f"{path}: session_dir, the folder of the session, is missing or no text")
         built = reopen(home, config, trusted=chosen.trust)
-    built.session.restore_weights(_state(built.session.keeper, chosen.best))
+    built.session.restore_weights(_state(built.session.checkpoints, chosen.best))
     return built
 
 
@@ -303,20 +303,20 @@ def show(chosen: argparse.Namespace) -> int:
     """Print what a session directory holds."""
     from torcheer.archive.exchange.guards import size_of
     from torcheer.archive.progress import progress
-    from torcheer.training.observe.run_contents import described
+    from torcheer.training.observe.run_contents import describe_run
 
     folder = chosen.path / "checkpoints"
     with progress(f"verifying {folder}", size_of(folder) if folder.is_dir() else 0) as told:
-        lines = described(chosen.path, told)
+        lines = describe_run(chosen.path, told)
     print("\n".join(lines))
     return 0
 
 
 def export(chosen: argparse.Namespace) -> int:
     """Write weights or a program."""
-    from torcheer.training.checkpoints.model_export import export_program, export_weights, kind_of
+    from torcheer.training.checkpoints.model_export import export_kind, export_program, export_weights
 
-    kind_of(chosen.file)
+    export_kind(chosen.file)
     if chosen.file.exists() and not chosen.overwrite:
         raise BadArgument(f"{chosen.file} is there already; --overwrite replaces it")
     if not chosen.path.is_dir():
@@ -331,10 +331,10 @@ def export(chosen: argparse.Namespace) -> int:
 
 def _keeper(directory: Path) -> Any:
     """The checkpoints of a session, without any of its code."""
-    from torcheer.training.checkpoints.checkpoint_folders import Keeper
+    from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
     from torcheer.training.observe.run_contents import read_json
 
-    return Keeper(directory, keep_best=(read_json(directory / "spec.json") or {}).get("keep_best", ""))
+    return CheckpointStore(directory, keep_best=(read_json(directory / "spec.json") or {}).get("keep_best", ""))
 
 
 def _secs(text: str) -> float:

@@ -15,20 +15,20 @@ import torch
 from torcheer.archive.progress import Told, tell_nobody
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
-from torcheer.training.checkpoints.checkpoint_folders import Keeper
-from torcheer.training.checkpoints.saved_steps import noting_what_is_saved
+from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
+from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
-from torcheer.training.loop.batch_order import Feed, mixed, seed_everything
-from torcheer.training.loop.devices import deterministic, device_of
-from torcheer.training.loop.evaluation import evaluate_lane, look
+from torcheer.training.loop.batch_order import Feed, mix_seeds, seed_everything
+from torcheer.training.loop.devices import deterministic, resolve_device
+from torcheer.training.loop.evaluation import evaluate_pipeline, run_debug_pipeline
 from torcheer.training.loop.events import Alert, CheckpointSaved, Event
-from torcheer.training.loop.graph_forward import Measured, Runner
-from torcheer.training.loop.optimizer_step import Update, averages_of
-from torcheer.training.loop.pipeline_runner import Lane
-from torcheer.training.loop.training_loop import Loop
-from torcheer.training.observe.progress_lines import showing, wants_progress
+from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
+from torcheer.training.loop.optimizer_step import Update, make_averages
+from torcheer.training.loop.pipeline_runner import PipelineRunner
+from torcheer.training.loop.training_loop import TrainingLoop
+from torcheer.training.observe.progress_lines import show_with_summary, wants_progress
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
-from torcheer.training.simple_session import as_loader, as_measure, completed, found, one_stage
+from torcheer.training.simple_session import as_loader, as_measure, fill_in_parts, lookup, single_stage
 from torcheer.training.spec.session_parts import (
     Clip,
     DebugPipeline,
@@ -44,25 +44,25 @@ from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
-    from torcheer.training.observe.session_watch import Watching
+    from torcheer.training.observe.session_watch import SessionWatch
 
 
 @dataclass
 class Place:
-    """How far a session is."""
+    """Position of a session in its training."""
 
     stage: int = 0
-    epoch: int = 0  # epochs done, across stages
-    round: int = 0  # rounds done of the epoch at work
-    step: int = 0  # updates done
-    ended: list[str] = field(default_factory=list)  # pipelines that have run out in this epoch
+    epoch: int = 0  # completed epochs, across stages
+    round: int = 0  # completed rounds of the current epoch
+    step: int = 0  # completed optimizer updates
+    ended: list[str] = field(default_factory=list)  # pipelines whose data is exhausted in this epoch
 
 
 class Session:
-    """Everything that is trained, and how far it is.
+    """Models, data, losses and stages of a training run, and its position.
 
-    With one model and one optimizer the rest is filled in: the first loader trains, the others evaluate, batches are
-    (x, y), and losses and metrics take (y_hat, y).
+    With one model and one optimizer, pipelines may be omitted: the first loader trains, the others evaluate, batches
+    are (x, y), and losses and metrics take (y_hat, y).
     """
 
     def __init__(
@@ -84,30 +84,38 @@ class Session:
         directory: str | Path | None = None,
     ) -> None:
         self.options = options or Options()
-        self.device = device_of(self.options.device)
+        self.device = resolve_device(self.options.device)
         self.models, self.optimizers, self.schedules = dict(models), dict(optimizers), dict(schedules or {})
-        self.stages, self.clips = list(stages or one_stage(list(loaders))), list(clips)
+        self.stages, self.clips = list(stages or single_stage(list(loaders))), list(clips)
         self.directory = None if directory is None else Path(directory)
         self.place = Place()
-        self.schedules_began = {name: deepcopy(one.scheduler.state_dict()) for name, one in self.schedules.items()}
+        self.initial_schedules = {
+            name: deepcopy(schedule.scheduler.state_dict()) for name, schedule in self.schedules.items()
+        }
         self.rows: list[list[dict[str, Any]]] = [[] for _ in self.stages]  # stage -> epoch -> column -> value
-        self.is_torn = False  # whether a round is under way, or was left by an error
-        self.asked_to_stop = ""  # why, once somebody asks; the loop stops where nothing is half done
-        self.each_round: list[Callable[[Place], object]] = []
-        self.alerts: list[str] = []  # of all runs of this object, the newest last
+        self.is_mid_round = False  # True inside a round, also after an error has interrupted it
+        self.stop_reason = ""  # set to request a stop; the loop stops at the next step boundary
+        self.round_callbacks: list[Callable[[Place], object]] = []
+        self.alerts: list[str] = []  # of all runs of this object, oldest first
         self.capture: Any = None
-        self.control: Control | None = None  # of whoever looks on from a studio
-        self.watching: Watching | None = None  # while it runs
-        self.keeper: Keeper | None = None
+        self.control: Control | None = None  # connection to a studio, where there is one
+        self.watch: SessionWatch | None = None  # set only while `run` is active
+        self.checkpoints: CheckpointStore | None = None
         if self.directory is not None:
-            kept, every = (self.options.keep_last, self.options.keep_best), self.options.steps_csv
-            self.keeper = Keeper(self.directory, keep_last=kept[0], keep_best=kept[1], steps_csv=every)
-        self.has_begun = False  # whether it stands where it does because it was trained or restored
-        losses, metrics = ({name: as_measure(one) for name, one in table.items()} for table in (losses, metrics or {}))
+            self.checkpoints = CheckpointStore(
+                self.directory,
+                keep_last=self.options.keep_last,
+                keep_best=self.options.keep_best,
+                steps_csv=self.options.steps_csv,
+            )
+        self.has_begun = False  # True once it was trained or restored
+        losses, metrics = (
+            {name: as_measure(measure) for name, measure in table.items()} for table in (losses, metrics or {})
+        )
         parts: dict[str, Any] = {"processors": processors, "graphs": graphs, "pipelines": pipelines}
         if pipelines is None:
-            parts = completed(models, optimizers, list(loaders), list(losses), list(metrics))
-        loaders = {name: as_loader(one, name) for name, one in loaders.items()}
+            parts = fill_in_parts(models, optimizers, list(loaders), list(losses), list(metrics))
+        loaders = {name: as_loader(loader, name) for name, loader in loaders.items()}
         self._prepare(loaders=loaders, losses=losses, metrics=metrics, debug=debug_pipelines or {}, **parts)
 
     def _prepare(
@@ -119,102 +127,105 @@ class Session:
         models: Mapping[str, Any] = self.models
         if self.options.compile:
             models = {name: torch.compile(model) for name, model in self.models.items()}
-        runners = {
-            name: Runner(name, one, models, self.device if one.device is None else torch.device(one.device))
-            for name, one in self._processors.items()
+        processor_runners = {
+            name: ProcessorRunner(
+                name, processor, models, self.device if processor.device is None else torch.device(processor.device)
+            )
+            for name, processor in self._processors.items()
         }
         seed = self.options.seed or 0
-        self.feeds = {name: Feed(loader, mixed(seed, zlib.crc32(name.encode()))) for name, loader in loaders.items()}
+        self.feeds = {
+            name: Feed(loader, mix_seeds(seed, zlib.crc32(name.encode()))) for name, loader in loaders.items()
+        }
         self.measures = measures = {
-            kind: {name: Measured(name, one, self.device) for name, one in table.items()}
+            kind: {name: BoundMeasure(name, measure, self.device) for name, measure in table.items()}
             for kind, table in (("losses", losses), ("metrics", metrics))
         }
 
-        def lane(name: str, one: Any) -> Lane:
-            return Lane(name, one, found(self._graphs, one.graph, "graphs"), runners, self.feeds, measures)
+        def make_runner(name: str, pipeline: Any) -> PipelineRunner:
+            graph = lookup(self._graphs, pipeline.graph, "graphs")
+            return PipelineRunner(name, pipeline, graph, processor_runners, self.feeds, measures)
 
-        self.lanes = {name: lane(name, one) for name, one in self._pipelines.items()}
-        self._judges = {name: lane(name, one) for name, one in self._pipelines.items()}  # meters of their own
-        self._debug = {name: (one, lane(name, one)) for name, one in debug.items()}
-        self.averages = averages_of(self.models, self.options.ema) if self.options.ema else {}
-        scaled = (
-            self._pipelines if self.options.autocast == "float16" else ()
-        )  # one might change another's scale midway
+        self.runners = {name: make_runner(name, pipeline) for name, pipeline in self._pipelines.items()}
+        # Separate meters: an evaluation must not reset those of training.
+        self._eval_runners = {name: make_runner(name, pipeline) for name, pipeline in self._pipelines.items()}
+        self._debug = {name: (pipeline, make_runner(name, pipeline)) for name, pipeline in debug.items()}
+        self.averages = make_averages(self.models, self.options.ema) if self.options.ema else {}
+        scaled = self._pipelines if self.options.autocast == "float16" else ()
+        # One scaler per pipeline: a shared one might change its scale while another pipeline accumulates gradients.
         self.scalers = {name: torch.amp.GradScaler(self.device.type) for name in scaled}
         for stage in self.stages:
             self._check(stage)
 
     def _check(self, stage: Stage) -> None:
-        """Raise where a stage names what is not there, or two columns the same."""
+        """Raise where a stage names an unknown part, or two of its columns have the same name."""
         names = [*stage.training, *(name for name in stage.validation if name not in stage.training)]
         columns: list[str] = []
         for name in names:
-            columns += [term.shown for term, _ in found(self.lanes, name, "pipelines").meters()]
+            columns += [term.shown for term, _ in lookup(self.runners, name, "pipelines").meters()]
         for column in columns:
             if columns.count(column) > 1 or column == "epoch":
                 raise BadArgument(f"two columns of the pipelines {', '.join(names)} are called {column!r}: rename one")
         monitor = getattr(stage.stop, "monitor", None) if isinstance(stage.stop, EarlyStopping) else None
         if monitor is not None and monitor not in columns:
-            there = ", ".join(columns)
             near = nearest(monitor, columns)
-            raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {there}.{near}")
+            raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {', '.join(columns)}.{near}")
         for name in stage.debug:
-            found(self._debug, name, "debug pipelines")
-        for name in (node.optimizer for one in stage.training for node in self.nodes_of(one)):
+            lookup(self._debug, name, "debug pipelines")
+        for name in (node.optimizer for pipeline in stage.training for node in self.nodes_of(pipeline)):
             if name is None or name not in self.schedules or not (monitor := self.schedules[name].monitor):
                 continue
             if monitor not in columns:
-                there = ", ".join(columns)
                 raise BadArgument(
-                    f"the schedule of {name!r} looks at {monitor!r}, and a stage that trains it has only {there}."
-                    f"{nearest(monitor, columns)}"
+                    f"the schedule of {name!r} looks at {monitor!r}, and a stage that trains it has only "
+                    f"{', '.join(columns)}.{nearest(monitor, columns)}"
                 )
 
     def run(self, *, progress: bool | None = None) -> Iterator[Event]:
-        """Train from where the session stands; every event of it, as it happens.
+        """Train from the current position; yield every event as it happens.
 
-        With a directory, a session that has not begun goes on from its newest checkpoint. `progress` prints a summary
-        first, then how far it is: True or False, or None for "on a terminal and in a notebook".
+        With a directory, a session that has not begun resumes from its newest checkpoint. `progress` prints a summary
+        first, then the progress: True or False, or None for "on a terminal and in a notebook".
         """
-        events = self._heard()
-        return showing(self, events) if wants_progress(progress) else events
+        events = self._events()
+        return show_with_summary(self, events) if wants_progress(progress) else events
 
-    def _heard(self) -> Iterator[Event]:
-        if self.is_torn and self.keeper is None:
+    def _events(self) -> Iterator[Event]:
+        if self.is_mid_round and self.checkpoints is None:
             raise BadArgument("the last run ended inside a step, with some of it done: build the session anew")
-        self.has_begun, self.is_torn = self.has_begun and not self.is_torn, False
-        with deterministic(self.options.deterministic), noting_what_is_saved(self):
-            for event in attended(self, self._run()):
+        self.has_begun, self.is_mid_round = self.has_begun and not self.is_mid_round, False
+        with deterministic(self.options.deterministic), explain_saved_state(self):
+            for event in with_observers(self, self._run()):
                 if type(event) is Alert:
                     self.alerts.append(event.message)
                 yield event
 
     def _run(self) -> Iterator[Event]:
-        if self.keeper is None:
+        if self.checkpoints is None:
             self._begin()
-            yield from Loop(self).run()
+            yield from TrainingLoop(self).run()
             return
-        with self.keeper.locked():
+        with self.checkpoints.locked():
             for problem in self.resume():
                 yield Alert(problem)
             if not self.has_begun:
                 self._begin()
                 yield from self.save()
-            self.keeper.settle_tables(self.rows, self.place.step)
-            yield from Loop(self).run()
+            self.checkpoints.settle_tables(self.rows, self.place.step)
+            yield from TrainingLoop(self).run()
 
     def resume(self) -> list[str]:
-        """Go on from the newest checkpoint, unless the session has begun; what is wrong with newer ones."""
-        if self.keeper is None or self.has_begun:
+        """Resume from the newest usable checkpoint, unless the session has begun; return the problems of newer ones."""
+        if self.checkpoints is None or self.has_begun:
             return []
-        state, _, problems = self.keeper.newest()
+        state, _, problems = self.checkpoints.newest()
         if state is not None:
             self.restore(state)
             self._reopen_last_stage()
         return problems
 
     def _reopen_last_stage(self) -> None:
-        """Go on with a last stage that was done, and is no longer: more epochs are asked for now."""
+        """Reopen a completed last stage whose stop condition no longer holds: it now wants more epochs."""
         if self.place.stage == len(self.stages):
             self.place.stage -= 1
             self.place.stage += self.is_done(self.stages[-1])
@@ -225,7 +236,7 @@ class Session:
         self.has_begun = True
 
     def summary(self) -> Summary:
-        """Layers and parameters of the models, device, samples and stages, as a text to be printed."""
+        """Return a printable text: layers and parameters of the models, device, samples and stages."""
         return summarise(self)
 
     def __repr__(self) -> str:
@@ -235,100 +246,110 @@ class Session:
         return html(self)
 
     def state(self) -> dict[str, Any]:
-        """All that the numbers of this session depend on; its tensors are the live ones."""
+        """Return everything that the results of this session depend on; its tensors are live, not copies."""
         return state_of(self)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Stand where a session stood."""
+        """Continue from a state that `state` returned."""
         restore(self, state)
         self.has_begun = True
-        for lane in self.lanes.values():
-            lane.update = None  # gradients that waited are not part of a state
+        for runner in self.runners.values():
+            runner.update = None  # pending gradients are not part of a state
 
     def restore_weights(self, state: Mapping[str, Any]) -> None:
-        """Take the models and their averages alone from a state: what evaluation needs."""
+        """Restore only the models and their averages from a state: what evaluation needs."""
         restore_weights(self, state)
 
     @contextmanager
-    def training(self, stage: Stage) -> Iterator[list[Lane]]:
-        """A stage's pipelines with their updates, its models in training mode."""
-        lanes = [self.lanes[name] for name in stage.training]
-        for lane in lanes:  # whoever left in the middle of gathering gradients goes on with them
-            lane.update = lane.update or self._update(lane)
+    def training(self, stage: Stage) -> Iterator[list[PipelineRunner]]:
+        """Yield a stage's pipelines with their updates, its models in training mode."""
+        runners = [self.runners[name] for name in stage.training]
+        for runner in runners:  # a run that was left with pending gradients continues with them
+            runner.update = runner.update or self._update(runner)
         self._set_modes(stage)
         try:
-            yield lanes
+            yield runners
         finally:
-            for lane in lanes:
-                lane.update = lane.update if lane.update and lane.update.is_pending else None
+            for runner in runners:
+                runner.update = runner.update if runner.update and runner.update.is_pending else None
 
-    def _update(self, lane: Lane) -> Update:
-        nodes = self.nodes_of(lane.name)
+    def _update(self, runner: PipelineRunner) -> Update:
+        nodes = self.nodes_of(runner.name)
         names = list(dict.fromkeys(node.optimizer for node in nodes if node.optimizer is not None))
         if not names:
-            raise BadArgument(f"pipeline {lane.name!r} trains nothing: none of its nodes names an optimizer")
+            raise BadArgument(f"pipeline {runner.name!r} trains nothing: none of its nodes names an optimizer")
         with suppress(TypeError):  # a stream has no length
-            if not len(lane):
-                raise BadArgument(f"pipeline {lane.name!r} has no batch to train with: its data is less than one")
-        if self.options.accumulate > 1 and len({measure.counts_by for _, measure, _ in lane.losses}) > 1:
+            if not len(runner):
+                raise BadArgument(f"pipeline {runner.name!r} has no batch to train with: its data is less than one")
+        if self.options.accumulate > 1 and len({measure.counts_by for _, measure, _ in runner.losses}) > 1:
             raise BadArgument(
-                f"the losses of pipeline {lane.name!r} count different items: they cannot be accumulated together"
+                f"the losses of pipeline {runner.name!r} count different items: they cannot be accumulated together"
             )
         trained = {node.model for node in nodes if node.optimizer is not None}
-        optimizers = [found(self.optimizers, name, "optimizers") for name in names]
-        everything = {id(one) for node in nodes for one in self.models[node.model].parameters() if one.requires_grad}
-        frozen = everything - {id(one) for name in trained for one in self.models[name].parameters()}
-        theirs = [one for each in optimizers for group in each.param_groups for one in group["params"]]
-        theirs = [one for one in theirs if id(one) not in frozen]  # an optimizer may have other models besides
-        known = {id(one) for one in theirs}
+        optimizers = [lookup(self.optimizers, name, "optimizers") for name in names]
+        learnable = {
+            id(parameter)
+            for node in nodes
+            for parameter in self.models[node.model].parameters()
+            if parameter.requires_grad
+        }
+        frozen = learnable - {id(parameter) for name in trained for parameter in self.models[name].parameters()}
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        # An optimizer may also have parameters of other models.
+        optimized = [parameter for group in groups for parameter in group["params"] if id(parameter) not in frozen]
+        optimized_ids = {id(parameter) for parameter in optimized}
         return Update(
             optimizers,
             clips=[
-                (clip, [one for one in self.models[clip.model].parameters() if id(one) in known])
+                (
+                    clip,
+                    [value for value in self.models[clip.model].parameters() if id(value) in optimized_ids],
+                )
                 for clip in self.clips
                 if clip.model in trained
             ],
-            only=None if everything <= known else [one for one in theirs if one.requires_grad],
-            schedules=[one for name, one in self.schedules.items() if name in names],
-            averages=[part for one in self.averages.values() if (part := one.of(known)).values],
-            scaler=self.scalers.get(lane.name),
+            only=None if learnable <= optimized_ids else [value for value in optimized if value.requires_grad],
+            schedules=[schedule for name, schedule in self.schedules.items() if name in names],
+            averages=[part for average in self.averages.values() if (part := average.subset(optimized_ids)).values],
+            scaler=self.scalers.get(runner.name),
             accumulate=self.options.accumulate,
         )
 
     def nodes_of(self, pipeline: str) -> list[Any]:
-        """The models that a pipeline runs."""
+        """Return the nodes, one model each, that a pipeline runs."""
         graph = self._graphs[self._pipelines[pipeline].graph]
         return [node for name in graph.processors for node in self._processors[name].nodes]
 
     def _set_modes(self, stage: Stage) -> None:
-        """What a stage trains is in training mode; what it only passes through is not."""
+        """Put the models that a stage trains into training mode, all others into evaluation mode."""
         trained = {node.model for name in stage.training for node in self.nodes_of(name) if node.optimizer is not None}
-        for name in sorted(self.models, key=trained.__contains__):  # models may share parts, which are trained then
+        # Trained models last, so that parts that models share end in training mode.
+        for name in sorted(self.models, key=trained.__contains__):
             self.models[name].train(name in trained)
 
     def precision(self) -> AbstractContextManager[Any]:
-        """The context of a forward pass."""
+        """Return the autocast context of a forward pass."""
         if not self.options.autocast:
             return nullcontext()
         return torch.autocast(self.device.type, getattr(torch, self.options.autocast))
 
     def is_done(self, stage: Stage) -> bool:
-        """Whether a stage's stop condition holds."""
+        """Return whether a stage's stop condition holds."""
         stop = stage.stop if stage.stop is not None else EpochsCompleted(1)
         return bool(stop.is_met(self.rows[self.place.stage]))
 
-    def finish_epoch(self, stage: Stage, lanes: Sequence[Lane]) -> dict[str, float]:
-        """Evaluate, let the schedulers step; the epoch's columns.
+    def finish_epoch(self, stage: Stage, runners: Sequence[PipelineRunner]) -> dict[str, float]:
+        """Evaluate, step the schedulers and return the epoch's columns.
 
-        A pipeline that is also validated reports what it gives in evaluation mode.
+        A pipeline that is also validated reports its values in evaluation mode.
         """
         values: dict[str, float] = {}
-        for lane in lanes:
-            if lane.name not in stage.validation:
-                values.update(lane.values())
+        for runner in runners:
+            if runner.name not in stage.validation:
+                values.update(runner.values())
         values.update(self.evaluate(stage.validation, batches=stage.eval_steps))
         values = dict(sorted(values.items()))
-        for name in dict.fromkeys(node.optimizer for lane in lanes for node in self.nodes_of(lane.name)):
+        for name in dict.fromkeys(node.optimizer for runner in runners for node in self.nodes_of(runner.name)):
             schedule = self.schedules.get(name) if name is not None else None
             if schedule is not None and schedule.every == "epoch":
                 schedule.scheduler.step(*([values[schedule.monitor]] if schedule.monitor else []))
@@ -339,25 +360,30 @@ class Session:
         pipelines: Sequence[str] | None = None,
         *,
         batches: int | Mapping[str, int] | None = None,
-        told: Told = tell_nobody,
+        on_progress: Told = tell_nobody,
     ) -> dict[str, float]:
-        """The columns of pipelines in evaluation mode, with averaged weights where there are some."""
-        found: dict[str, float] = {}
+        """Return the columns of pipelines in evaluation mode, with averaged weights where there are some.
+
+        pipelines: names, all of them by default. batches: how many batches of each, the whole data by default.
+        on_progress: called with 1 after each batch.
+        """
+        values: dict[str, float] = {}
         with self.evaluation_mode():
             for name in self._pipelines if pipelines is None else pipelines:
                 count = batches.get(name) if isinstance(batches, Mapping) else batches
-                found.update(evaluate_lane(self._judges[name], count, self.precision(), told))
-        return dict(sorted(found.items()))
+                values.update(evaluate_pipeline(self._eval_runners[name], count, self.precision(), on_progress))
+        return dict(sorted(values.items()))
 
     def batches_in(self, pipelines: Sequence[str] | None = None) -> int:
-        """How many batches an evaluation of pipelines goes through; 0 where one of them is a stream."""
+        """Return how many batches an evaluation of pipelines takes; 0 where one of them is a stream."""
         try:
-            return sum(len(self._judges[name]) for name in (self._pipelines if pipelines is None else pipelines))
+            return sum(len(self._eval_runners[name]) for name in (self._pipelines if pipelines is None else pipelines))
         except TypeError:
             return 0
 
     @contextmanager
     def evaluation_mode(self) -> Iterator[None]:
+        """Run the body in evaluation mode, without gradients and with averaged weights; then put all back."""
         modes = {module: module.training for model in self.models.values() for module in model.modules()}
         for model in self.models.values():
             model.eval()
@@ -372,42 +398,43 @@ class Session:
             for module, mode in modes.items():
                 module.training = mode
 
-    def look_at_debug(self, stage: Stage) -> None:
-        """Run the debug pipelines whose turn it is."""
-        due = [one for one in (self._debug[name] for name in stage.debug) if self.place.epoch % one[0].interval == 0]
+    def run_debug_pipelines(self, stage: Stage) -> None:
+        """Run the debug pipelines that are due in this epoch."""
+        debug = [self._debug[name] for name in stage.debug]
+        due = [(pipeline, runner) for pipeline, runner in debug if self.place.epoch % pipeline.interval == 0]
         if due:
             with self.evaluation_mode():
-                for pipeline, lane in due:
-                    look(pipeline, lane, self.precision())
+                for pipeline, runner in due:
+                    run_debug_pipeline(pipeline, runner, self.precision())
 
     def add_row(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Keep the columns of an epoch."""
+        """Append the columns of an epoch, also to the CSV file."""
         self.rows[self.place.stage].append({"epoch": epoch, **values})
-        if self.keeper is not None:
-            self.keeper.write_tables(self.rows)
+        if self.checkpoints is not None:
+            self.checkpoints.write_tables(self.rows)
 
-    def is_half_done(self) -> bool:
-        """Whether gradients wait for more batches."""
-        return any(lane.update is not None and lane.update.is_pending for lane in self.lanes.values())
+    def has_pending_gradients(self) -> bool:
+        """Return whether accumulated gradients wait for more batches."""
+        return any(runner.update is not None and runner.update.is_pending for runner in self.runners.values())
 
     def save(self) -> Iterator[Event]:
-        """Write a checkpoint, where there is a directory for it."""
-        if self.is_half_done():
+        """Write a checkpoint where there is a directory; yield its event."""
+        if self.has_pending_gradients():
             raise BadArgument("gradients are half gathered, and no checkpoint holds them: save after the next update")
-        if self.keeper is not None:
-            path = self.keeper.save(self)
+        if self.checkpoints is not None:
+            path = self.checkpoints.save(self)
             yield CheckpointSaved(self.place.step, path)
 
 
-def attended(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    """The same events, with all that the options want done on the way."""
-    from torcheer.training.observe.layer_captures import captured  # most sessions want none of them
-    from torcheer.training.observe.step_profiler import profiled
-    from torcheer.training.observe.tracker_writers import noting
+def with_observers(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+    """Wrap events with the observers that the options name: captures, profiler, trackers, watch, control."""
+    from torcheer.training.observe.layer_captures import capture_events  # imported here: most sessions use none
+    from torcheer.training.observe.step_profiler import profile_events
+    from torcheer.training.observe.tracker_writers import write_metrics
 
     if session.options.watch is not None:
-        from torcheer.training.observe.session_watch import watched
+        from torcheer.training.observe.session_watch import watch_events
 
-        events = watched(session, events)
-    events = noting(session, profiled(session, captured(session, events)))
-    return events if session.control is None else session.control.noting(events)
+        events = watch_events(session, events)
+    events = write_metrics(session, profile_events(session, capture_events(session, events)))
+    return events if session.control is None else session.control.record_events(events)

@@ -1,4 +1,4 @@
-"""The commonest session in a few words: one model, loaders of (x, y), what is left out filled in."""
+"""Defaults of the simplest session: one model, loaders of (x, y), every omitted part filled in."""
 
 from __future__ import annotations
 
@@ -13,26 +13,33 @@ from torcheer.training.spec.session_parts import Graph, Input, Loader, Measure, 
 
 COLUMNS = ("x", "y")
 OUTPUT = "y_hat"
-_KEPT = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+_LOADER_OPTIONS = (
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "prefetch_factor",
+)
 
 
-def found(table: Mapping[str, Any], name: str, what: str) -> Any:
-    """What has a name; raises with the nearest where nothing has."""
+def lookup(table: Mapping[str, Any], name: str, what: str) -> Any:
+    """Return the entry of a name; raise with the nearest name where there is none."""
     if name not in table:
-        there = ", ".join(table) or "none"
-        raise BadArgument(f"there is no {name!r} among the {what}; there is {there}.{nearest(name, table)}")
+        names = ", ".join(table) or "none"
+        raise BadArgument(f"there is no {name!r} among the {what}; there is {names}.{nearest(name, table)}")
     return table[name]
 
 
-def as_loader(given: Any, name: str) -> Loader:
-    """A loader of ours, of torch's own DataLoader, or of a dataset."""
-    if isinstance(given, Loader):
-        return given
-    if not isinstance(given, DataLoader):
-        raise BadArgument(f"loaders: {name!r} is {type(given).__name__}; give a Loader, or torch's DataLoader")
-    if given.batch_size is None:
+def as_loader(source: Any, name: str) -> Loader:
+    """Return a `Loader` as it is; convert torch's DataLoader to one."""
+    if isinstance(source, Loader):
+        return source
+    if not isinstance(source, DataLoader):
+        raise BadArgument(f"loaders: {name!r} is {type(source).__name__}; give a Loader, or torch's DataLoader")
+    if source.batch_size is None:
         raise BadArgument(f"loaders: {name!r} has a batch sampler of its own; give a Loader with a batch_size")
-    is_stream, sampler = isinstance(given.dataset, IterableDataset), given.sampler
+    is_stream, sampler = isinstance(source.dataset, IterableDataset), source.sampler
     is_random = type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(sampler.data_source)
     if not (is_stream or is_random or type(sampler) is SequentialSampler):
         raise BadArgument(
@@ -40,28 +47,28 @@ def as_loader(given: Any, name: str) -> Loader:
             "dataset draw its samples, or give a Loader"
         )
     return Loader(
-        given.dataset,
-        given.batch_size,
+        source.dataset,
+        source.batch_size,
         shuffle=is_random,
-        collate=given.collate_fn,
-        drop_last=given.drop_last,
-        options={key: value for key in _KEPT if (value := getattr(given, key, None)) is not None},
+        collate=source.collate_fn,
+        drop_last=source.drop_last,
+        options={key: value for key in _LOADER_OPTIONS if (value := getattr(source, key, None)) is not None},
     )
 
 
-def as_measure(given: Any) -> Measure:
-    """A loss or metric; a bare function takes the prediction and the target."""
-    return given if isinstance(given, Measure) else Measure(given, (OUTPUT, COLUMNS[1]))
+def as_measure(measure: Any) -> Measure:
+    """Wrap a loss or metric; a bare function takes the prediction and the target."""
+    return measure if isinstance(measure, Measure) else Measure(measure, (OUTPUT, COLUMNS[1]))
 
 
-def completed(
+def fill_in_parts(
     models: Mapping[str, Any],
     optimizers: Mapping[str, Any],
     loaders: Sequence[str],
     losses: Sequence[str],
     metrics: Sequence[str],
 ) -> dict[str, Any]:
-    """Processors, graphs and pipelines of a session that names none: every loader feeds the model."""
+    """Make the processors, graphs and pipelines of a session without any: every loader feeds the model."""
     if len(models) != 1 or len(optimizers) != 1:
         raise BadArgument(
             f"a session of {len(models)} models and {len(optimizers)} optimizers needs its processors, graphs and "
@@ -83,6 +90,6 @@ def _pipeline(model: str, loader: str, is_trained: bool, losses: Sequence[str], 
     return Pipeline(model, (Input(loader, COLUMNS),), terms(losses), terms(metrics))
 
 
-def one_stage(loaders: Sequence[str], stop: Any = None) -> list[Stage]:
-    """The first loader is trained with, the others are evaluated on."""
+def single_stage(loaders: Sequence[str], stop: Any = None) -> list[Stage]:
+    """Make one stage: the first loader trains, the others evaluate."""
     return [Stage(tuple(loaders[:1]), tuple(loaders[1:]), stop)]

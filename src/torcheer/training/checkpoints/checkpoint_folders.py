@@ -1,4 +1,4 @@
-"""Checkpoints: folders that are there whole or not at all, the newest of which always loads."""
+"""The checkpoint folders of a run: written atomically, so that the newest always loads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torcheer.archive.format.archive_folder import sync_folder
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest
-from torcheer.training.checkpoints.run_directory import begin_run, locked, telling
+from torcheer.training.checkpoints.run_directory import begin_run, explain_write_errors, locked
 from torcheer.training.loop.events import StepDone
 from torcheer.training.observe.metric_csv import EpochTables, StepTable
 from torcheer.training.stop_conditions import better
@@ -23,15 +23,15 @@ from torcheer.training.stop_conditions import better
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
-__all__ = ["Keeper", "read_checkpoint"]
+__all__ = ["CheckpointStore", "read_checkpoint"]
 
-LOOKS = 100  # at checkpoints that are replaced meanwhile
-_NAME = re.compile(r"([0-9]+)|\.old-([0-9]+)-[0-9]+")  # by its steps, or while one of the same steps replaces it
+READ_ATTEMPTS = 100  # while a trainer replaces the checkpoints that are read
+_NAME = re.compile(r"([0-9]+)|\.old-([0-9]+)-[0-9]+")  # its step, or the old one of a step while it is replaced
 
-Found = tuple[dict[str, Any] | None, Path | None, list[str]]
+NewestCheckpoint = tuple[dict[str, Any] | None, Path | None, list[str]]  # state, path, problems of newer ones
 
 
-class Keeper:
+class CheckpointStore:
     """The checkpoints of a run directory, and the tables beside them."""
 
     def __init__(self, directory: str | Path, *, keep_last: int = 2, keep_best: str = "", steps_csv: int = 0) -> None:
@@ -42,73 +42,73 @@ class Keeper:
         self._keep_last, self._keep_best = keep_last, keep_best
         self._tables = EpochTables(self.directory / "metrics")
         self._steps = StepTable(self.directory / "metrics" / "steps.csv", steps_csv)
-        self._is_mine = False
+        self._is_locked = False
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the one that writes here; what a killed trainer was writing is removed."""
-        if self._is_mine:
+        """Hold the directory's lock; remove what a killed trainer left half written."""
+        if self._is_locked:
             yield
             return
         with locked(self.directory):
             begin_run(self.directory)
-            self._is_mine = True
+            self._is_locked = True
             try:
-                with telling(self.folder):
+                with explain_write_errors(self.folder):
                     self.folder.mkdir(exist_ok=True)
-                    for rest in self.folder.glob(".tmp-*"):
-                        shutil.rmtree(rest)
+                    for leftover in self.folder.glob(".tmp-*"):
+                        shutil.rmtree(leftover)
                 yield
             finally:
-                self._is_mine = False
+                self._is_locked = False
 
-    def take_over(self, other: Keeper) -> None:
-        """Write on, from the beginning, where another had the right to."""
-        self._is_mine = other._is_mine
-        with telling(self.folder):
+    def take_over(self, other: CheckpointStore) -> None:
+        """Take over the lock of another store of the same directory, for a run from the beginning."""
+        self._is_locked = other._is_locked
+        with explain_write_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
 
     def save(self, session: Session) -> Path:
-        """Write a checkpoint of a session; older ones go only once it is there.
+        """Write a checkpoint of a session; older ones are removed only afterwards.
 
-        Where the system refuses, the error comes at once: training on would be work that nothing protects. The
-        session stands at a step boundary and is whole, so it can be run further once there is room again.
+        An error of the system is raised at once: training on would be unprotected work. The session is at a step
+        boundary and consistent, so it can continue once there is space again.
         """
         state = session.state()
         path = self.folder / str(state["place"]["step"])
         part = self.folder / f".tmp-{path.name}-{os.getpid()}"
-        with self.locked(), telling(path, "The checkpoints before it are as they were. "):
+        with self.locked(), explain_write_errors(path, "The checkpoints before it are as they were. "):
             try:
-                self._steps.flush()  # what this checkpoint has passed must not be missing there
+                self._steps.flush()  # rows of steps before this checkpoint must be on disk
                 part.mkdir(exist_ok=True)
                 write_checkpoint(part, state)
-                self._put(part, path)
+                self._rename_into_place(part, path)
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
             self._prune(int(path.name))
         return path
 
-    def newest(self) -> Found:
-        """The state in the newest checkpoint that is whole, its path, and what is wrong with newer ones.
+    def newest(self) -> NewestCheckpoint:
+        """Return the state of the newest complete checkpoint, its path, and the problems of newer ones.
 
-        None where there is none; raises where there are some and none of them is whole.
+        None where there is no checkpoint; raises where there are some and none of them is complete.
         """
-        for _ in range(LOOKS):
-            found = self._look()
-            if found is not None:
-                return found
+        for _ in range(READ_ATTEMPTS):
+            newest = self._read_newest()
+            if newest is not None:
+                return newest
         raise ArchiveDamaged(f"the checkpoints of {self.directory} change faster than they can be read: try again")
 
-    def _look(self) -> Found | None:
-        """What is there; None where a trainer at work took a checkpoint away while it was read."""
+    def _read_newest(self) -> NewestCheckpoint | None:
+        """Make one attempt; None where a running trainer removed a checkpoint while it was read."""
         problems: list[str] = []
-        for path in self._found():
-            which = _identity(path)
+        for path in self._folders():
+            inode = _inode(path)
             try:
                 return read_checkpoint(path), path, problems
             except (TorcheerError, OSError) as error:
-                if which is None or _identity(path) != which:
+                if inode is None or _inode(path) != inode:
                     return None
                 problems.append(f"checkpoint {path} cannot be used: {error}")
         if problems:
@@ -116,72 +116,73 @@ class Keeper:
         return None, None, []
 
     def best(self) -> Path | None:
-        """The checkpoint with the best value of the `keep_best` column; None where there is none."""
-        return self._best(self._named())
+        """Return the checkpoint with the best value of the `keep_best` column; None where there is none."""
+        return self._best(self._named_folders())
 
     def write_tables(self, stages: Sequence[Sequence[Mapping[str, Any]]]) -> None:
-        """Add the rows that are new to the CSV files."""
+        """Append the new rows to the CSV files."""
         self._tables.write(stages)
 
     def settle_tables(self, stages: Sequence[Sequence[Mapping[str, Any]]], step: int) -> None:
-        """Have the CSV files hold these rows and steps and no others: what came after them comes again."""
+        """Truncate the CSV files to these rows and steps: what came after them is trained again."""
         self._tables.rewrite(stages)
         self._steps.flush()
         self._steps.cut(step)
 
     def note_steps(self, steps: Sequence[StepDone]) -> None:
-        """Write steps down where it is their turn."""
-        for one in steps:
-            self._steps.add(one.step, one.epoch, one.pipeline, one.loss)
+        """Add the steps that are due to the step table."""
+        for event in steps:
+            self._steps.add(event.step, event.epoch, event.pipeline, event.loss)
 
-    def _found(self) -> list[Path]:
-        """Every folder that may be a checkpoint, the newest first; one that was being replaced behind its successor."""
+    def _folders(self) -> list[Path]:
+        """List folders that may be checkpoints, newest first; one that was being replaced after its successor."""
         if not self.folder.is_dir():
             return []
-        found = [
+        folders = [
             (int(match[1] or match[2]), bool(match[1]), path)
             for path in self.folder.iterdir()
             if (match := _NAME.fullmatch(path.name))
         ]
-        return [path for _, _, path in sorted(found, reverse=True)]
+        return [path for _, _, path in sorted(folders, reverse=True)]
 
-    def _named(self) -> list[Path]:
-        return [path for path in self._found() if path.name.isdecimal()]
+    def _named_folders(self) -> list[Path]:
+        return [path for path in self._folders() if path.name.isdecimal()]
 
-    def _put(self, part: Path, path: Path) -> None:
-        """Give a finished checkpoint its name; where one of this step is there, it is moved away and stays findable."""
+    def _rename_into_place(self, part: Path, path: Path) -> None:
+        """Rename a finished checkpoint; an older one of the same step is moved aside and can still be read."""
         if path.exists():
             path.rename(self.folder / f".old-{path.name}-{time.time_ns()}")
         part.rename(path)
         sync_folder(self.folder)
 
     def _prune(self, step: int) -> None:
-        """Remove what is neither among the last nor the best; the one of this step was just written."""
-        named = [path for path in self._named() if int(path.name) <= step]  # a later one was found to be damaged
+        """Remove checkpoints that are neither among the last nor the best; this step's was just written."""
+        # Later ones are damaged: training resumed before them.
+        named = [path for path in self._named_folders() if int(path.name) <= step]
         kept = {*named[: self._keep_last], self._best(named)}
-        for path in self._found():
+        for path in self._folders():
             if path not in kept:
-                gone = path.rename(self.folder / f".tmp-{path.name}-gone")  # nobody sees half of one
-                shutil.rmtree(gone)
+                # Renamed first: no reader sees a partial checkpoint.
+                shutil.rmtree(path.rename(self.folder / f".tmp-{path.name}-gone"))
 
     def _best(self, paths: Sequence[Path]) -> Path | None:
-        known = [(value, int(path.name), path) for path in paths if (value := self._value(path)) is not None]
-        return min(known)[2] if known else None
+        candidates = [(value, int(path.name), path) for path in paths if (value := self._value(path)) is not None]
+        return min(candidates)[2] if candidates else None
 
     def _value(self, path: Path) -> float | None:
-        """A checkpoint's value of the column to be kept, less is better."""
+        """Return a checkpoint's value of the `keep_best` column, with the sign that makes less better."""
         column = self._keep_best.removeprefix("-")
         if not column:
             return None
         try:
-            found = read_manifest(path)["row"].get(column)
+            value = read_manifest(path)["row"].get(column)
         except (TorcheerError, OSError):
             return None
         is_more_better = self._keep_best.startswith("-") or better(column) == "max"
-        return None if found is None else -found if is_more_better else found
+        return None if value is None else -value if is_more_better else value
 
 
-def _identity(path: Path) -> int | None:
+def _inode(path: Path) -> int | None:
     try:
         return path.stat().st_ino
     except FileNotFoundError:

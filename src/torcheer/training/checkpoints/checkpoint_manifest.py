@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint, which says what its other files are; read and checked without torch."""
+"""The manifest of a checkpoint, which lists its files with checksums; read and verified without torch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torcheer.errors import ArchiveDamaged, BadArgument
 FORMAT, VERSION = "torcheer checkpoint", 1
 MANIFEST = "MANIFEST.json"
 CHUNK = 1 << 20
-_CHECK = b',"crc32":'  # the last key of a manifest: of the bytes before it
+_CHECK = b',"crc32":'  # the last key of a manifest: the checksum of all bytes before it
 
 
-def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
-    """Say what a checkpoint is, with a checksum of that; waits for the disk."""
-    whole = {"format": FORMAT, "version": VERSION, **about}
-    text = json.dumps(whole, separators=(",", ":"), allow_nan=False)[:-1].encode()
+def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
+    """Write the manifest with its own checksum, and fsync it."""
+    manifest = {"format": FORMAT, "version": VERSION, **contents}
+    text = json.dumps(manifest, separators=(",", ":"), allow_nan=False)[:-1].encode()
     with open(folder / MANIFEST, "wb") as file:
         file.write(text + _CHECK + b"%d}" % zlib.crc32(text))
         file.flush()
@@ -30,37 +30,42 @@ def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself."""
+    """Read and check the manifest of a checkpoint."""
     file = path / MANIFEST
     if not file.is_file():
         raise ArchiveDamaged(f"there is no {MANIFEST}")
     text = file.read_bytes()
-    found = strict_json(text, str(file))
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    manifest = strict_json(text, str(file))
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArchiveDamaged(f"{file} is not one of ours")
-    if found.get("version") != VERSION:
-        raise BadArgument(f"it is of version {found.get('version')!r}, and this torcheer reads {VERSION}: update it")
+    if manifest.get("version") != VERSION:
+        raise BadArgument(f"it is of version {manifest.get('version')!r}, and this torcheer reads {VERSION}: update it")
     body = text.rpartition(_CHECK)[0]
     if text != body + _CHECK + b"%d}" % zlib.crc32(body):
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
-    return found
-
-
-def verified(path: Path, told: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
-    """A checkpoint's manifest, every file compared with it; `told` hears of bytes as they are checked."""
-    manifest = read_manifest(path)
-    for name, expected in manifest["files"].items():
-        size, check = _summed(path / name, told)
-        if (size, check) != (expected["bytes"], expected["crc32"]):
-            what = f"has {size} bytes, and {expected['bytes']} were written" if size != expected["bytes"] else "differs"
-            raise ArchiveDamaged(f"{name} {what}")
     return manifest
 
 
-def _summed(path: Path, told: Callable[[int], None]) -> tuple[int, int]:
-    size, check = 0, 0
+def verify_checkpoint(path: Path, on_progress: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
+    """Verify every file of a checkpoint against its manifest, which is returned.
+
+    on_progress: called with the number of bytes as they are checked.
+    """
+    manifest = read_manifest(path)
+    for name, expected in manifest["files"].items():
+        size, checksum = _checksum(path / name, on_progress)
+        if (size, checksum) != (expected["bytes"], expected["crc32"]):
+            difference = (
+                f"has {size} bytes, and {expected['bytes']} were written" if size != expected["bytes"] else "differs"
+            )
+            raise ArchiveDamaged(f"{name} {difference}")
+    return manifest
+
+
+def _checksum(path: Path, on_progress: Callable[[int], None]) -> tuple[int, int]:
+    size, checksum = 0, 0
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK):
-            size, check = size + len(chunk), crc32(chunk, check)
-            told(len(chunk))
-    return size, check
+            size, checksum = size + len(chunk), crc32(chunk, checksum)
+            on_progress(len(chunk))
+    return size, checksum

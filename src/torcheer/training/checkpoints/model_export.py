@@ -1,4 +1,4 @@
-"""What was trained, for use elsewhere: weights as safetensors, a `torch.export` program, or ONNX."""
+"""Export trained models: weights as safetensors, a `torch.export` program, or ONNX."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from torch.utils import _pytree
 
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
-from torcheer.training.checkpoints.run_directory import telling
-from torcheer.training.checkpoints.tensor_files import Summed, write_tensors
+from torcheer.training.checkpoints.run_directory import explain_write_errors
+from torcheer.training.checkpoints.tensor_files import ChecksumFile, write_tensors
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 KINDS = {".safetensors": "weights", ".pt2": "a torch.export program", ".onnx": "an ONNX graph"}
 
 
-def kind_of(path: Path) -> str:
-    """What the end of a file's name asks for."""
+def export_kind(path: Path) -> str:
+    """Return the kind of export that a file's suffix selects."""
     if path.suffix not in KINDS:
-        known = ", ".join(f"{suffix} ({what})" for suffix, what in KINDS.items())
-        raise BadArgument(f"{path}: the end of its name says what is written, and is one of {known}")
+        kinds = ", ".join(f"{suffix} ({what})" for suffix, what in KINDS.items())
+        raise BadArgument(f"{path}: the end of its name says what is written, and is one of {kinds}")
     missing = [package for package in ("onnx", "onnxscript") if find_spec(package) is None]
     if path.suffix == ".onnx" and missing:
         raise BadArgument(f"{path}: ONNX needs {' and '.join(missing)}: pip install {' '.join(missing)}")
@@ -36,47 +36,54 @@ def kind_of(path: Path) -> str:
 
 
 def export_weights(state: Mapping[str, Any], path: Path, model: str | None = None) -> str:
-    """Write the weights of a checkpoint's state, averaged ones where there are some; what was written."""
+    """Write the weights of a checkpoint's state, averaged where available; return a description."""
     weights, averages = state["models"], state["averages"]
-    pairs = {_memory(weights[name][key]): value for name, one in averages.items() for key, value in one.items()}
-    models = {name: {key: pairs.get(_memory(each), each) for key, each in one.items()} for name, one in weights.items()}
+    averaged = {
+        _memory(weights[name][key]): value for name, values in averages.items() for key, value in values.items()
+    }
+    models = {
+        name: {key: averaged.get(_memory(value), value) for key, value in values.items()}
+        for name, values in weights.items()
+    }
     if model is not None:
-        models = {model: models[_known(model, models)]}
-    one = len(models) == 1
+        models = {model: models[_resolve_model(model, models)]}
+    is_single = len(models) == 1
     tensors = {
-        key if one else f"{name}.{key}": value
+        key if is_single else f"{name}.{key}": value
         for name, weights in models.items()
         for key, value in weights.items()
         if isinstance(value, Tensor)
     }
-    with whole(path) as part, open(part, "wb", buffering=0) as file:
-        write_tensors(Summed(file), tensors)
+    with atomic_path(path) as part, open(part, "wb", buffering=0) as file:
+        write_tensors(ChecksumFile(file), tensors)
     numbers = sum(tensor.numel() for tensor in tensors.values())
     return f"{', '.join(models)}: {len(tensors)} tensors, {numbers:,} numbers{' (averaged)' * bool(state['averages'])}"
 
 
 def _memory(value: Any) -> Any:
-    """What tells tied weights, of one model or of several, which have one average."""
+    """Return the key that identifies tied weights, of one model or of several: they share one average."""
     return (value.data_ptr(), value.shape) if isinstance(value, Tensor) and value.numel() else id(value)
 
 
 def export_program(session: Session, path: Path, model: str | None = None) -> str:
-    """Write one model of a session, with its weights, as something that runs without its code; what was written."""
-    name = _known(model, session.models)
+    """Write one model of a session as a program that runs without its code; return a description."""
+    name = _resolve_model(model, session.models)
     module = session.models[name]
     for average in session.averages.values():
         average.swap()
     try:
         module.eval()
-        args, kwargs = example(session, name)
+        args, kwargs = example_inputs(session, name)
         program = _program(name, module, args, kwargs)
-        with whole(path) as part:
+        with atomic_path(path) as part:
             _SAVE[path.suffix](program, part)
     finally:
         for average in session.averages.values():
             average.swap()
-    given = ", ".join(str(tuple(one.shape)) for one in _pytree.tree_leaves((args, kwargs)) if isinstance(one, Tensor))
-    return f"{name}, as it ran on {given}"
+    shapes = ", ".join(
+        str(tuple(leaf.shape)) for leaf in _pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)
+    )
+    return f"{name}, as it ran on {shapes}"
 
 
 def _program(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -87,17 +94,17 @@ def _program(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[s
     try:
         with torch.no_grad():
             return torch.export.export(module, args, kwargs, dynamic_shapes=free)
-    except Exception as error:  # many kinds, each of torch's own
-        said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise BadArgument(f"torch.export cannot make a program of {name!r}: {said}") from error
+    except Exception as error:  # torch.export raises many types
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise BadArgument(f"torch.export cannot make a program of {name!r}: {reason}") from error
 
 
 def _free_batch(value: Any) -> Any:
-    """Batches of any size: torch finds out whether the model allows it."""
+    """Allow batches of any size; torch checks whether the model supports it."""
     return {0: torch.export.Dim.AUTO} if isinstance(value, Tensor) and value.ndim else None
 
 
-def _known(model: str | None, models: Mapping[str, Any]) -> str:
+def _resolve_model(model: str | None, models: Mapping[str, Any]) -> str:
     if model is None and len(models) == 1:
         return next(iter(models))
     if model is None:
@@ -107,34 +114,34 @@ def _known(model: str | None, models: Mapping[str, Any]) -> str:
     return model
 
 
-def example(session: Session, model: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What a model is called with for the first batch of the first pipeline that runs it."""
-    seen: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+def example_inputs(session: Session, model: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return a model's arguments for the first batch of the first pipeline that runs it."""
+    calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 
-    def look(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        seen.append((args, kwargs))
+    def record_call(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        calls.append((args, kwargs))
 
     stages = [name for stage in session.stages for name in (*stage.training, *stage.validation)]
-    for name in dict.fromkeys([*stages, *session.lanes]):
+    for name in dict.fromkeys([*stages, *session.runners]):
         if model not in {node.model for node in session.nodes_of(name)}:
             continue
-        hook = session.models[model].register_forward_pre_hook(look, with_kwargs=True)
+        hook = session.models[model].register_forward_pre_hook(record_call, with_kwargs=True)
         try:
             with torch.no_grad():
-                session.lanes[name].forward(next(session.lanes[name].batches(0)))
+                session.runners[name].forward(next(session.runners[name].batches(0)))
         finally:
             hook.remove()
-        if seen:
-            return seen[0]
+        if calls:
+            return calls[0]
     raise BadArgument(f"no pipeline runs the model {model!r}, so nothing is known of its inputs")
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A place to write to that becomes the file once it is whole."""
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path` once the body has succeeded."""
     part = path.with_name(f".tmp-{path.name}")
     try:
-        with telling(path):
+        with explain_write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             yield part
             part.replace(path)

@@ -1,4 +1,4 @@
-"""Every generator of random numbers that training draws from: its state, and setting it again."""
+"""Save and restore every random generator that training draws from."""
 
 from __future__ import annotations
 
@@ -12,46 +12,46 @@ import torch
 
 
 def rng_state() -> dict[str, Any]:
-    """Where the generators of Python, numpy, torch and its devices stand."""
+    """Return the state of the generators of Python, numpy, torch and its devices."""
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return {**_plain(_host()), "cuda": devices}
+    return {**_to_state(_host()), "cuda": devices}
 
 
 def restore_rng(state: Mapping[str, Any]) -> None:
-    """Set them; devices that are not here are left out."""
-    _set_host(_raw(state))
+    """Restore the generators; devices that this machine lacks are skipped."""
+    _set_host(_from_state(state))
     if state["cuda"] and torch.cuda.is_available():
-        for device, one in zip(range(torch.cuda.device_count()), state["cuda"]):
-            torch.cuda.set_rng_state(one, device)
+        for device, device_state in zip(range(torch.cuda.device_count()), state["cuda"]):
+            torch.cuda.set_rng_state(device_state, device)
 
 
-class Apart:
-    """Random numbers of their own for some code; everybody else's stay as they were."""
+class IsolatedRandom:
+    """Random generators for some code alone; the global ones stay unchanged."""
 
     def __init__(self, seed: int) -> None:
-        self._own: Any = None
-        with self.drawing():
+        self._generators: Any = None
+        with self.active():
             random.seed(seed)
             np.random.seed(seed % 2**32)
             torch.default_generator.manual_seed(seed)
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
-        """Where the code draws from its own."""
-        others = _host()
-        if self._own is not None:
-            _set_host(self._own)
+    def active(self) -> Iterator[None]:
+        """Run the body with these generators in place of the global ones."""
+        outer = _host()
+        if self._generators is not None:
+            _set_host(self._generators)
         try:
             yield
         finally:
-            self._own = _host()
-            _set_host(others)
+            self._generators = _host()
+            _set_host(outer)
 
     def state(self) -> dict[str, Any]:
-        return _plain(self._own)
+        return _to_state(self._generators)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._own = _raw(state)
+        self._generators = _from_state(state)
 
 
 def _host() -> tuple[Any, Any, Any]:
@@ -64,12 +64,12 @@ def _set_host(raw: tuple[Any, Any, Any]) -> None:
     torch.set_rng_state(raw[2])
 
 
-def _plain(raw: tuple[Any, Any, Any]) -> dict[str, Any]:
+def _to_state(raw: tuple[Any, Any, Any]) -> dict[str, Any]:
     version, words, gauss = raw[0]
     python = {"version": version, "words": np.array(words, np.uint32), "gauss": gauss}
     return {"python": python, "numpy": raw[1], "torch": raw[2]}
 
 
-def _raw(state: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+def _from_state(state: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     python = state["python"]
     return (python["version"], tuple(python["words"].tolist()), python["gauss"]), state["numpy"], state["torch"]

@@ -1,4 +1,4 @@
-"""The run directory: what it says of itself, who may write to it, and files that are there whole or not at all."""
+"""The run directory: its run.json, its lock, and atomic writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from torcheer.archive.format.index_frames import strict_json
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
 
 FORMAT, VERSION = "torcheer run", 1
-_TRY = {  # what helps
+_ADVICE = {  # errno -> what to try
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some of your quota",
     errno.EROFS: "Use a folder that is not mounted read-only",
@@ -33,49 +33,51 @@ _TRY = {  # what helps
 
 
 def begin_run(directory: Path, *, made_by: str = "torcheer.training", config_hash: str = "") -> dict[str, Any]:
-    """Say in run.json what a directory holds; one that says so already is only looked at."""
+    """Write run.json where there is none yet; return its contents."""
     path = directory / "run.json"
     if not path.exists():
-        about: dict[str, Any] = {"format": FORMAT, "version": VERSION, "made_by": made_by, "config": config_hash}
-        about["versions"] = {"torcheer": _own_version(), "torch": torch.__version__, "numpy": np.__version__}
-        about["versions"]["python"] = platform.python_version()
-        with telling(directory):
+        contents: dict[str, Any] = {"format": FORMAT, "version": VERSION, "made_by": made_by, "config": config_hash}
+        contents["versions"] = {"torcheer": _torcheer_version(), "torch": torch.__version__, "numpy": np.__version__}
+        contents["versions"]["python"] = platform.python_version()
+        with explain_write_errors(directory):
             directory.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps(about, indent=1).encode() + b"\n")
+        replace_file(path, json.dumps(contents, indent=1).encode() + b"\n")
     return read_run(directory)
 
 
-def _own_version() -> str:
+def _torcheer_version() -> str:
     try:
         return version("torcheer")
-    except PackageNotFoundError:  # run from its folder
+    except PackageNotFoundError:  # run from a source tree, not installed
         return ""
 
 
 def read_run(directory: Path) -> dict[str, Any]:
-    """What a run directory says of itself."""
+    """Read and check run.json of a run directory."""
     path = directory / "run.json"
     if not path.is_file():
         raise BadArgument(f"{directory} is no run directory: there is no {path.name} in it")
-    found = strict_json(path.read_bytes(), str(path))
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    contents = strict_json(path.read_bytes(), str(path))
+    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
         raise ArchiveDamaged(f"{path} is not one of ours")
-    if found.get("version") != VERSION:
+    if contents.get("version") != VERSION:
         raise BadArgument(
-            f"{directory} is of version {found.get('version')!r}, and this torcheer knows {VERSION}: update it"
+            f"{directory} is of version {contents.get('version')!r}, and this torcheer knows {VERSION}: update it"
         )
-    return found
+    return contents
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Be the one that writes to a run directory; another is refused, one that was killed is not in the way."""
+    """Hold the lock of a run directory; a second writer is refused, a killed one leaves no lock."""
     try:
-        with telling(directory):
+        with explain_write_errors(directory):
             lock = WritingLock(directory)
     except ArchiveBusy as error:
-        who = "this process" if "this process" in str(error) else "another process"
-        raise ArchiveBusy(f"{directory} is being trained by {who}; wait for it, stop it, or use another one") from None
+        owner = "this process" if "this process" in str(error) else "another process"
+        raise ArchiveBusy(
+            f"{directory} is being trained by {owner}; wait for it, stop it, or use another one"
+        ) from None
     try:
         yield
     finally:
@@ -83,9 +85,9 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that it is there as it was, or whole."""
+    """Replace a file atomically: after a crash it is the old or the new one."""
     part = path.with_name(f".tmp-{path.name}")
-    with telling(path):
+    with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(part, "wb") as file:
             file.write(data)
@@ -96,12 +98,12 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def telling(path: Path, kept: str = "") -> Iterator[None]:
-    """What the system refuses, with what is there and what to try."""
+def explain_write_errors(path: Path, context: str = "") -> Iterator[None]:
+    """Turn an OSError of the body into CannotWrite, with its context and what to try."""
     try:
         yield
     except OSError as error:
         if isinstance(error, TorcheerError):
             raise
-        advice = _TRY.get(error.errno or 0, "See what the system says of this disk")
-        raise CannotWrite(error.errno, f"{path}: {error.strerror or error}. {kept}{advice}, and go on") from error
+        advice = _ADVICE.get(error.errno or 0, "See what the system says of this disk")
+        raise CannotWrite(error.errno, f"{path}: {error.strerror or error}. {context}{advice}, and go on") from error

@@ -1,4 +1,4 @@
-"""What a session has on disk, in words: which checkpoint, of when, and how many steps came after it."""
+"""Describe what a session has on disk: which checkpoint, from when, and how many steps came after it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def noting_what_is_saved(session: Session) -> Iterator[None]:
-    """Have an error that ends a run say what of it is on disk."""
+def explain_saved_state(session: Session) -> Iterator[None]:
+    """Annotate an error that ends a run with what of it is on disk."""
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
@@ -32,11 +32,11 @@ def noting_what_is_saved(session: Session) -> Iterator[None]:
 
 def saved_text(session: Session) -> str:
     """ "The newest checkpoint is run/checkpoints/120: step 120, saved at 12:04:05, 0:13 ago. The 3 steps after …"."""
-    if session.keeper is None:
+    if session.checkpoints is None:
         return "Nothing of this run is saved: the session has no directory."
-    path = newest_whole(session.keeper.folder)
+    path = newest_complete(session.checkpoints.folder)
     if path is None:
-        return f"Nothing of this run is saved: there is no whole checkpoint under {session.keeper.folder}."
+        return f"Nothing of this run is saved: there is no whole checkpoint under {session.checkpoints.folder}."
     written = (path / MANIFEST).stat().st_mtime
     age = max(time.time() - written, 0.0)
     form = "%H:%M:%S" if age < 12 * 3600 else "%Y-%m-%d %H:%M:%S"
@@ -46,8 +46,8 @@ def saved_text(session: Session) -> str:
     return f"The newest checkpoint is {path}: step {int(path.name):,}, saved at {when}.{after}"
 
 
-def newest_whole(folder: Path) -> Path | None:
-    """The newest checkpoint with all that its manifest names; contents are checked when it is read."""
+def newest_complete(folder: Path) -> Path | None:
+    """Return the newest checkpoint with all files of its manifest; contents are verified when it is read."""
     named = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
     for path in sorted(named, key=lambda path: int(path.name), reverse=True):
         try:

@@ -1,4 +1,4 @@
-"""All that a session's numbers depend on, as plain state; and a session put back to where it was."""
+"""Collect everything that a session's results depend on as plain state, and restore a session from it."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ import torch
 
 from torcheer.errors import BadArgument
 from torcheer.training.checkpoints.random_state import restore_rng, rng_state
-from torcheer.training.loop.graph_forward import moved
+from torcheer.training.loop.graph_forward import move_to_device
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 
 def state_of(session: Session) -> dict[str, Any]:
-    """Where a session stands; its tensors are the live ones, not copies."""
+    """Return the state of a session; its tensors are live, not copies."""
     models = {name: model.state_dict() for name, model in session.models.items()}
     return {
         "place": asdict(session.place),
         "rows": session.rows,
-        "data": _data(session),
+        "data": _data_facts(session),
         "models": models,
         "versions": {name: getattr(state, "_metadata", None) for name, state in models.items()},
-        "optimizers": {name: one.state_dict() for name, one in session.optimizers.items()},
-        "settings": {name: _settings(one) for name, one in session.optimizers.items()},
-        "began": session.schedules_began,
+        "optimizers": {name: part.state_dict() for name, part in session.optimizers.items()},
+        "settings": {name: _settings(part) for name, part in session.optimizers.items()},
+        "began": session.initial_schedules,
         "kinds": _kinds(session),
-        "schedules": {name: one.scheduler.state_dict() for name, one in session.schedules.items()},
-        "scalers": {name: one.state_dict() for name, one in session.scalers.items()},
-        "averages": {name: one.state() for name, one in session.averages.items()},
-        "lanes": {lane.name: lane.state() for lane in _lanes_at_work(session)},
+        "schedules": {name: part.scheduler.state_dict() for name, part in session.schedules.items()},
+        "scalers": {name: part.state_dict() for name, part in session.scalers.items()},
+        "averages": {name: part.state() for name, part in session.averages.items()},
+        "lanes": {runner.name: runner.state() for runner in _active_runners(session)},
         "feeds": {name: feed.state() for name, feed in session.feeds.items()} if session.place.round else {},
-        "others": {name: one.state_dict() for name, one in stateful_parts(session).items()},
+        "others": {name: part.state_dict() for name, part in stateful_parts(session).items()},
         "rng": rng_state(),
     }
 
 
 def restore(session: Session, state: Mapping[str, Any]) -> None:
-    """Put a session back to where it was; raises where it is no longer the same session."""
+    """Restore a session from a state; raise where it is no longer the same session."""
     _check_data(session, state)
     _check_kinds(session, state["kinds"])
     restore_weights(session, state)
@@ -50,25 +50,25 @@ def restore(session: Session, state: Mapping[str, Any]) -> None:
         _restore_optimizer(name, optimizer, copy.deepcopy(_part(state, "optimizers", name)))
     for name, schedule in session.schedules.items():
         schedule.scheduler.load_state_dict(copy.deepcopy(_part(state, "schedules", name)))
-        _keep_schedule(schedule.scheduler, session.schedules_began[name], state["began"][name])
+        _apply_schedule_changes(schedule.scheduler, session.initial_schedules[name], state["began"][name])
     for name, optimizer in session.optimizers.items():
-        _keep_changes(session, name, optimizer, state["settings"].get(name, {}))
+        _apply_setting_changes(session, name, optimizer, state["settings"].get(name, {}))
     for name, scaler in session.scalers.items():
-        if name in state["scalers"]:  # one that came later begins as it is
+        if name in state["scalers"]:  # a scaler added since then begins as it is
             scaler.load_state_dict(copy.deepcopy(state["scalers"][name]))
-    for name, one in stateful_parts(session).items():
+    for name, part in stateful_parts(session).items():
         if name in state["others"]:
-            one.load_state_dict(copy.deepcopy(state["others"][name]))
+            part.load_state_dict(copy.deepcopy(state["others"][name]))
     for name, feed in session.feeds.items():
         feed.restore(state["feeds"].get(name))
     _restore_place(session, state)
-    for lane in _lanes_at_work(session):
-        lane.restore(moved(copy.deepcopy(_part(state, "lanes", lane.name)), session.device))
-    restore_rng(state["rng"])  # last: nothing after it may draw
+    for runner in _active_runners(session):
+        runner.restore(move_to_device(copy.deepcopy(_part(state, "lanes", runner.name)), session.device))
+    restore_rng(state["rng"])  # last: nothing after it may draw random numbers
 
 
 def restore_weights(session: Session, state: Mapping[str, Any]) -> None:
-    """The models and their averages alone: what evaluation needs."""
+    """Restore only the models and their averages: what evaluation needs."""
     for name, model in session.models.items():
         weights = OrderedDict(_part(state, "models", name))
         weights._metadata = state["versions"][name]  # type: ignore[attr-defined]
@@ -97,76 +97,86 @@ def _restore_optimizer(name: str, optimizer: torch.optim.Optimizer, state: dict[
         optimizer.load_state_dict(state)
     except (ValueError, KeyError) as error:
         raise BadArgument(f"optimizer {name!r} is not the one of this session: {error}") from None
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, parameter in enumerate(parameters):
         for key, value in state["state"].get(number, {}).items():
             loaded = optimizer.state[parameter].get(key)
-            # torch casts to the type of the parameter; an optimizer that keeps another one meant it.
+            # torch casts to the parameter's dtype; an optimizer that keeps another dtype does so on purpose.
             if isinstance(value, torch.Tensor) and loaded.dtype != value.dtype:
                 optimizer.state[parameter][key] = value.to(loaded.device)
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """What an optimizer was made with."""
+    """Return the settings that an optimizer was made with."""
     return {key: value for key, value in optimizer.defaults.items() if type(value) in (bool, int, float, str, tuple)}
 
 
 def _kinds(session: Session) -> dict[str, dict[str, str]]:
-    """The classes of optimizers and schedulers: told, and never looked up."""
-    schedulers = {name: one.scheduler for name, one in session.schedules.items()}
+    """Return the class names of optimizers and schedulers: compared, never imported."""
+    schedulers = {name: part.scheduler for name, part in session.schedules.items()}
     tables: dict[str, Mapping[str, Any]] = {"optimizer": session.optimizers, "schedule": schedulers}
-    return {what: {name: type(one).__name__ for name, one in table.items()} for what, table in tables.items()}
+    return {kind: {name: type(part).__name__ for name, part in table.items()} for kind, table in tables.items()}
 
 
-def _check_kinds(session: Session, then: Mapping[str, Mapping[str, str]]) -> None:
+def _check_kinds(session: Session, saved: Mapping[str, Mapping[str, str]]) -> None:
     for what, table in _kinds(session).items():
         for name, kind in table.items():
-            before = then[what].get(name, kind)
+            before = saved[what].get(name, kind)
             if kind != before:
                 raise BadArgument(
                     f"{what} {name!r} is {kind}, and was {before} when this session began, whose state is another"
                 )
 
 
-def _keep_schedule(scheduler: Any, now: Mapping[str, Any], then: Mapping[str, Any]) -> None:
-    """What a scheduler is made with anew, such as `step_size`, holds from here on; its rates follow the optimizer's."""
-    for key, value in now.items():
-        if key in vars(scheduler) and key not in ("base_lrs", "_last_lr", "_schedulers") and then.get(key) != value:
+def _apply_schedule_changes(scheduler: Any, initial: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Apply settings of a scheduler that changed since the checkpoint, such as `step_size`.
+
+    Its rates follow the optimizer's.
+    """
+    for key, value in initial.items():
+        if key in vars(scheduler) and key not in ("base_lrs", "_last_lr", "_schedulers") and saved.get(key) != value:
             setattr(scheduler, key, copy.deepcopy(value))
 
 
-def _keep_changes(session: Session, name: str, optimizer: torch.optim.Optimizer, then: Mapping[str, Any]) -> None:
-    """A setting that the session is made with anew, such as `lr`, holds from here on; a schedule goes on with it."""
+def _apply_setting_changes(
+    session: Session, name: str, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]
+) -> None:
+    """Apply settings of an optimizer that changed since the checkpoint, such as `lr`; a schedule is rescaled."""
     schedule = session.schedules.get(name)
     for key, value in _settings(optimizer).items():
-        if key not in then or then[key] == value:
+        if key not in saved or saved[key] == value:
             continue
         for group in optimizer.param_groups:
-            share = group[key] / then[key] if key == "lr" and then[key] else 1.0  # where the schedule has brought it
+            # The factor that the schedule has reached.
+            share = group[key] / saved[key] if key == "lr" and saved[key] else 1.0
             group[key] = value * share if key == "lr" else value
             if key == "lr" and "initial_lr" in group:
-                group["initial_lr"] = group["initial_lr"] * value / then[key] if then[key] else value
+                group["initial_lr"] = group["initial_lr"] * value / saved[key] if saved[key] else value
         if key == "lr" and hasattr(schedule and schedule.scheduler, "base_lrs"):
             bases = schedule.scheduler.base_lrs  # type: ignore[union-attr]
-            bases[:] = [one * value / then[key] if then[key] else value for one in bases]
+            bases[:] = [base * value / saved[key] if saved[key] else value for base in bases]
 
 
-def _lanes_at_work(session: Session) -> list[Any]:
-    """The pipelines whose meters are half full: none between epochs."""
+def _active_runners(session: Session) -> list[Any]:
+    """Return the pipelines with meters in use: none between epochs."""
     if not session.place.round or session.place.stage >= len(session.stages):
         return []
-    return [session.lanes[name] for name in session.stages[session.place.stage].training]
+    return [session.runners[name] for name in session.stages[session.place.stage].training]
 
 
 def stateful_parts(session: Session) -> dict[str, Any]:
-    """Losses, metrics and stop conditions with a state of their own."""
-    found = {f"{kind}.{name}": one.function for kind, table in session.measures.items() for name, one in table.items()}
-    found |= {f"stages.{number}": stage.stop for number, stage in enumerate(session.stages)}
-    return {key: one for key, one in found.items() if hasattr(one, "state_dict") and hasattr(one, "load_state_dict")}
+    """Return losses, metrics and stop conditions that have a state."""
+    parts = {
+        f"{kind}.{name}": part.function for kind, table in session.measures.items() for name, part in table.items()
+    }
+    parts |= {f"stages.{number}": stage.stop for number, stage in enumerate(session.stages)}
+    return {
+        key: part for key, part in parts.items() if hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+    }
 
 
-def _data(session: Session) -> dict[str, Any]:
-    """What tells whether the data is still the same: its length, and how it is cut into batches."""
+def _data_facts(session: Session) -> dict[str, Any]:
+    """Return what identifies the data: its length, and how it is split into batches."""
     loaders = {
         name: {"samples": feed.samples, "batch_size": feed.loader.batch_size, "drop_last": feed.loader.drop_last}
         | {"shuffle": feed.loader.shuffle}
@@ -176,34 +186,34 @@ def _data(session: Session) -> dict[str, Any]:
 
 
 def _check_data(session: Session, state: Mapping[str, Any]) -> None:
-    now, then = _data(session), state["data"]
-    for name, loader in then["loaders"].items():
-        found = now["loaders"].get(name, {})
-        if found.get("samples") != loader["samples"]:
+    current, saved = _data_facts(session), state["data"]
+    for name, loader in saved["loaders"].items():
+        feed = current["loaders"].get(name, {})
+        if feed.get("samples") != loader["samples"]:
             raise BadArgument(
-                f"the dataset of {name!r} has {found.get('samples', 'no')} samples, and had {loader['samples']} when "
+                f"the dataset of {name!r} has {feed.get('samples', 'no')} samples, and had {loader['samples']} when "
                 "this session began: bring the old one back, or begin a new session in another directory"
             )
-    if now != then and state["place"]["round"]:
+    if current != saved and state["place"]["round"]:
         raise BadArgument(
-            f"the session stands inside an epoch, and its batches would be others: {_difference(now, then)}. Change "
-            "that between epochs, or put it back"
+            f"the session stands inside an epoch, and its batches would be others: {_difference(current, saved)}. "
+            "Change that between epochs, or put it back"
         )
 
 
-def _difference(now: Mapping[str, Any], then: Mapping[str, Any], where: str = "") -> str:
-    """The first setting that is another."""
-    for key in then:
-        if isinstance(then[key], dict) and isinstance(now.get(key), dict):
-            if now[key] != then[key]:
-                return _difference(now[key], then[key], f"{where}{key}.")
-        elif now.get(key) != then[key]:
-            return f"{where}{key} is {now.get(key)!r} and was {then[key]!r}"
-    return f"{where or 'loaders '}has {', '.join(key for key in now if key not in then)} besides"
+def _difference(current: Mapping[str, Any], saved: Mapping[str, Any], where: str = "") -> str:
+    """Describe the first setting that differs."""
+    for key in saved:
+        if isinstance(saved[key], dict) and isinstance(current.get(key), dict):
+            if current[key] != saved[key]:
+                return _difference(current[key], saved[key], f"{where}{key}.")
+        elif current.get(key) != saved[key]:
+            return f"{where}{key} is {current.get(key)!r} and was {saved[key]!r}"
+    return f"{where or 'loaders '}has {', '.join(key for key in current if key not in saved)} besides"
 
 
 def _part(state: Mapping[str, Any], kind: str, name: str) -> Any:
     if name not in state[kind]:
-        known = ", ".join(state[kind]) or "none"
-        raise BadArgument(f"the checkpoint holds no {name!r} among its {kind}; it has {known}")
+        names = ", ".join(state[kind]) or "none"
+        raise BadArgument(f"the checkpoint holds no {name!r} among its {kind}; it has {names}")
     return state[kind][name]

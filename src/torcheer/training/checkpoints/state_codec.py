@@ -1,4 +1,4 @@
-"""State as tensors and strict JSON: all that a checkpoint holds, and nothing in it names code."""
+"""Encode state as tensors and strict JSON: no pickle, and nothing in it names code."""
 
 from __future__ import annotations
 
@@ -17,61 +17,61 @@ from torcheer.errors import ArchiveDamaged, BadArgument
 MOST_DEPTH = 100
 _DICTS: dict[str, type] = {"dict": dict, "ordered": OrderedDict, "counter": Counter}
 _DICT_NAMES = {kind: name for name, kind in _DICTS.items()}
-_DTYPES = {str(one): one for one in vars(torch).values() if isinstance(one, torch.dtype)}
-_ARRAYS = "?biufcmMSU"  # numpy's kinds whose bytes are all there is to them
-_PAIRS = {torch.complex128: "complex128", torch.complex32: "complex32"}  # safetensors lacks them: kept as pairs
+_DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
+_ARRAYS = "?biufcmMSU"  # numpy dtype kinds that are fully defined by their bytes
+_PAIRS = {torch.complex128: "complex128", torch.complex32: "complex32"}  # not in safetensors: stored as pairs of reals
 
 
 def pack(state: Any) -> tuple[dict[str, Tensor], Any]:
-    """The tensors of a state by name, and the rest of it as strict JSON can hold it."""
+    """Split a state into tensors by name and a strict-JSON value for the remainder."""
     packer = _Packer()
-    plain = packer.plain(state, ())
-    return packer.tensors, plain
+    encoded = packer.encode(state, ())
+    return packer.tensors, encoded
 
 
-def unpack(tensors: Mapping[str, Tensor], plain: Any) -> Any:
-    """The state that `pack` was given."""
+def unpack(tensors: Mapping[str, Tensor], encoded: Any) -> Any:
+    """Rebuild the state that `pack` was given."""
     try:
-        return _Unpacker(tensors).value(plain)
+        return _Unpacker(tensors).decode(encoded)
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, RuntimeError) as error:
         raise ArchiveDamaged(f"a state cannot be read: {cut(error)}") from None
 
 
 class _Packer:
-    """One walk through a state."""
+    """One pass over a state that encodes it."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
-        self._names: dict[Any, str] = {}  # a tensor's place in memory -> its name: tied ones are kept once
+        self._names: dict[Any, str] = {}  # a tensor's memory -> its name: tied tensors are stored once
 
-    def plain(self, value: Any, path: tuple[str, ...]) -> Any:
+    def encode(self, value: Any, path: tuple[str, ...]) -> Any:
         kind = type(value)
         if value is None or kind in (bool, int, str):
             return value
         if kind is float:
             return value if math.isfinite(value) else {"$": "float", "v": str(value)}
         if len(path) > MOST_DEPTH:
-            raise BadArgument(f"{_told(path[:4])}… is nested more than {MOST_DEPTH} deep: does it hold itself?")
+            raise BadArgument(f"{_dotted(path[:4])}… is nested more than {MOST_DEPTH} deep: does it hold itself?")
         if kind is list:
             return self._parts(value, path)
         if kind in _DICT_NAMES:
             return self._dict(value, path)
         if isinstance(value, Tensor):
             return self._tensor(value, path)
-        return self._other(value, path)
+        return self._encode_other(value, path)
 
     def _parts(self, values: Any, path: tuple[str, ...]) -> list[Any]:
-        return [self.plain(value, (*path, str(number))) for number, value in enumerate(values)]
+        return [self.encode(value, (*path, str(number))) for number, value in enumerate(values)]
 
     def _dict(self, value: Any, path: tuple[str, ...]) -> Any:
         if type(value) is dict and "$" not in value and all(type(key) is str for key in value):
-            return {key: self.plain(part, (*path, key)) for key, part in value.items()}
+            return {key: self.encode(part, (*path, key)) for key, part in value.items()}
         pairs = [
-            [self.plain(key, (*path, "a key")), self.plain(part, (*path, str(key)))] for key, part in value.items()
+            [self.encode(key, (*path, "a key")), self.encode(part, (*path, str(key)))] for key, part in value.items()
         ]
         return {"$": _DICT_NAMES[type(value)], "v": pairs}
 
-    def _other(self, value: Any, path: tuple[str, ...]) -> Any:
+    def _encode_other(self, value: Any, path: tuple[str, ...]) -> Any:
         kind = type(value)
         if kind is tuple or kind is torch.Size:
             return {"$": "tuple" if kind is tuple else "size", "v": self._parts(value, path)}
@@ -85,71 +85,78 @@ class _Packer:
             return {"$": "scalar", "dtype": value.dtype.str, "v": value.tobytes().hex()}
         if kind is np.ndarray and value.dtype.kind in _ARRAYS:
             data = torch.from_numpy(np.frombuffer(value.tobytes(), np.uint8).copy())
-            return {"$": "array", "dtype": value.dtype.str, "shape": list(value.shape), "v": self._keep(data, path)}
+            return {
+                "$": "array",
+                "dtype": value.dtype.str,
+                "shape": list(value.shape),
+                "v": self._add_tensor(data, path),
+            }
         raise _refusal(value, path)
 
     def _tensor(self, value: Tensor, path: tuple[str, ...]) -> Any:
         if type(value) not in (Tensor, torch.nn.Parameter) or value.is_meta or value.is_quantized or value.is_nested:
             raise _refusal(value, path)
         if value.layout != torch.strided:
-            raise BadArgument(f"{_told(path)} is a tensor of layout {value.layout}: a checkpoint takes its to_dense()")
-        found: dict[str, Any] = {"$": "tensor"}
+            raise BadArgument(
+                f"{_dotted(path)} is a tensor of layout {value.layout}: a checkpoint takes its to_dense()"
+            )
+        entry: dict[str, Any] = {"$": "tensor"}
         value = value.detach().resolve_conj().resolve_neg()
-        if not value.is_contiguous() and _is_dense(value):  # channels_last and its like: the order of its dimensions
-            found["order"] = _order(value)
+        if not value.is_contiguous() and _is_dense(value):  # channels_last and the like
+            entry["order"] = _order(value)
         if value.dtype in _PAIRS:
-            found["pairs"], value = _PAIRS[value.dtype], torch.view_as_real(value)
-        found["v"] = self._keep(value, path)
-        return found
+            entry["pairs"], value = _PAIRS[value.dtype], torch.view_as_real(value)
+        entry["v"] = self._add_tensor(value, path)
+        return entry
 
-    def _keep(self, tensor: Tensor, path: tuple[str, ...]) -> str:
-        place = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() and place in self._names:
-            return self._names[place]
+    def _add_tensor(self, tensor: Tensor, path: tuple[str, ...]) -> str:
+        memory = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
+        if tensor.numel() and memory in self._names:
+            return self._names[memory]
         name = ".".join(path) or "value"
         while name in self.tensors or name == "__metadata__":  # "a.b" in "c" and "b.c" in "a" would be one
             name += "'"
         self.tensors[name] = tensor
-        self._names[place] = name
+        self._names[memory] = name
         return name
 
 
 class _Unpacker:
-    """The walk back."""
+    """One pass over encoded state that rebuilds it."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
 
-    def value(self, plain: Any) -> Any:
-        if isinstance(plain, list):
-            return [self.value(part) for part in plain]
-        if not isinstance(plain, dict):
-            return plain
-        if "$" not in plain:
-            return {key: self.value(part) for key, part in plain.items()}
-        kind, inner = plain["$"], plain["v"]
+    def decode(self, encoded: Any) -> Any:
+        if isinstance(encoded, list):
+            return [self.decode(part) for part in encoded]
+        if not isinstance(encoded, dict):
+            return encoded
+        if "$" not in encoded:
+            return {key: self.decode(part) for key, part in encoded.items()}
+        kind, inner = encoded["$"], encoded["v"]
         if kind in _DICTS:
-            return _DICTS[kind]({self.value(key): self.value(part) for key, part in inner})
+            return _DICTS[kind]({self.decode(key): self.decode(part) for key, part in inner})
         if kind in ("tensor", "array"):
-            return (self._tensor if kind == "tensor" else self._array)(plain, self._tensors[inner])
+            return (self._tensor if kind == "tensor" else self._array)(encoded, self._tensors[inner])
         if kind == "scalar":
-            return np.frombuffer(bytes.fromhex(inner), _dtype(plain["dtype"]))[0]
-        return _MAKE[kind](self.value(inner))
+            return np.frombuffer(bytes.fromhex(inner), _dtype(encoded["dtype"]))[0]
+        return _DECODERS[kind](self.decode(inner))
 
-    def _tensor(self, plain: dict[str, Any], tensor: Tensor) -> Tensor:
-        if "pairs" in plain:
+    def _tensor(self, entry: dict[str, Any], tensor: Tensor) -> Tensor:
+        if "pairs" in entry:
             tensor = torch.view_as_complex(tensor)
-        if "order" in plain:
-            order = plain["order"]
-            back = sorted(range(len(order)), key=order.__getitem__)
-            tensor = tensor.permute(order).contiguous().permute(back)
+        if "order" in entry:
+            order = entry["order"]
+            inverse = sorted(range(len(order)), key=order.__getitem__)
+            tensor = tensor.permute(order).contiguous().permute(inverse)
         return tensor
 
-    def _array(self, plain: dict[str, Any], tensor: Tensor) -> Any:
-        return np.frombuffer(tensor.numpy().tobytes(), _dtype(plain["dtype"])).reshape(plain["shape"]).copy()
+    def _array(self, entry: dict[str, Any], tensor: Tensor) -> Any:
+        return np.frombuffer(tensor.numpy().tobytes(), _dtype(entry["dtype"])).reshape(entry["shape"]).copy()
 
 
-_MAKE: dict[str, Callable[[Any], Any]] = {
+_DECODERS: dict[str, Callable[[Any], Any]] = {
     "float": float,
     "tuple": tuple,
     "size": torch.Size,
@@ -160,29 +167,29 @@ _MAKE: dict[str, Callable[[Any], Any]] = {
 
 
 def _dtype(text: str) -> np.dtype[Any]:
-    found = np.dtype(text)
-    if found.kind not in _ARRAYS:
+    dtype = np.dtype(text)
+    if dtype.kind not in _ARRAYS:
         raise ValueError(f"no array of type {text}")
-    return found
+    return dtype
 
 
 def _order(tensor: Tensor) -> list[int]:
-    """The dimensions of a tensor as they lie in memory, the outermost first."""
+    """Return the dimensions of a tensor in memory order, outermost first."""
     strides = tensor.stride()
-    return sorted(range(tensor.ndim), key=lambda place: -strides[place])
+    return sorted(range(tensor.ndim), key=lambda dimension: -strides[dimension])
 
 
 def _is_dense(tensor: Tensor) -> bool:
     return tensor.permute(_order(tensor)).is_contiguous()
 
 
-def _told(path: tuple[str, ...]) -> str:
+def _dotted(path: tuple[str, ...]) -> str:
     return ".".join(path) or "the state"
 
 
 def _refusal(value: Any, path: tuple[str, ...]) -> BadArgument:
     kind = type(value)
     return BadArgument(
-        f"{_told(path)} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot hold: it takes tensors, "
-        "arrays, numbers, text, and lists, tuples and dicts of them. Have its state_dict() return those"
+        f"{_dotted(path)} is a {kind.__module__}.{kind.__qualname__}, which a checkpoint cannot hold: it takes "
+        "tensors, arrays, numbers, text, and lists, tuples and dicts of them. Have its state_dict() return those"
     )

@@ -1,4 +1,4 @@
-"""safetensors files of torch's tensors, written and read in one pass each, their checksum taken on the way."""
+"""Write and read safetensors files of torch tensors in one pass, with their checksum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torcheer.archive.format.index_frames import strict_json
 from torcheer.encoding import crc32, cut
 from torcheer.errors import ArchiveDamaged, BadArgument
 
-MOST_HEADER_BYTES = 100_000_000  # what other readers take
+MOST_HEADER_BYTES = 100_000_000  # the limit of other readers
 _NAMES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.uint16: "U16", torch.int16: "I16",
     torch.uint32: "U32", torch.int32: "I32", torch.uint64: "U64", torch.int64: "I64", torch.float16: "F16",
@@ -26,32 +26,32 @@ _NAMES = {
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
-class Summed:
-    """A file that knows how many bytes went through it, and their CRC-32."""
+class ChecksumFile:
+    """A file that counts the bytes read or written, and their CRC-32."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.bytes, self.crc32 = 0, 0
 
     def write(self, data: Any) -> None:
-        rest = memoryview(data)
-        self._count(rest)
-        while rest:
-            rest = rest[self._file.write(rest) :]
+        remaining = memoryview(data)
+        self._count(remaining)
+        while remaining:
+            remaining = remaining[self._file.write(remaining) :]
 
     def read(self, size: int) -> bytes:
-        found = self._file.read(size)
-        self._count(found)
-        return found
+        data = self._file.read(size)
+        self._count(data)
+        return data
 
     def fill(self, data: memoryview) -> None:
-        """Read as much as fits; raises where there is less."""
-        at = 0
-        while at < len(data):
-            count = self._file.readinto(data[at:])  # type: ignore[attr-defined]
+        """Fill a buffer from the file; raise where the file is shorter."""
+        offset = 0
+        while offset < len(data):
+            count = self._file.readinto(data[offset:])  # type: ignore[attr-defined]
             if not count:
-                raise ArchiveDamaged(f"{self._file.name} ends after {self.bytes + at} bytes")
-            at += count
+                raise ArchiveDamaged(f"{self._file.name} ends after {self.bytes + offset} bytes")
+            offset += count
         self._count(data)
 
     def _count(self, data: Any) -> None:
@@ -59,9 +59,9 @@ class Summed:
         self.crc32 = crc32(data, self.crc32)
 
 
-def write_tensors(file: Summed, tensors: Mapping[str, Tensor]) -> None:
-    """A whole safetensors file."""
-    # The largest types first: then each begins at a multiple of its own width.
+def write_tensors(file: ChecksumFile, tensors: Mapping[str, Tensor]) -> None:
+    """Write a complete safetensors file."""
+    # The widest dtypes first: then each tensor begins at a multiple of its item size.
     names = sorted(tensors, key=lambda name: -tensors[name].element_size())
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -78,44 +78,47 @@ def write_tensors(file: Summed, tensors: Mapping[str, Tensor]) -> None:
         file.write(_bytes(tensors[name].detach().cpu().contiguous()))
 
 
-def read_tensors(file: Summed, path: Path) -> dict[str, Tensor]:
-    """The tensors of a file, each in memory of its own; damage raises before more than the file's size is taken."""
+def read_tensors(file: ChecksumFile, path: Path) -> dict[str, Tensor]:
+    """Read the tensors of a file, each into its own memory.
+
+    Damage raises before more memory than the file's size is allocated.
+    """
     size = os.path.getsize(path)
-    room = int.from_bytes(file.read(8), "little")
-    if room > min(MOST_HEADER_BYTES, size - 8):
-        raise ArchiveDamaged(f"{path} is no safetensors file, or is cut: its header would be {room} bytes long")
-    header = strict_json(file.read(room), f"{path}: its header")
+    header_bytes = int.from_bytes(file.read(8), "little")
+    if header_bytes > min(MOST_HEADER_BYTES, size - 8):
+        raise ArchiveDamaged(f"{path} is no safetensors file, or is cut: its header would be {header_bytes} bytes long")
+    header = strict_json(file.read(header_bytes), f"{path}: its header")
     if not isinstance(header, dict):
         raise ArchiveDamaged(f"{path}: its header is no object")
     header.pop("__metadata__", None)
-    found = [(*_described(name, one, path), name) for name, one in header.items()]
-    tensors, at = {}, 0
-    for begin, end, dtype, shape, name in sorted(found, key=lambda one: one[:2]):
-        if begin != at or end > size - 8 - room:
+    entries = [(*_parse_entry(name, entry, path), name) for name, entry in header.items()]
+    tensors, position = {}, 0
+    for begin, end, dtype, shape, name in sorted(entries, key=lambda entry: entry[:2]):
+        if begin != position or end > size - 8 - header_bytes:
             raise ArchiveDamaged(f"{path}: {cut(name)} does not follow the tensor before it, or lies outside")
         tensors[name] = torch.empty(shape, dtype=dtype)
         file.fill(_bytes(tensors[name]))
-        at = end
-    if at != size - 8 - room:
-        raise ArchiveDamaged(f"{path}: {size - 8 - room - at} bytes at its end belong to no tensor")
+        position = end
+    if position != size - 8 - header_bytes:
+        raise ArchiveDamaged(f"{path}: {size - 8 - header_bytes - position} bytes at its end belong to no tensor")
     return tensors
 
 
-def _described(name: str, found: Any, path: Path) -> tuple[int, int, torch.dtype, list[int]]:
+def _parse_entry(name: str, entry: Any, path: Path) -> tuple[int, int, torch.dtype, list[int]]:
     try:
-        dtype, shape, (begin, end) = _DTYPES[found["dtype"]], list(found["shape"]), found["data_offsets"]
-        good = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, end))
-        good = good and end - begin == math.prod(shape) * dtype.itemsize
-        good = good and math.prod(length or 1 for length in shape) < 2**60
+        dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], list(entry["shape"]), entry["data_offsets"]
+        is_valid = all(type(number) is int and 0 <= number < 2**63 for number in (*shape, begin, end))
+        is_valid = is_valid and end - begin == math.prod(shape) * dtype.itemsize
+        is_valid = is_valid and math.prod(length or 1 for length in shape) < 2**60
     except (LookupError, TypeError, ValueError):
-        good = False
-    if not good:
-        raise ArchiveDamaged(f"{path}: {cut(name)} cannot be read: {cut(found)}")
+        is_valid = False
+    if not is_valid:
+        raise ArchiveDamaged(f"{path}: {cut(name)} cannot be read: {cut(entry)}")
     return begin, end, dtype, shape
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor."""
+    """Return the memory of a contiguous tensor."""
     if not tensor.numel():
         return memoryview(b"")
     return tensor.reshape(-1).view(torch.uint8).numpy().data

@@ -1,4 +1,4 @@
-"""A session under the control of whoever looks on from a studio: what it says, and what may be asked of it."""
+"""Control of a training session from a studio: its state, its tables, and the actions it accepts."""
 
 from torcheer.training.control.session_control import Control
 

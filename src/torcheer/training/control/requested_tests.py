@@ -1,4 +1,4 @@
-"""Tests that somebody asks for: their rows in the tables, their values for whoever looks."""
+"""Tests that a viewer requests: rows for the tables, layer values for the viewer."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ if TYPE_CHECKING:
 
 
 def run_all(control: Control) -> None:
-    """A row for each batch, and one for all of them unless it was ended early."""
+    """Test everything: add a row for each batch, and one for all of them unless stopped early."""
     where = _where(control)
     control.tables.begin_test()
 
-    def told(trial: Trial) -> None:
-        control.tables.trial({"Trial": trial[1], "Name": trial[0], **where, **trial[2]})
+    def add_trial(trial: Trial) -> None:
+        control.tables.add_trial({"Trial": trial[1], "Name": trial[0], **where, **trial[2]})
 
-    values = test_all(control.session, lambda is_last: _recorded(control, is_last), told, control.has_enough)
+    values = test_all(
+        control.session, lambda is_last: _probe_pass(control, is_last), add_trial, control.should_stop_test
+    )
     control.tables.end_test()
     if values is not None:
-        control.tables.test({**where, "Trial": control.session.place.round, **values})
+        control.tables.add_test({**where, "Trial": control.session.place.round, **values})
 
 
 def run_item(control: Control, item: int) -> None:
-    """A row for one item."""
+    """Test one item and add its row."""
     control.tested = item
-    name, _, values = test_item(control.session, item, lambda: _recorded(control, True, item))
+    name, _, values = test_item(control.session, item, lambda: _probe_pass(control, True, item))
     row = {"Trial": item, "Name": f"{name} item {item}", **_where(control), **values}
-    control.tables.trial(row)
+    control.tables.add_trial(row)
     control.tables.end_test()
 
 
-def _recorded(control: Control, is_last: bool, item: int | None = None) -> AbstractContextManager[Any]:
-    """Record a pass, where somebody looks; an item that was asked for always."""
+def _probe_pass(control: Control, is_last: bool, item: int | None = None) -> AbstractContextManager[Any]:
+    """Probe a pass where a viewer is subscribed; always for a requested item."""
     counters = control.counters() | {"Name": "test" if item is None else f"item {item}"}
-    return control.looking.testing(counters, is_asked=item is not None, is_last=is_last)
+    return control.probes.probe_test(counters, is_requested=item is not None, is_last=is_last)
 
 
 def _where(control: Control) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The form of a session that is looked at: its config to read, and what may be changed while it runs.
+"""The parameter form of a running session: its config, read-only, and what may be changed.
 
 An optimizer's `lr`, `momentum` and `weight_decay` change in its groups, and a schedule is scaled with the rate; they
-are part of the checkpoint that is saved at once. What is said of the watch goes to spec.json, as if the command line
-had said it.
+are part of the checkpoint that is saved at once. Settings of the watch go to spec.json, like changes on the command
+line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torcheer.training.checkpoints.run_directory import replace_file
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
-EDITABLE = {  # key of an optimizer's group -> (what it is, its least value)
+EDITABLE = {  # key of an optimizer's group -> (description, minimum)
     "lr": ("the learning rate; a schedule goes on from it", 0.0),
     "momentum": ("how much of the last update goes into the next", 0.0),
     "weight_decay": ("how strongly weights are drawn to zero", 0.0),
@@ -36,25 +36,29 @@ COLUMNS = ("step", "epoch", "name", "before", "after")
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A parameter that has another value from here on."""
+class ParameterChange:
+    """A changed parameter, with its old and new value."""
 
     name: str
     before: Any
     after: Any
 
 
-def parameters(session: Session, data: Mapping[str, Any] | None = None) -> list[Parameter]:
-    """The lines of the form: what can be changed first, then the config, section by section."""
-    changing = [*_live(session), *_rules(session)]
-    return [*_live(session), *_read_only(session, data or {}, {one.name for one in changing}), *_rules(session)]
+def form_parameters(session: Session, data: Mapping[str, Any] | None = None) -> list[Parameter]:
+    """Return the lines of the form: editable parameters first, then the config, section by section."""
+    editable = [*_editable(session), *_rules(session)]
+    return [
+        *_editable(session),
+        *_read_only(session, data or {}, {parameter.name for parameter in editable}),
+        *_rules(session),
+    ]
 
 
-def _live(session: Session) -> Iterator[Parameter]:
-    for name, group, key in _places(session):
+def _editable(session: Session) -> Iterator[Parameter]:
+    for name, group, key in _optimizer_settings(session):
         doc, least = EDITABLE[key]
         value = group[key]
-        value = value.item() if hasattr(value, "item") else value  # a capturable optimizer's rate
+        value = value.item() if hasattr(value, "item") else value  # a capturable optimizer's rate is a tensor
         yield Parameter(name, value, "number", True, doc, name.rpartition(".")[0], minimum=least)
     watch = session.options.watch
     if watch is not None:
@@ -67,7 +71,7 @@ def _live(session: Session) -> Iterator[Parameter]:
 
 
 def _rules(session: Session) -> Iterator[Parameter]:
-    """The numbers by which the watch judges."""
+    """Yield the numeric settings of the watch's rules."""
     watch = session.options.watch
     docs = {name: doc for name, doc, _ in described()}
     for rule, settings in settle(watch.get("rules", "default")).items() if watch is not None else ():
@@ -78,8 +82,8 @@ def _rules(session: Session) -> Iterator[Parameter]:
                 yield Parameter(name, value, kind, True, docs[rule], group, minimum=least)
 
 
-def _places(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """What an optimizer's settings are called, and where they are; several groups are numbered."""
+def _optimizer_settings(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the name, group and key of each editable optimizer setting; several groups are numbered."""
     for name, optimizer in session.optimizers.items():
         groups = optimizer.param_groups
         for number, group in enumerate(groups):
@@ -89,33 +93,33 @@ def _places(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
                     yield f"{owner}.{key}", group, key
 
 
-def _read_only(session: Session, data: Mapping[str, Any], taken: set[str]) -> Iterator[Parameter]:
-    """The config; of a session that Python built, its options."""
+def _read_only(session: Session, data: Mapping[str, Any], excluded: set[str]) -> Iterator[Parameter]:
+    """Yield the config, or the options of a session built in Python."""
     settings = {key: value for key, value in vars(session.options).items() if value is not None}
-    found = form_of(data) if data else form_of(settings)
-    return (one for one in found if one.name not in taken)
+    parameters = form_of(data) if data else form_of(settings)
+    return (parameter for parameter in parameters if parameter.name not in excluded)
 
 
-# -- changing ----------------------------------------------------------------------------------------------------------
+# -- changes -----------------------------------------------------------------------------------------------------------
 
 
-def change(session: Session, name: str, value: Any) -> Changed | None:
-    """Change a parameter; None where it has that value already. Raises where it cannot be."""
+def change_parameter(session: Session, name: str, value: Any) -> ParameterChange | None:
+    """Change a parameter; None where it has that value already. Raises where it cannot be changed."""
     if name.startswith("watch.") and session.options.watch is not None:
         return _change_watch(session, name, value)
-    found = {known: (group, key) for known, group, key in _places(session)}
-    if name not in found:
-        known = [one.name for one in _live(session)]
-        there = f"there are {', '.join(known)}" if known else "there is none"
-        raise BadArgument(f"{name!r} cannot be changed while it trains; {there}.{nearest(name, known)}")
-    group, key = found[name]
+    settings = {setting: (group, key) for setting, group, key in _optimizer_settings(session)}
+    if name not in settings:
+        names = [parameter.name for parameter in _editable(session)]
+        choices = f"there are {', '.join(names)}" if names else "there is none"
+        raise BadArgument(f"{name!r} cannot be changed while it trains; {choices}.{nearest(name, names)}")
+    group, key = settings[name]
     number = _number(name, value, EDITABLE[key][1])
     before = float(group[key])
     if number == before:
         return None
     schedules = [schedule.scheduler for schedule in session.schedules.values()]
-    change_setting(group, key, number, [part for one in schedules for part in parts_of(one)])
-    return Changed(name, before, number)
+    change_setting(group, key, number, [part for scheduler in schedules for part in parts_of(scheduler)])
+    return ParameterChange(name, before, number)
 
 
 def _number(name: str, value: Any, least: float) -> float:
@@ -124,76 +128,76 @@ def _number(name: str, value: Any, least: float) -> float:
     return float(value)
 
 
-def _change_watch(session: Session, name: str, value: Any) -> Changed | None:
-    before = {one.name: one.value for one in (*_live(session), *_rules(session))}
+def _change_watch(session: Session, name: str, value: Any) -> ParameterChange | None:
+    before = {parameter.name: parameter.value for parameter in (*_editable(session), *_rules(session))}
     if name not in before:
         raise BadArgument(f"{name!r} cannot be changed while it trains.{nearest(name, before)}")
     if before[name] == value:
         return None
     key = name.split(".")[1]
-    setting = {"every": _every, "stop_on": _stop_on, "rules": _judging}[key](session, name, value)
+    setting = {"every": _set_every, "stop_on": _set_stop_on, "rules": _set_rules}[key](session, name, value)
     session.options = replace(session.options, watch={**(session.options.watch or {}), key: setting})
-    return Changed(name, before[name], value)
+    return ParameterChange(name, before[name], value)
 
 
-def _every(session: Session, name: str, value: Any) -> int:
+def _set_every(session: Session, name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise BadArgument(f"{name}={value!r}: a whole number of steps is needed, 1 or more")
-    if session.watching is not None:
-        session.watching.look_every(value)
+    if session.watch is not None:
+        session.watch.set_every(value)
     return value
 
 
-def _stop_on(session: Session, name: str, value: Any) -> list[str]:
+def _set_stop_on(session: Session, name: str, value: Any) -> list[str]:
     if not isinstance(value, str):
         raise BadArgument(f"{name}={value!r}: names of rules are needed, with commas between them")
-    found = list(stops([one.strip() for one in value.split(",") if one.strip()], settle(_given(session))))
-    if session.watching is not None:
-        session.watching.set_stop_on(found)
-    return found
+    names = list(stops([word.strip() for word in value.split(",") if word.strip()], settle(_configured_rules(session))))
+    if session.watch is not None:
+        session.watch.set_stop_on(names)
+    return names
 
 
-def _judging(session: Session, name: str, value: Any) -> dict[str, Any]:
-    """All rules, one of which has another setting."""
-    given, (_, _, rule, key) = _given(session), name.split(".")
-    settled = settle(given)
-    rules: dict[str, Any] = {one: settled.get(one, False) for one in RULES}
-    if isinstance(given, Mapping) or given == "default":  # what it says is changed, and no more
-        rules = dict(given) if isinstance(given, Mapping) else {}
+def _set_rules(session: Session, name: str, value: Any) -> dict[str, Any]:
+    """Return all rules, with one setting changed."""
+    configured, (_, _, rule, key) = _configured_rules(session), name.split(".")
+    settled = settle(configured)
+    rules: dict[str, Any] = {rule_name: settled.get(rule_name, False) for rule_name in RULES}
+    if isinstance(configured, Mapping) or configured == "default":  # keep the defaults implicit
+        rules = dict(configured) if isinstance(configured, Mapping) else {}
     rules[rule] = {**(rules[rule] if isinstance(rules.get(rule), Mapping) else {}), key: value}
-    settle(rules)  # raises where that makes no sense
-    if session.watching is not None:
-        session.watching.set_rules(rules)
+    settle(rules)  # raises for an invalid setting
+    if session.watch is not None:
+        session.watch.set_rules(rules)
     return rules
 
 
-def _given(session: Session) -> Any:
+def _configured_rules(session: Session) -> Any:
     return (session.options.watch or {}).get("rules", "default")
 
 
-def _texts(given: Any) -> list[str]:
-    return [given] if isinstance(given, str) else [str(one) for one in given]
+def _texts(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else [str(item) for item in value]
 
 
-# -- what was changed --------------------------------------------------------------------------------------------------
+# -- log of changes ---------------------------------------------------------------------------------------------------
 
 
-class Journal:
-    """`metrics/changes.csv`: what was changed by hand, and after which step."""
+class ChangeLog:
+    """`metrics/changes.csv`: changes by hand, and after which step."""
 
     def __init__(self, directory: Path | None, step: int) -> None:
         self._path = None if directory is None else directory / "metrics" / "changes.csv"
         self._rows: list[list[Any]] = []
         if self._path is not None and self._path.exists():
             with open(self._path, newline="") as file:
-                found = [row for row in csv.reader(file) if len(row) == len(COLUMNS) and row[0].isdecimal()]
-            self._rows = [list(row) for row in found if int(row[0]) <= step]  # what came later is to come again
-            if len(self._rows) != len(found):
+                rows = [row for row in csv.reader(file) if len(row) == len(COLUMNS) and row[0].isdecimal()]
+            self._rows = [list(row) for row in rows if int(row[0]) <= step]  # later steps are trained again
+            if len(self._rows) != len(rows):
                 self._write()
 
-    def note(self, changed: Changed, step: int, epoch: int) -> None:
-        """Write a change down."""
-        self._rows.append([step, epoch, changed.name, changed.before, changed.after])
+    def add(self, change: ParameterChange, step: int, epoch: int) -> None:
+        """Append a change."""
+        self._rows.append([step, epoch, change.name, change.before, change.after])
         self._write()
 
     def _write(self) -> None:

@@ -1,4 +1,4 @@
-"""The tables of a session that is looked at: epochs, steps, tests and runs, kept by its host."""
+"""The tables of a session for its viewers: epochs, steps, tests and runs, kept by its host."""
 
 from __future__ import annotations
 
@@ -11,87 +11,96 @@ from typing import TYPE_CHECKING, Any
 from torcheer.host.host import Host
 from torcheer.runlog.kept_rows import line_of, rows_in
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.training.checkpoints.run_directory import replace_file, telling
+from torcheer.training.checkpoints.run_directory import explain_write_errors, replace_file
 
 if TYPE_CHECKING:
     from torcheer.training.loop.events import EpochDone, StepDone
     from torcheer.training.session import Session
 
-ROW_SECS = 0.2  # at least, between two rows of train_step: a loss is waited for five times a second at most
-ROWS = 2000  # after which they come less often, so that a run of days has some ten thousand
-OF_A_RUN = ("train_epoch", "train_step", "test_trial", "test_epoch")
+ROW_SECS = 0.2  # at least, between two rows of train_step: a loss is read five times a second at most
+ROWS = 2000  # then rows become rarer, so that a run of days has some ten thousand
+RUN_TABLES = ("train_epoch", "train_step", "test_trial", "test_epoch")
 
 
-class Tables:
-    """What is written down while a session trains; whoever looks on later finds all of it."""
+class SessionTables:
+    """Rows added while a session trains; a viewer that connects later receives all of them."""
 
     def __init__(self, host: Host, session: Session) -> None:
         self._host = host
-        self._trials: list[Mapping[str, Any]] = []  # that were tested last
-        self._waiting: tuple[StepDone, ...] = ()  # steps whose losses nobody has looked at yet
+        self._trials: list[Mapping[str, Any]] = []  # of the last test
+        self._pending: tuple[StepDone, ...] = ()  # steps whose losses are not read yet
         self.begin(session)
 
     def begin(self, session: Session) -> None:
-        """A session begins, or goes on: its epochs so far are there."""
+        """Start the tables of a new or resumed session, with its epochs so far."""
         self._session, self._began, self._next_secs = session, time.monotonic(), 0.0
-        self._waiting = ()
-        tested = columns_of(session, lambda stage: stage.validation)
-        every = columns_of(session, lambda stage: (*stage.training, *stage.validation))
+        self._pending = ()
+        tested_columns = columns_of(session, lambda stage: stage.validation)
+        all_columns = columns_of(session, lambda stage: (*stage.training, *stage.validation))
         trained = list(dict.fromkeys(name for stage in session.stages for name in stage.training))
         for head in (
-            _head("train_epoch", "Train epochs", "Epoch", ("Epoch",), every),
+            _head("train_epoch", "Train epochs", "Epoch", ("Epoch",), all_columns),
             _head("train_step", "Train steps", "Step", ("Step", "Epoch"), [loss_of(name, trained) for name in trained]),
-            _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch", "Trial"), tested),
-            _head("test_trial", "Test trials", "Trial", ("Trial", "Epoch", "Step"), tested or every, ("Name",)),
+            _head("test_epoch", "Test epochs", "Step", ("Step", "Epoch", "Trial"), tested_columns),
+            _head(
+                "test_trial",
+                "Test trials",
+                "Trial",
+                ("Trial", "Epoch", "Step"),
+                tested_columns or all_columns,
+                ("Name",),
+            ),
         ):
             self._host.table(head)
         self._host.table(RUNS)
         for rows in session.rows:
             for row in rows:
                 self._host.row("train_epoch", {"Epoch": row["epoch"], **_values(row)})
-        with suppress(OSError):  # a full disk; training will say so where it matters
-            self._trials = self._tested_before("test_trial")
-            self._tested_before("test_epoch")
-            if (ended := self._file("run")) is not None:
-                ended.unlink(missing_ok=True)  # it goes on
+        with suppress(OSError):  # a full disk; training will report it where it matters
+            self._trials = self._restore_tests("test_trial")
+            self._restore_tests("test_epoch")
+            if (run_file := self._file("run")) is not None:
+                run_file.unlink(missing_ok=True)  # the run continues
 
     def clear(self) -> None:
-        """Another run begins; those that were before it stay in the table of runs."""
-        for name in OF_A_RUN:
+        """Clear the tables for another run; earlier runs stay in the table of runs."""
+        for name in RUN_TABLES:
             self._host.clear(name)
 
-    def epoch(self, event: EpochDone) -> None:
-        """A row for an epoch, and for its evaluation."""
+    def add_epoch(self, event: EpochDone) -> None:
+        """Add a row for an epoch, and one for its evaluation."""
         session, place = self._session, self._session.place
         self._host.row("train_epoch", {"Epoch": event.epoch, **event.values})
         stage = session.stages[min(place.stage, len(session.stages) - 1)]
         tested = {
-            column: event.values[column] for column in _shown(session, stage.validation) if column in event.values
+            column: event.values[column]
+            for column in _column_names(session, stage.validation)
+            if column in event.values
         }
         if tested:
             with suppress(OSError):  # as above
-                self.test({"Step": place.step, "Epoch": event.epoch, "Trial": place.round, **tested})
+                self.add_test({"Step": place.step, "Epoch": event.epoch, "Trial": place.round, **tested})
 
     def begin_test(self) -> None:
-        """The trials of the last test go."""
+        """Clear the trials of the last test."""
         self._trials = []
         self._host.clear("test_trial")
 
-    def trial(self, row: Mapping[str, Any]) -> None:
-        """A row for what was tested."""
+    def add_trial(self, row: Mapping[str, Any]) -> None:
+        """Add a row for a tested batch or item."""
         self._trials.append(row)
         self._host.row("test_trial", row)
 
     def end_test(self) -> None:
-        """Its trials are kept in a file, too."""
+        """Write the trials to a file, too."""
         if (path := self._file("test_trial")) is not None:
             replace_file(path, b"".join(map(line_of, self._trials)))
 
-    def test(self, row: Mapping[str, Any]) -> None:
-        """A row for a test of everything, and in a file, in one go."""
+    def add_test(self, row: Mapping[str, Any]) -> None:
+        """Add a row for a complete test, also to a file, in one write."""
         self._host.row("test_epoch", row)
         if (path := self._file("test_epoch")) is not None:
-            with telling(path):
+            with explain_write_errors(path):
                 path.parent.mkdir(exist_ok=True)
                 with open(path, "ab", buffering=0) as file:
                     file.write(line_of(row))
@@ -100,21 +109,24 @@ class Tables:
         directory = self._session.directory
         return None if directory is None else directory / "tests" / f"{table}.jsonl"
 
-    def _tested_before(self, table: str) -> list[Mapping[str, Any]]:
-        """What the session was tested for until here; what came later comes again."""
+    def _restore_tests(self, table: str) -> list[Mapping[str, Any]]:
+        """Restore the rows of tests up to the current position; later ones come again."""
         path = self._file(table)
         if path is None or not path.is_file():
             return []
-        rows: list[Mapping[str, Any]] = [row for row in rows_in(path) if self._was_before(table, row)]
-        kept = b"".join(map(line_of, rows))
-        if kept != path.read_bytes():
-            replace_file(path, kept)
+        rows: list[Mapping[str, Any]] = [row for row in rows_in(path) if self._is_before_position(table, row)]
+        content = b"".join(map(line_of, rows))
+        if content != path.read_bytes():
+            replace_file(path, content)
         for row in rows:
             self._host.row(table, row)
         return rows
 
-    def _was_before(self, table: str, row: Mapping[str, Any]) -> bool:
-        """Whether a test will not come again: a checkpoint of an epoch's last step is older than the epoch's row."""
+    def _is_before_position(self, table: str, row: Mapping[str, Any]) -> bool:
+        """Return whether a test will not come again.
+
+        A checkpoint of an epoch's last step is older than the epoch's row.
+        """
         place = self._session.place
         if row.get("Step", 0) != place.step:
             return bool(row.get("Step", 0) < place.step)
@@ -122,47 +134,47 @@ class Tables:
         return not is_of_an_epoch or bool(row.get("Epoch", 0) <= place.epoch)
 
     def steps_are_due(self, now: float) -> bool:
-        """Whether it is time for a row of steps."""
+        """Return whether a row of steps is due."""
         return now >= self._next_secs
 
-    def steps(self, told: Iterable[StepDone], now: float) -> None:
-        """A row of the steps before these, whose losses are long computed; these wait."""
-        self.settle()
-        self._waiting = tuple(told)
+    def add_steps(self, steps: Iterable[StepDone], now: float) -> None:
+        """Add a row of the pending steps, whose losses are long computed; these become pending."""
+        self.flush_steps()
+        self._pending = tuple(steps)
         self._next_secs = now + max(ROW_SECS, (now - self._began) / ROWS)
 
-    def settle(self) -> None:
-        """Write down the steps that wait."""
-        waiting, self._waiting = self._waiting, ()
+    def flush_steps(self) -> None:
+        """Add a row of the pending steps."""
+        waiting, self._pending = self._pending, ()
         if waiting:
             trained = list(dict.fromkeys(name for stage in self._session.stages for name in stage.training))
-            losses = {loss_of(one.pipeline, trained): float(one.loss) for one in waiting}
+            losses = {loss_of(step.pipeline, trained): float(step.loss) for step in waiting}
             self._host.row("train_step", {"Step": waiting[-1].step, "Epoch": waiting[-1].epoch, **losses})
 
-    def run(self, result: Mapping[str, Any]) -> None:
-        """A row for a run that has ended."""
+    def add_run(self, result: Mapping[str, Any]) -> None:
+        """Add a row for a run that has ended."""
         self._host.row("run", _run_row(result))
 
     def end_run(self, result: Mapping[str, Any]) -> None:
-        """The same for this one, and in a file."""
-        self.run(result)
+        """Add the row of this run, also to a file."""
+        self.add_run(result)
         if (path := self._file("run")) is not None:
             with suppress(OSError):  # as above
                 replace_file(path, line_of(_run_row(result)))
 
 
 def columns_of(session: Session, pipelines: Any) -> list[str]:
-    """The columns of the pipelines of all stages, in the order of the CSV file."""
+    """Return the columns of the pipelines of all stages, in the order of the CSV file."""
     names = [name for stage in session.stages for name in pipelines(stage)]
-    return sorted(set(_shown(session, names)))
+    return sorted(set(_column_names(session, names)))
 
 
-def _shown(session: Session, pipelines: Iterable[str]) -> list[str]:
-    return [term.shown for name in pipelines for term, _ in session.lanes[name].meters()]
+def _column_names(session: Session, pipelines: Iterable[str]) -> list[str]:
+    return [term.shown for name in pipelines for term, _ in session.runners[name].meters()]
 
 
 def loss_of(pipeline: str, trained: list[str]) -> str:
-    """What the loss of a pipeline's step is called."""
+    """Return the column name of a pipeline's step loss."""
     return "loss" if len(trained) == 1 else f"{pipeline} loss"
 
 
@@ -179,9 +191,9 @@ def _run_row(result: Mapping[str, Any]) -> dict[str, Any]:
 def _head(
     name: str, title: str, x: str, counts: tuple[str, ...], values: Iterable[str], texts: tuple[str, ...] = ()
 ) -> TableHead:
-    counted = tuple(Column(one, "int", plotted=False) for one in counts)
-    named = tuple(Column(one, "text", plotted=False) for one in texts)
-    return TableHead(name, title, x, columns=(*counted, *named, *(Column(one) for one in values)))
+    counted = tuple(Column(column, "int", plotted=False) for column in counts)
+    named = tuple(Column(column, "text", plotted=False) for column in texts)
+    return TableHead(name, title, x, columns=(*counted, *named, *(Column(column) for column in values)))
 
 
 RUNS = _head("run", "Runs", "Run", ("Run", "Seed", "Epochs", "Steps"), ("Seconds",))

@@ -1,4 +1,4 @@
-"""The values of a session's models for whoever looks at them: hooks for a step that is due, and none otherwise."""
+"""Probe the values of a session's models for its viewers: hooks are attached only for steps that are due."""
 
 from __future__ import annotations
 
@@ -18,68 +18,70 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 
-class Looking:
-    """What is shown of a session's models: the trained ones of all stages, as they are called in a step."""
+class ValueProbes:
+    """Probes on the trained models of all stages, as they are called in a step."""
 
     def __init__(self, host: Host, session: Session) -> None:
         self._host, self._session, self._budget = host, session, Budget()
-        names = {node.model for stage in session.stages for one in stage.training for node in session.nodes_of(one)}
+        names = {
+            node.model for stage in session.stages for pipeline in stage.training for node in session.nodes_of(pipeline)
+        }
         models = {name: model for name, model in session.models.items() if name in names}
-        self._probing = LayerProbes(next(iter(models.values())) if len(models) == 1 else models, host)
+        self._layer_probes = LayerProbes(next(iter(models.values())) if len(models) == 1 else models, host)
         self._is_recording = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether the round that comes is looked at, or each one has to be asked about; "auto" goes by the clock."""
+        """True where the next round is recorded, or each round must be checked; "auto" goes by the clock."""
         wants = self._host.wants
-        looks = bool(wants.variables or wants.weights or wants.units)
-        return self._is_recording or (looks and wants.train.unit in ("trial", "epoch"))
+        is_subscribed = bool(wants.variables or wants.weights or wants.units)
+        return self._is_recording or (is_subscribed and wants.train.unit in ("trial", "epoch"))
 
     @property
-    def is_known(self) -> bool:
-        """Whether the network has been described."""
-        return self._probing.is_described
+    def is_network_known(self) -> bool:
+        """True once the network has been described."""
+        return self._layer_probes.is_described
 
     @contextmanager
-    def introducing(self) -> Iterator[None]:
-        """Around a pass that tells what the network is."""
-        self._probing.observe()
+    def observe_network(self) -> Iterator[None]:
+        """Observe the network during a pass, to describe it."""
+        self._layer_probes.observe()
         try:
             yield
         finally:
-            self._probing.end_observation()
+            self._layer_probes.end_observation()
 
-    def keep_network(self) -> None:
-        """Write what the network is to `<run>/network.json`, for whoever looks at the run when it is over."""
+    def write_network(self) -> None:
+        """Write the network to `<run>/network.json`, for viewers of a finished run."""
         network, directory = self._host.network, self._session.directory
         if network is not None and directory is not None:
-            with suppress(OSError):  # a full disk; training will say so where it matters
+            with suppress(OSError):  # a full disk; training will report it where it matters
                 replace_file(directory / "network.json", json.dumps(plain(network)).encode() + b"\n")
 
     def begin(self, now: float, counters: Mapping[str, Any], *, is_last: bool) -> None:
-        """Look at the round that comes next, if it is due; `is_last` says that it is the last of its epoch."""
+        """Probe the next round if it is due; `is_last` marks the last round of an epoch."""
         if self._budget.due(now, self._host.wants, epoch=is_last):
-            self._probing.begin(self._session.place.step, counters)  # the first may tell what the network is, no more
-            self._is_recording = self._probing.busy
+            self._layer_probes.begin(self._session.place.step, counters)  # the first call may only describe the network
+            self._is_recording = self._layer_probes.busy
 
     def finish(self) -> bool:
-        """The round is done; whether it was looked at."""
-        was, self._is_recording = self._is_recording, False
-        if was:
-            self._budget.spent(self._probing.finish(), time.monotonic())
-        return was
+        """End the round; return whether it was probed."""
+        was_recording, self._is_recording = self._is_recording, False
+        if was_recording:
+            self._budget.spent(self._layer_probes.finish(), time.monotonic())
+        return was_recording
 
     @contextmanager
-    def testing(self, counters: Mapping[str, Any], *, is_asked: bool, is_last: bool = False) -> Iterator[None]:
-        """Around a pass of a test; one that was asked for by itself is always looked at."""
-        if is_asked or self._budget.due(time.monotonic(), self._host.wants, test=True, epoch=is_last):
-            self._probing.begin(self._session.place.step, counters, test=True)
+    def probe_test(self, counters: Mapping[str, Any], *, is_requested: bool, is_last: bool = False) -> Iterator[None]:
+        """Probe a pass of a test; always where the item was requested."""
+        if is_requested or self._budget.due(time.monotonic(), self._host.wants, test=True, epoch=is_last):
+            self._layer_probes.begin(self._session.place.step, counters, test=True)
         try:
             yield
         finally:
-            if self._probing.busy:
-                self._budget.spent(self._probing.finish(), time.monotonic())
+            if self._layer_probes.busy:
+                self._budget.spent(self._layer_probes.finish(), time.monotonic())
 
     def close(self) -> None:
-        """Take every hook off."""
-        self._probing.close()
+        """Remove every hook."""
+        self._layer_probes.close()

@@ -1,4 +1,4 @@
-"""What `torcheer train` needs of a studio: a control for its session, a viewer beside it, one run after another."""
+"""Studio support of `torcheer train`: a control for its session, a viewer process, consecutive runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.host import reason_of
-from torcheer.training.control.earlier_runs import put_away
+from torcheer.training.control.earlier_runs import archive_run
 from torcheer.wire.viewer_process import Launched
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from torcheer.training.spec import Built
 
 
-def control_of(built: Built, *, is_wanted: bool, is_paused: bool = False) -> tuple[Control | None, list[str]]:
-    """A session's control, if it is to have one; else why it has none, where that is nobody's wish."""
+def open_control(built: Built, *, is_wanted: bool, is_paused: bool = False) -> tuple[Control | None, list[str]]:
+    """Open a session's control where it is wanted; else return None, with the problem where it failed."""
     if not (is_wanted and built.session.options.studio):
         return None, []
     from torcheer.training.control import Control
@@ -34,26 +34,26 @@ def control_of(built: Built, *, is_wanted: bool, is_paused: bool = False) -> tup
         return None, [f"no studio can look on, training goes on without: {error}"]
 
 
-def begun_anew(control: Control, built: Built, trusted: Sequence[str]) -> tuple[Built, list[str]]:
-    """The session of the same directory from its beginning; what it made so far lies in `earlier/`."""
+def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tuple[Built, list[str]]:
+    """Move the last run to `earlier/` and reopen the session of the directory from its beginning."""
     from torcheer.training.spec import reopen
 
-    old, changes = built.session, list(control.anew or ())
+    old, changes = built.session, list(control.restart_changes or ())
     home = old.directory
     assert home is not None
-    kept = put_away(home, control.result())
+    folder = archive_run(home, control.result())
     new = reopen(home, changes=changes, trusted=trusted)
     if changes:
         new.spec.save(home)
-    assert new.session.keeper is not None and old.keeper is not None
-    new.session.keeper.take_over(old.keeper)
+    assert new.session.checkpoints is not None and old.checkpoints is not None
+    new.session.checkpoints.take_over(old.checkpoints)
     what = f"with seed {new.session.options.seed}" if changes else "from the beginning"
-    return new, [f"Another run begins, {what}; the one before lies under {kept}"]
+    return new, [f"Another run begins, {what}; the one before lies under {folder}"]
 
 
 @contextmanager
-def viewer_of(chosen: argparse.Namespace, control: Control | None, home: Path) -> Iterator[str]:
-    """The studio beside this process, where it is asked for: its address, which is the first line printed."""
+def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) -> Iterator[str]:
+    """Run the studio as a second process with --studio; yield its address, the first line printed."""
     if not chosen.studio:
         yield ""
         return
@@ -67,14 +67,14 @@ def viewer_of(chosen: argparse.Namespace, control: Control | None, home: Path) -
         control.close(reason_of(error))
         raise
     finally:
-        control.close()  # says goodbye, so that the viewer does not wait for another
+        control.close()  # announces the end, so that the viewer does not wait for another trainer
         launched.end()
         if launched.said:
             print(launched.said, file=sys.stderr, flush=True)
 
 
 def _has_screen() -> bool:
-    """Whether a browser has somewhere to appear: one in the terminal would be in the way."""
+    """Return whether there is a display for a browser: one in the terminal would be in the way."""
     if not sys.stdout.isatty() or os.environ.get("CI") or os.environ.get("TORCHEER_NO_BROWSER"):
         return False
     return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

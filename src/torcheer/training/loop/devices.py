@@ -1,4 +1,4 @@
-"""Where a session computes, and how strictly."""
+"""Device and determinism of a session."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from torcheer.errors import BadArgument
 
 
-def device_of(name: str) -> torch.device:
-    """The device of a name; "auto" is a GPU where there is one."""
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a name; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if said := missing_device(name):
-        raise BadArgument(f"device {name!r}: {said}")
+    if problem := missing_device(name):
+        raise BadArgument(f"device {name!r}: {problem}")
     return torch.device(name)
 
 
 def missing_device(name: str) -> str:
-    """Why this machine does not have a device; "" where it does, or where torch alone can tell."""
+    """Explain why this machine lacks a device; "" where it has it, or where only torch can tell."""
     kind, _, number = name.partition(":")
     counts = {"cuda": torch.cuda.device_count, "mps": torch.mps.device_count, "xpu": torch.xpu.device_count}
     if kind not in counts:
@@ -38,9 +38,9 @@ def missing_device(name: str) -> str:
 
 
 @contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    """Let torch refuse operations that may give other numbers a second time."""
-    if not wanted:
+def deterministic(is_on: bool) -> Iterator[None]:
+    """Make torch raise for operations that are not deterministic."""
+    if not is_on:
         yield
         return
     before = torch.are_deterministic_algorithms_enabled()

@@ -1,4 +1,4 @@
-"""Pipelines in evaluation mode."""
+"""Run pipelines in evaluation mode."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from itertools import islice
 from typing import Any
 
 from torcheer.archive.progress import Told, tell_nobody
-from torcheer.training.loop.pipeline_runner import Lane
+from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.spec.session_parts import DebugPipeline
 
 
-def evaluate_lane(
-    lane: Lane, batches: int | None, precision: AbstractContextManager[Any], told: Told = tell_nobody
+def evaluate_pipeline(
+    runner: PipelineRunner, batches: int | None, precision: AbstractContextManager[Any], on_progress: Told = tell_nobody
 ) -> dict[str, float]:
-    """A pipeline's columns over its whole data, or over some batches of it."""
-    lane.reset()
-    for number, batch in enumerate(islice(lane.batches(0), batches), 1):
+    """Return a pipeline's columns over all its data, or over the first `batches` batches."""
+    runner.reset()
+    for number, batch in enumerate(islice(runner.batches(0), batches), 1):
         try:
             with precision:
-                frames, samples = lane.forward(batch)
-                if lane.losses:
-                    lane.loss(frames, samples)
-            lane.measure(frames, samples)
+                frames, samples = runner.forward(batch)
+                if runner.losses:
+                    runner.loss(frames, samples)
+            runner.measure(frames, samples)
         except Exception as error:
-            explain_step(error, lane, batch, **{"evaluation, batch": number})
+            explain_step(error, runner, batch, **{"evaluation, batch": number})
             raise
-        told(1)
-    return lane.values()
+        on_progress(1)
+    return runner.values()
 
 
-def look(pipeline: DebugPipeline, lane: Lane, precision: AbstractContextManager[Any]) -> None:
-    """Show a few outputs."""
-    for batch in islice(lane.batches(0), pipeline.iterations):
+def run_debug_pipeline(pipeline: DebugPipeline, runner: PipelineRunner, precision: AbstractContextManager[Any]) -> None:
+    """Send the outputs of a few batches to the pipeline's output device."""
+    for batch in islice(runner.batches(0), pipeline.iterations):
         with precision:
-            frames, _ = lane.forward(batch, infer=True)
-        last = frames[lane.graph.processors[-1]]
+            frames, _ = runner.forward(batch, infer=True)
+        last = frames[runner.graph.processors[-1]]
         values = {key: last[key] for key in pipeline.keys}
         if pipeline.postprocessor is not None:
             values = pipeline.postprocessor(values)

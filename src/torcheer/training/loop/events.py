@@ -1,4 +1,4 @@
-"""What happens in a session, as `session.run()` tells it."""
+"""Events that `session.run()` yields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class StageBegan(NamedTuple):
-    """A stage begins, or goes on."""
+    """A stage begins or resumes."""
 
     stage: int
 
@@ -19,7 +19,7 @@ class StepDone(NamedTuple):
     epoch: int  # from 1, across stages
     round: int  # batches of each pipeline so far in this epoch, this one included
     pipeline: str
-    loss: Any  # a tensor that nobody has waited for
+    loss: Any  # a tensor, not yet synchronized with the device
 
 
 class EpochDone(NamedTuple):
@@ -31,7 +31,7 @@ class EpochDone(NamedTuple):
 
 
 class CheckpointSaved(NamedTuple):
-    """Everything up to here survives whatever comes."""
+    """A checkpoint is on disk: everything up to here survives a crash."""
 
     step: int
     path: Path
@@ -44,26 +44,26 @@ class StageDone(NamedTuple):
 
 
 class Alert(NamedTuple):
-    """Something a person should know."""
+    """A message for the user."""
 
     message: str
 
 
 class Paused(NamedTuple):
-    """Somebody who looks on has it wait here."""
+    """A studio has paused the run."""
 
     step: int
 
 
 class Continued(NamedTuple):
-    """It goes on."""
+    """A paused run continues."""
 
-    secs: float  # that it has waited
-    reason: str = ""  # where nobody asked for it
+    secs: float  # duration of the pause
+    reason: str = ""  # set where it was not requested
 
 
 class Stopped(NamedTuple):
-    """The run ends before its last stage: asked to, or out of time. It goes on from here."""
+    """The run ends before its last stage, on request or out of time; it can be resumed from here."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""A batch through a graph of models: every node runs once, its outputs join the frame."""
+"""Run a batch through a graph of models: every node runs once, its outputs join the frame."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
-from torcheer.training.simple_session import found
+from torcheer.training.simple_session import lookup
 from torcheer.training.spec.session_parts import Frame, Graph, Measure, Node, Processor
 
 Batch = dict[str, Frame]  # port -> frame
 
 
-def frame_of(batch: Any, names: Sequence[str], where: str) -> Frame:
-    """The columns of a batch under their names."""
+def frame_from_batch(batch: Any, names: Sequence[str], where: str) -> Frame:
+    """Name the columns of a batch."""
     if type(batch) in (list, tuple) and len(batch) == len(names):  # the commonest case, in every step
         return dict(zip(names, batch))
     if isinstance(batch, Mapping):
@@ -34,59 +34,59 @@ def frame_of(batch: Any, names: Sequence[str], where: str) -> Frame:
     return dict(zip(names, columns))
 
 
-class Runner:
-    """A processor with its models at hand."""
+class ProcessorRunner:
+    """A processor with its models resolved."""
 
     def __init__(self, name: str, processor: Processor, models: Mapping[str, Any], device: torch.device) -> None:
         self.name, self.device = name, device
-        self._adapter, self._finish = processor.input_adapter, processor.output_adapter
+        self._input_adapter, self._output_adapter = processor.input_adapter, processor.output_adapter
         self._nodes = [
-            (node, node.alias or node.model, found(models, node.model, "models")) for node in processor.nodes
+            (node, node.alias or node.model, lookup(models, node.model, "models")) for node in processor.nodes
         ]
         self._moves = device.type != "cpu"
 
     @property
     def models(self) -> dict[str, Any]:
-        """Its models that are modules, by the names of their nodes."""
+        """Models that are modules, by the names of their nodes."""
         return {name: model for _, name, model in self._nodes if isinstance(model, torch.nn.Module)}
 
     def __call__(self, frame: Frame, *, infer: bool = False) -> Frame:
-        """The frame with everything that its models made of it."""
-        given = self._adapter(frame) if self._adapter is not None else None
-        made: Frame = {}
+        """Return the frame with the outputs of all models added."""
+        adapted = self._input_adapter(frame) if self._input_adapter is not None else None
+        outputs: Frame = {}
         for node, name, model in self._nodes:
-            own = frame if given is None else given.get(name)
-            if own is None:  # it need not name a model that is fed by those before it
-                if not all(key in made for key in node.inputs):
-                    raise self._not_given(node, name, given or {}, made)
-                own = {}
-            arguments = [self._find(key, made, own, node) for key in node.inputs]
+            columns = frame if adapted is None else adapted.get(name)
+            if columns is None:  # an adapter may omit a model that takes only outputs of earlier ones
+                if not all(key in outputs for key in node.inputs):
+                    raise self._missing_input(node, name, adapted or {}, outputs)
+                columns = {}
+            arguments = [self._find(key, outputs, columns, node) for key in node.inputs]
             output = (getattr(model, "run_inference", model) if infer else model)(*arguments)
             if len(node.outputs) == 1 and isinstance(output, Tensor):  # the commonest case, in every step
-                made[node.outputs[0]] = output
+                outputs[node.outputs[0]] = output
             else:
-                made.update(named(output, node.outputs, name))
-        result = {**frame, **made}
-        return result if self._finish is None else self._finish(result)
+                outputs.update(name_outputs(output, node.outputs, name))
+        result = {**frame, **outputs}
+        return result if self._output_adapter is None else self._output_adapter(result)
 
-    def _not_given(self, node: Node, name: str, given: Mapping[str, Any], made: Frame) -> BadArgument:
-        missing = ", ".join(repr(key) for key in node.inputs if key not in made)
+    def _missing_input(self, node: Node, name: str, adapted: Mapping[str, Any], outputs: Frame) -> BadArgument:
+        missing = ", ".join(repr(key) for key in node.inputs if key not in outputs)
         return BadArgument(
             f"{self.name}: the input adapter gives nothing for {name!r}, which takes {missing}; it gives "
-            f"{', '.join(given) or 'nothing at all'}, and the models before it made {', '.join(made) or 'nothing'}"
+            f"{', '.join(adapted) or 'nothing at all'}, and the models before it made {', '.join(outputs) or 'nothing'}"
         )
 
-    def _find(self, key: str, made: Frame, own: Mapping[str, Any], node: Node) -> Any:
-        if key in made:
-            return made[key]
-        if key not in own:
-            known = ", ".join([*own, *made])
-            raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {known}")
-        return moved(own[key], self.device) if self._moves else own[key]
+    def _find(self, key: str, outputs: Frame, columns: Mapping[str, Any], node: Node) -> Any:
+        if key in outputs:
+            return outputs[key]
+        if key not in columns:
+            names = ", ".join([*columns, *outputs])
+            raise BadArgument(f"{self.name}: {node.model} takes {key!r}, and there is only {names}")
+        return move_to_device(columns[key], self.device) if self._moves else columns[key]
 
 
-def named(result: Any, outputs: Sequence[str], model: str) -> Frame:
-    """What a model returned, under the names of its outputs; a tensor, a list, a tuple or a dict."""
+def name_outputs(result: Any, outputs: Sequence[str], model: str) -> Frame:
+    """Name what a model returned: a tensor, a list, a tuple or a dict."""
     if isinstance(result, Tensor):
         result = (result,)
     elif isinstance(result, Mapping):
@@ -101,44 +101,46 @@ def named(result: Any, outputs: Sequence[str], model: str) -> Frame:
     return dict(zip(outputs, result))
 
 
-def run_graph(graph: Graph, runners: Mapping[str, Runner], batch: Batch, *, infer: bool = False) -> dict[str, Frame]:
-    """The frame of every processor, for the frames at the ports."""
+def run_graph(
+    graph: Graph, processors: Mapping[str, ProcessorRunner], batch: Batch, *, infer: bool = False
+) -> dict[str, Frame]:
+    """Return the frame of every processor, given the frames at the ports."""
     frames: dict[str, Frame] = dict(batch)
     for name in graph.processors:
         sources = graph.edges[name]
-        frame = frames[sources[0]] if len(sources) == 1 else joined([frames[source] for source in sources])
-        frames[name] = runners[name](frame, infer=infer)
+        frame = frames[sources[0]] if len(sources) == 1 else join_frames([frames[source] for source in sources])
+        frames[name] = processors[name](frame, infer=infer)
     return frames
 
 
-def joined(frames: Sequence[Frame]) -> Frame:
-    """Frames one behind the other along the batch; columns that only some have are left out."""
+def join_frames(frames: Sequence[Frame]) -> Frame:
+    """Concatenate frames along the batch; columns that are not in all of them are dropped."""
     shared = [key for key in frames[0] if all(key in frame for frame in frames)]
-    return {key: _joined([frame[key] for frame in frames]) for key in shared}
+    return {key: _join_columns([frame[key] for frame in frames]) for key in shared}
 
 
-def _joined(columns: list[Any]) -> Any:
+def _join_columns(columns: list[Any]) -> Any:
     if isinstance(columns[0], Tensor):
         return torch.cat(columns)
     return [item for column in columns for item in column]
 
 
-def moved(value: Any, device: torch.device) -> Any:
-    """A value with all its tensors on a device."""
+def move_to_device(value: Any, device: torch.device) -> Any:
+    """Return a value with all its tensors on a device."""
     if isinstance(value, Tensor):
         return value.to(device, non_blocking=True)
     if isinstance(value, dict):
-        return {key: moved(part, device) for key, part in value.items()}
+        return {key: move_to_device(part, device) for key, part in value.items()}
     if hasattr(value, "to"):  # a packed sequence, a tokenizer's encoding
         return value.to(device)
     if isinstance(value, (tuple, list)):
-        parts = [moved(part, device) for part in value]
+        parts = [move_to_device(part, device) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
 
 
-class Measured:
-    """A loss or metric with its columns at hand."""
+class BoundMeasure:
+    """A loss or metric bound to the columns that it reads."""
 
     def __init__(self, name: str, measure: Measure, device: torch.device) -> None:
         self.name, self.measure = name, measure
@@ -149,7 +151,7 @@ class Measured:
             measure.function.to(device)
 
     def values(self, frame: Frame) -> Any:
-        """The values that the function is called with."""
+        """Return the arguments of the function."""
         try:
             columns = [frame[key] for key in self._inputs]
         except KeyError as error:
@@ -157,25 +159,25 @@ class Measured:
         if self._transform is not None:
             columns = self._transform(*columns)
             columns = [columns] if isinstance(columns, Tensor) else columns
-        return [moved(value, self._device) for value in columns] if self._moves else columns
+        return [move_to_device(value, self._device) for value in columns] if self._moves else columns
 
     def __call__(self, frame: Frame) -> Any:
         return self.function(*self.values(frame))
 
     def items(self, frame: Frame) -> float:
-        """How many items a batch counts for, where a column tells."""
+        """Return the number of items in a batch, read from the column `counts_by`."""
         if self.counts_by not in frame:
             raise BadArgument(f"{self.name} counts {self.counts_by!r}; the frame only has {', '.join(frame)}")
         column = frame[self.counts_by]
         numbers = [column.sum()] if isinstance(column, Tensor) else column
-        count = float(sum(one if isinstance(one, int | float | Tensor) else 1 for one in numbers))
+        count = float(sum(number if isinstance(number, int | float | Tensor) else 1 for number in numbers))
         if not count >= 0:
             raise BadArgument(f"{self.name} counts {self.counts_by!r}, which add up to {count:g}: lengths, or a mask")
         return count
 
 
-def samples_in(frame: Frame) -> int:
-    """How many samples a frame has: the length of its first column."""
+def count_samples(frame: Frame) -> int:
+    """Return the number of samples in a frame: the length of its first column."""
     for column in frame.values():
         if isinstance(column, Tensor):
             return len(column) if column.ndim else 1

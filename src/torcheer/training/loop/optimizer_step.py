@@ -1,4 +1,4 @@
-"""One update: backward from the weighted sum of the losses, clip, step every optimizer once."""
+"""One optimizer update: backward from the weighted sum of the losses, clip, step every optimizer once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torcheer.training.spec.session_parts import Clip, Schedule
 
 
 class Update:
-    """What follows a forward pass in one pipeline."""
+    """Backward pass, clipping and optimizer steps of one pipeline."""
 
     def __init__(
         self,
@@ -20,75 +20,77 @@ class Update:
         *,
         clips: Sequence[tuple[Clip, list[Tensor]]] = (),
         schedules: Sequence[Schedule] = (),
-        averages: Sequence[Average] = (),
+        averages: Sequence[WeightAverage] = (),
         scaler: Any = None,
         accumulate: int = 1,
         only: Sequence[Tensor] | None = None,
     ) -> None:
         self._optimizers, self._clips, self._averages = list(optimizers), list(clips), list(averages)
-        self._schedules = [one.scheduler for one in schedules if one.every == "step"]
+        self._schedules = [schedule.scheduler for schedule in schedules if schedule.every == "step"]
         self._scaler, self._accumulate = scaler, accumulate
-        self._waiting, self._items, self._unit = 0, 0.0, 1.0
-        self.last_loss: Tensor | None = None  # of what waits
-        each = (one for optimizer in optimizers for group in optimizer.param_groups for one in group["params"])
-        self._parameters: list[Tensor] = list(dict.fromkeys(each))  # two optimizers may have the same one
-        self._gathered: list[tuple[Tensor, Tensor]] = []  # kept apart: so may other pipelines
+        self._pending, self._items, self._unit = 0, 0.0, 1.0
+        self.last_loss: Tensor | None = None  # of the newest pending batch
+        groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+        # Without duplicates: two optimizers may share a parameter.
+        self._parameters: list[Tensor] = list(dict.fromkeys(value for group in groups for value in group["params"]))
+        # Accumulated here, not on the parameters: other pipelines may share them.
+        self._gradients: list[tuple[Tensor, Tensor]] = []
         self._plain = accumulate == 1 and scaler is None
-        # gradients go to these alone: what is frozen here may be gathering its own in another pipeline
+        # Only these receive gradients: a parameter frozen here may be accumulating gradients in another pipeline.
         self._only = None if only is None else list(only)
 
     @property
     def is_pending(self) -> bool:
-        """Whether gradients wait for more batches."""
-        return self._waiting > 0
+        """True while accumulated gradients wait for more batches."""
+        return self._pending > 0
 
     def begin(self) -> None:
-        """Before a forward pass: old gradients and new activations need not be held together."""
+        """Prepare a forward pass: free old gradients before new activations need memory."""
         if self._plain:
             for optimizer in self._optimizers:
-                _forget_gradients(optimizer)
+                _clear_gradients(optimizer)
 
     def backward(self, loss: Tensor, items: float) -> bool:
-        """Take one batch's loss; whether the weights were updated."""
+        """Backpropagate one batch's loss; return whether the weights were updated."""
         if self._plain:
             loss.backward(inputs=self._only)
             self._step()
             return True
-        if not self._waiting:
+        if not self._pending:
             self._unit = items or 1.0
-        # a sum over items, divided by all of them at the end: batches may differ in size
+        # A sum over items, divided by their total at the end: batches may differ in size.
         scaled = loss if items == self._unit else loss * (items / self._unit)
-        self._bring_back()
+        self._restore_gradients()
         (self._scaler.scale(scaled) if self._scaler is not None else scaled).backward(inputs=self._only)
-        self._gathered = [(one, one.grad) for one in self._parameters if one.grad is not None]
-        self._waiting += 1
+        self._gradients = [(value, value.grad) for value in self._parameters if value.grad is not None]
+        self._pending += 1
         self._items += items
         self.last_loss = loss.detach()
-        if self._waiting < self._accumulate:
+        if self._pending < self._accumulate:
             return False
         self._finish()
         return True
 
     def flush(self) -> bool:
-        """Update with what there is."""
-        if not self._waiting:
+        """Update with the pending gradients; return whether there were any."""
+        if not self._pending:
             return False
-        self._bring_back()
+        self._restore_gradients()
         self._finish()
         return True
 
     def _finish(self) -> None:
         share = self._items / self._unit
         if share not in (0.0, 1.0):
-            torch._foreach_div_([gradient for _, gradient in self._gathered], share)
-        self._waiting, self._items, self._gathered = 0, 0.0, []
+            torch._foreach_div_([gradient for _, gradient in self._gradients], share)
+        self._pending, self._items, self._gradients = 0, 0.0, []
         self._step()
 
-    def _bring_back(self) -> None:
-        """Have parameters hold the gradients that were gathered here, and no others."""
+    def _restore_gradients(self) -> None:
+        """Set the parameters' gradients to those accumulated here, and no others."""
         for parameter in self._parameters:
             parameter.grad = None
-        for parameter, gradient in self._gathered:
+        for parameter, gradient in self._gradients:
             parameter.grad = gradient
 
     def _step(self) -> None:
@@ -101,17 +103,17 @@ class Update:
                 torch.nn.utils.clip_grad_value_(parameters, clip.value)
             if clip.norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, clip.norm)
-        stepped = [one for one in self._optimizers if self._step_with(one)]
+        stepped = [optimizer for optimizer in self._optimizers if self._step_with(optimizer)]
         if scaler is not None:
             scaler.update()
         for scheduler in self._schedules:
-            if any(scheduler.optimizer is one for one in stepped):
+            if any(scheduler.optimizer is optimizer for optimizer in stepped):
                 scheduler.step()
         for average in self._averages:
             average.update()
 
     def _step_with(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Step an optimizer; False where a scaler skips it because gradients have overflowed."""
+        """Step an optimizer; return False where a scaler skips it because gradients overflowed."""
         if self._scaler is None:
             optimizer.step()
             return True
@@ -124,9 +126,9 @@ class Update:
         return bool(stepped)
 
 
-def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """What `zero_grad` does, without the profiler's mark, which takes twenty times as long."""
-    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:  # somebody's own
+def _clear_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Do what `zero_grad` does without its profiler record, which takes twenty times as long."""
+    if type(optimizer).zero_grad is not torch.optim.Optimizer.zero_grad:  # overridden
         optimizer.zero_grad()
         return
     for group in optimizer.param_groups:
@@ -134,40 +136,44 @@ def _forget_gradients(optimizer: torch.optim.Optimizer) -> None:
             parameter.grad = None
 
 
-def averages_of(models: Mapping[str, torch.nn.Module], decay: float) -> dict[str, Average]:
-    """An average for each model; what models share is averaged with the first of them."""
-    found: dict[str, Average] = {}
-    seen: set[int] = set()
+def make_averages(models: Mapping[str, torch.nn.Module], decay: float) -> dict[str, WeightAverage]:
+    """Make an average for each model; parameters that models share belong to the first of them."""
+    averages: dict[str, WeightAverage] = {}
+    averaged: set[int] = set()
     for name, model in models.items():
-        named = {key: one for key, one in model.named_parameters() if one.is_floating_point() and id(one) not in seen}
-        seen |= {id(one) for one in named.values()}
-        found[name] = Average(named, decay)
-    return found
+        parameters = {
+            key: parameter
+            for key, parameter in model.named_parameters()
+            if parameter.is_floating_point() and id(parameter) not in averaged
+        }
+        averaged |= {id(parameter) for parameter in parameters.values()}
+        averages[name] = WeightAverage(parameters, decay)
+    return averages
 
 
-class Average:
-    """An exponential average of a model's weights, swapped in for evaluation."""
+class WeightAverage:
+    """Exponential moving average of a model's weights, swapped in for evaluation."""
 
-    def __init__(self, named: Mapping[str, Tensor], decay: float, values: Sequence[Tensor] | None = None) -> None:
-        self._decay, self._names, self._live = decay, list(named), list(named.values())
-        self.values = [one.detach().clone() for one in self._live] if values is None else list(values)
+    def __init__(self, parameters: Mapping[str, Tensor], decay: float, values: Sequence[Tensor] | None = None) -> None:
+        self._decay, self._names, self._live = decay, list(parameters), list(parameters.values())
+        self.values = [parameter.detach().clone() for parameter in self._live] if values is None else list(values)
 
-    def of(self, parameters: Container[int]) -> Average:
-        """The average of some of the parameters, by their `id`; its values are the same ones."""
-        found = [one for one in zip(self._names, self._live, self.values) if id(one[1]) in parameters]
-        return Average({name: live for name, live, _ in found}, self._decay, [value for _, _, value in found])
+    def subset(self, parameters: Container[int]) -> WeightAverage:
+        """Return the average of some of the parameters, given by `id`; it shares the values."""
+        entries = [entry for entry in zip(self._names, self._live, self.values) if id(entry[1]) in parameters]
+        return WeightAverage({name: live for name, live, _ in entries}, self._decay, [value for _, _, value in entries])
 
     @torch.no_grad()
     def update(self) -> None:
-        torch._foreach_lerp_(self.values, [one.detach() for one in self._live], 1 - self._decay)
+        torch._foreach_lerp_(self.values, [parameter.detach() for parameter in self._live], 1 - self._decay)
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange the model's weights and the average; twice is nothing."""
+        """Exchange the model's weights and the average; a second call undoes the first."""
         for live, value in zip(self._live, self.values):
-            kept = live.detach().clone()
+            copy = live.detach().clone()
             live.copy_(value)
-            value.copy_(kept)
+            value.copy_(copy)
 
     def state(self) -> dict[str, Tensor]:
         return dict(zip(self._names, self.values))

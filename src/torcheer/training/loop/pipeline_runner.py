@@ -1,4 +1,4 @@
-"""A pipeline at work: batches in, frames through the graph, losses and metrics out."""
+"""Run a pipeline: batches in, frames through the graph, losses and metrics out."""
 
 from __future__ import annotations
 
@@ -11,63 +11,72 @@ from torch import Tensor
 
 from torcheer.errors import BadArgument
 from torcheer.training.loop.batch_order import Feed
-from torcheer.training.loop.graph_forward import Measured, Runner, frame_of, run_graph, samples_in
+from torcheer.training.loop.graph_forward import (
+    BoundMeasure,
+    ProcessorRunner,
+    count_samples,
+    frame_from_batch,
+    run_graph,
+)
 from torcheer.training.loop.optimizer_step import Update
-from torcheer.training.loop.sample_means import Gathered, Mean
-from torcheer.training.simple_session import found
+from torcheer.training.loop.sample_means import Mean, StatefulMeter
+from torcheer.training.simple_session import lookup
 from torcheer.training.spec.session_parts import DebugPipeline, Frame, Graph, Pipeline, Term
 
 
-class Lane:
-    """One pipeline, ready to run."""
+class PipelineRunner:
+    """One pipeline with its loaders, models and meters."""
 
     def __init__(
         self,
         name: str,
         pipeline: Pipeline | DebugPipeline,
         graph: Graph,
-        runners: Mapping[str, Runner],
+        processors: Mapping[str, ProcessorRunner],
         feeds: Mapping[str, Feed],
-        measures: Mapping[str, Mapping[str, Measured]],
+        measures: Mapping[str, Mapping[str, BoundMeasure]],
     ) -> None:
-        self.name, self.graph, self.runners = name, graph, runners
+        self.name, self.graph, self.processors = name, graph, processors
         self.inputs = [
-            (found(feeds, one.loader, "loaders"), one.port or graph.ports[0], one) for one in pipeline.inputs
+            (lookup(feeds, input.loader, "loaders"), input.port or graph.ports[0], input) for input in pipeline.inputs
         ]
         for processor in graph.processors:
-            found(runners, processor, "processors")
+            lookup(processors, processor, "processors")
         losses, metrics = getattr(pipeline, "losses", ()), getattr(pipeline, "metrics", ())
-        self.losses = [(term, found(measures["losses"], term.name, "losses"), Mean()) for term in losses]
-        kept = [(term, found(measures["metrics"], term.name, "metrics")) for term in metrics]
-        self.metrics = [(term, measure, _meter(measure)) for term, measure in kept]
+        self.losses = [(term, lookup(measures["losses"], term.name, "losses"), Mean()) for term in losses]
+        bound = [(term, lookup(measures["metrics"], term.name, "metrics")) for term in metrics]
+        self.metrics = [(term, measure, _meter(measure)) for term, measure in bound]
         for term in (*losses, *metrics):
-            found(dict.fromkeys(graph.processors), term.node, f"processors of pipeline {name!r}")
-        self.update: Update | None = None  # only while it trains
-        self._is_one = len(graph.ports) == 1  # port, so that all frames have the same samples
+            lookup(dict.fromkeys(graph.processors), term.node, f"processors of pipeline {name!r}")
+        self.update: Update | None = None  # set only while the pipeline trains
+        self._has_one_port = len(graph.ports) == 1  # then all frames have the same samples
 
-    def fresh(self) -> Lane:
-        """The same pipeline with empty meters of its own, not trained."""
-        other = copy(self)
-        other.losses = [(term, measure, Mean()) for term, measure, _ in self.losses]
-        other.metrics = [(term, measure, _meter(measure)) for term, measure, _ in self.metrics]
-        other.update = None
-        return other
+    def fresh(self) -> PipelineRunner:
+        """Return a copy with new, empty meters and without an update."""
+        clone = copy(self)
+        clone.losses = [(term, measure, Mean()) for term, measure, _ in self.losses]
+        clone.metrics = [(term, measure, _meter(measure)) for term, measure, _ in self.metrics]
+        clone.update = None
+        return clone
 
     def __len__(self) -> int:
-        """Batches in an epoch."""
+        """Return the number of batches in an epoch."""
         return min(len(feed) for feed, _, _ in self.inputs)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, ...]]:
-        """One batch of each of its loaders, until one of them ends."""
+        """Iterate over one batch of each loader, until one of them ends."""
         return zip(*[feed.epoch(epoch, start) for feed, _, _ in self.inputs])
 
     def forward(self, batches: tuple[Any, ...], *, infer: bool = False) -> tuple[dict[str, Frame], int]:
-        """The frames of every processor, and the number of samples."""
-        ports = {port: frame_of(batch, one.names, one.loader) for batch, (_, port, one) in zip(batches, self.inputs)}
-        return run_graph(self.graph, self.runners, ports, infer=infer), samples_in(next(iter(ports.values())))
+        """Return the frame of every processor, and the number of samples."""
+        ports = {
+            port: frame_from_batch(batch, input.names, input.loader)
+            for batch, (_, port, input) in zip(batches, self.inputs)
+        }
+        return run_graph(self.graph, self.processors, ports, infer=infer), count_samples(next(iter(ports.values())))
 
     def loss(self, frames: Mapping[str, Frame], samples: int) -> tuple[Tensor, float]:
-        """The weighted sum of the losses, and for how many items it stands."""
+        """Return the weighted sum of the losses, and the number of items it averages over."""
         total, items = None, float(samples)
         for term, measure, mean in self.losses:
             frame = frames[term.node]
@@ -81,30 +90,30 @@ class Lane:
         return total, items
 
     def measure(self, frames: Mapping[str, Frame], samples: int) -> None:
-        """Count the metrics of a batch in."""
+        """Update the metrics with a batch."""
         if not self.metrics:
             return
         with torch.no_grad():
             for term, measure, meter in self.metrics:
                 frame = frames[term.node]
-                if isinstance(meter, Gathered):
+                if isinstance(meter, StatefulMeter):
                     meter.update(measure.values(frame))
                 else:
                     meter.add(measure(frame), self._items(measure, frame, samples))
 
-    def _items(self, measure: Measured, frame: Frame, samples: int) -> float:
-        """For how many items a value of a batch stands."""
+    def _items(self, measure: BoundMeasure, frame: Frame, samples: int) -> float:
+        """Return the number of items that a batch's value averages over."""
         if measure.counts_by:
             return measure.items(frame)
-        return samples if self._is_one else samples_in(frame)
+        return samples if self._has_one_port else count_samples(frame)
 
-    def meters(self) -> Iterator[tuple[Term, Mean | Gathered]]:
+    def meters(self) -> Iterator[tuple[Term, Mean | StatefulMeter]]:
         for term, _, meter in (*self.losses, *self.metrics):
             yield term, meter
 
     def values(self) -> dict[str, float]:
-        """Every column's value so far, by name."""
-        return {term.shown: meter.value() for term, meter in sorted(self.meters(), key=lambda one: one[0].shown)}
+        """Return every column's value so far, by name."""
+        return {term.shown: meter.value() for term, meter in sorted(self.meters(), key=lambda pair: pair[0].shown)}
 
     def reset(self) -> None:
         for _, meter in self.meters():
@@ -118,7 +127,7 @@ class Lane:
             meter.restore(state[term.shown])
 
 
-def _meter(measure: Measured) -> Mean | Gathered:
-    """A metric with a state gets a copy of it for this lane alone: pipelines that share it must not mix."""
+def _meter(measure: BoundMeasure) -> Mean | StatefulMeter:
+    """Make the meter of a measure; a stateful metric is copied, so that pipelines that share it do not mix."""
     function = measure.function
-    return Gathered(deepcopy(function)) if hasattr(function, "update") and hasattr(function, "compute") else Mean()
+    return StatefulMeter(deepcopy(function)) if hasattr(function, "update") and hasattr(function, "compute") else Mean()

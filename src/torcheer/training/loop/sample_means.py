@@ -1,4 +1,4 @@
-"""Means over samples that never make training wait: values are summed up when somebody looks."""
+"""Means over samples that never make training wait for the device: values are summed when read."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from torch import Tensor
 
 from torcheer.errors import BadArgument
 
-FLUSH = 1024  # values that may wait: enough to be cheap, few enough to be small
+FLUSH = 1024  # pending values: enough to be cheap, few enough to be small
 
 
 class Mean:
     """A mean weighted by samples."""
 
     def __init__(self) -> None:
-        self._waiting: list[Any] = []
+        self._pending: list[Any] = []
         self._weights: list[float] = []
         self.total, self.weight = 0.0, 0.0
 
     def add(self, value: Any, weight: float) -> None:
-        """Count a value in; a tensor is not looked at yet."""
-        self._waiting.append(value)
+        """Add a value; a tensor is not read yet."""
+        self._pending.append(value)
         self._weights.append(weight)
-        if len(self._waiting) >= FLUSH:
+        if len(self._pending) >= FLUSH:
             self.flush()
 
     def flush(self) -> None:
-        """Sum up what waits: one after the other, so that it does not matter when."""
-        if not self._waiting:
+        """Sum the pending values one by one, so that the result does not depend on when this happens."""
+        if not self._pending:
             return
         values: list[float] = (
-            torch.stack([value.reshape(()) if value.ndim else value for value in self._waiting]).double().tolist()
-            if all(isinstance(value, Tensor) for value in self._waiting)
-            else [float(value) for value in self._waiting]
+            torch.stack([value.reshape(()) if value.ndim else value for value in self._pending]).double().tolist()
+            if all(isinstance(value, Tensor) for value in self._pending)
+            else [float(value) for value in self._pending]
         )
         for value, weight in zip(values, self._weights):
             self.total += value * weight
             self.weight += weight
-        self._waiting.clear()
+        self._pending.clear()
         self._weights.clear()
 
     def value(self) -> float:
-        """The mean so far; not a number where there is none."""
+        """Return the mean so far; NaN where there is none."""
         self.flush()
         return self.total / self.weight if self.weight else float("nan")
 
     def reset(self) -> None:
-        self._waiting.clear()
+        self._pending.clear()
         self._weights.clear()
         self.total, self.weight = 0.0, 0.0
 
@@ -62,8 +62,8 @@ class Mean:
         self.total, self.weight = state["total"], state["weight"]
 
 
-class Gathered:
-    """A metric that keeps a state of its own: update, compute, reset."""
+class StatefulMeter:
+    """A metric with state: update, compute, reset."""
 
     def __init__(self, metric: Any) -> None:
         self.metric = metric
@@ -72,13 +72,13 @@ class Gathered:
         self.metric.update(*values)
 
     def value(self) -> float:
-        found = self.metric.compute()
-        if isinstance(found, Mapping):
+        value = self.metric.compute()
+        if isinstance(value, Mapping):
             raise BadArgument(
-                f"{type(self.metric).__name__} gives several values ({', '.join(map(str, found))}), and a column has "
+                f"{type(self.metric).__name__} gives several values ({', '.join(map(str, value))}), and a column has "
                 "one: give each of its metrics a name of its own"
             )
-        return float(found)
+        return float(value)
 
     def reset(self) -> None:
         self.metric.reset()
@@ -102,14 +102,14 @@ class Gathered:
 
 
 def _parts(metric: Any) -> list[tuple[str, Any, tuple[str, ...]]]:
-    """The parts of a metric with the attributes that hold their state.
+    """Return the parts of a metric with the attributes that hold their state.
 
-    torchmetrics has a table of them in each module, ours are named by the class. Empty where a metric has a
-    state_dict instead. Of any other, all attributes are taken: a checkpoint says which of them it cannot hold.
+    torchmetrics has a table of them in each module; our classes list them in `STATE`. Empty where a metric has a
+    state_dict instead. Of any other metric all attributes are taken: a checkpoint reports those it cannot hold.
     """
     if isinstance(metric, torch.nn.Module):
         parts = [(path, part, tuple(getattr(part, "_defaults", ()))) for path, part in metric.named_modules()]
-        return [one for one in parts if one[2]]
+        return [part for part in parts if part[2]]
     names = getattr(metric, "STATE", ())
     if not names and hasattr(metric, "state_dict") and hasattr(metric, "load_state_dict"):
         return []

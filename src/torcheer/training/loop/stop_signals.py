@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and Ctrl-C: training ends at the next step boundary, with everything saved."""
+"""Handle SIGTERM, SIGHUP and Ctrl-C: training ends at the next step boundary, with everything saved."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from typing import Protocol
 
 from torcheer.data_workers import GROUP_SIGNALS
 
-ANEW = "another run begins"  # a reason to stop that gives way to a signal
+RESTART = "another run begins"  # a stop reason that a signal overrides
 
 
 class Stoppable(Protocol):
-    asked_to_stop: str
+    stop_reason: str
 
 
 @contextmanager
-def stopping_on_signals(session: Stoppable) -> Iterator[None]:
-    """Have SIGTERM, SIGHUP and Ctrl-C ask a session to stop; a second Ctrl-C ends at once.
+def stop_on_signals(session: Stoppable) -> Iterator[None]:
+    """Let SIGTERM, SIGHUP and Ctrl-C request a stop; a second Ctrl-C ends at once.
 
-    A command that was stopped in this way exits with 130. A SIGHUP that is ignored already, as `nohup` has it, stays
-    ignored. Outside of the main thread this does nothing.
+    A command that was stopped in this way exits with 130. A SIGHUP that is already ignored (`nohup`) stays ignored.
+    Outside of the main thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        is_asked = session.asked_to_stop not in ("", ANEW)
-        if number == signal.SIGINT and is_asked:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third need not wait for Python
+    def handle(number: int, frame: FrameType | None) -> None:
+        is_stopping = session.stop_reason not in ("", RESTART)
+        if number == signal.SIGINT and is_stopping:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a third Ctrl-C need not wait for Python
             raise KeyboardInterrupt
-        if not is_asked:
-            session.asked_to_stop = f"{signal.Signals(number).name} was received"
+        if not is_stopping:
+            session.stop_reason = f"{signal.Signals(number).name} was received"
 
     is_under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    taken = [number for number in GROUP_SIGNALS if not (number == signal.SIGHUP and is_under_nohup)]
-    before = {number: signal.signal(number, ask) for number in taken}
+    handled = [number for number in GROUP_SIGNALS if not (number == signal.SIGHUP and is_under_nohup)]
+    previous = {number: signal.signal(number, handle) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""One epoch of a stream: its batches come one after the other, and a place in it is reached by passing the rest."""
+"""One epoch of a stream: batches come in sequence, and a position is reached by skipping those before it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-from torcheer.training.checkpoints.random_state import Apart
+from torcheer.training.checkpoints.random_state import IsolatedRandom
 
 
-class Iterated(IterableDataset[Any]):
-    """Anything that can be iterated over, as torch's DataLoader takes it."""
+class IterableWrapper(IterableDataset[Any]):
+    """Wrap any iterable as the IterableDataset that torch's DataLoader takes."""
 
     def __init__(self, source: Any) -> None:
         self._source = source
@@ -20,46 +20,48 @@ class Iterated(IterableDataset[Any]):
         return iter(self._source)
 
 
-class Stream:
-    """The batches of a dataset that can only be iterated over.
+class BatchStream:
+    """Batches of a dataset that can only be iterated over.
 
-    Without workers it draws its random numbers apart from all others: passing over batches takes none from a model's
-    dropout, and gives the same batches again.
+    Without workers it has isolated random generators: skipping batches takes no numbers from a model's dropout, and
+    reproduces the same batches.
     """
 
     def __init__(self, dataset: Any, batches: Callable[[], Iterator[Any]], seed: int, *, workers: bool) -> None:
-        self._dataset, self._make, self._workers = dataset, batches, workers
-        self._apart = Apart(seed)
+        self._dataset, self._make_iterator, self._has_workers = dataset, batches, workers
+        self._random = IsolatedRandom(seed)
         self._batches: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if self._workers:  # theirs are seeded by their number
-            return next(self._begun())
-        with self._apart.drawing():
-            return next(self._begun())
+        if self._has_workers:  # workers are seeded by their number
+            return next(self._iterator())
+        with self._random.active():
+            return next(self._iterator())
 
-    def _begun(self) -> Iterator[Any]:
+    def _iterator(self) -> Iterator[Any]:
         if self._batches is None:
-            self._batches = self._make()
+            self._batches = self._make_iterator()
         return self._batches
 
-    def go_to(self, start: int, state: Mapping[str, Any] | None) -> None:
-        """Go on after `start` batches: from the dataset's own state where there is one."""
-        if state is not None and self._keeps_state():
+    def seek(self, start: int, state: Mapping[str, Any] | None) -> None:
+        """Continue after `start` batches: from the dataset's state where there is one, else by skipping."""
+        if state is not None and self._is_stateful():
             self._dataset.load_state_dict(state["dataset"])
-            self._apart.restore(state["rng"])
+            self._random.restore(state["rng"])
             return
         for _ in range(start):
             next(self, None)
 
     def state(self) -> dict[str, Any] | None:
-        """What the dataset says of its place; None where it says nothing, or where workers have copies of it."""
-        if not self._keeps_state():
+        """Return the dataset's state; None where it has none, or where workers have copies of it."""
+        if not self._is_stateful():
             return None
-        return {"dataset": self._dataset.state_dict(), "rng": self._apart.state()}
+        return {"dataset": self._dataset.state_dict(), "rng": self._random.state()}
 
-    def _keeps_state(self) -> bool:
-        return not self._workers and hasattr(self._dataset, "state_dict") and hasattr(self._dataset, "load_state_dict")
+    def _is_stateful(self) -> bool:
+        return (
+            not self._has_workers and hasattr(self._dataset, "state_dict") and hasattr(self._dataset, "load_state_dict")
+        )

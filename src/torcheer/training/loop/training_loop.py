@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torcheer.training.loop.events import EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
-from torcheer.training.loop.pipeline_runner import Lane
+from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.spec.session_parts import Stage
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 NEVER = 1 << 62
-SHARE, LEAST_SECS = 100.0, 2.0  # saving epochs may take a hundredth of the time; tiny ones are not all saved
+SHARE, LEAST_SECS = 100.0, 2.0  # saving after epochs may take 1/100 of the time, at most once in 2 s
 
 
-class Loop:
-    """One run of a session, from where it stands."""
+class TrainingLoop:
+    """One run of a session, from its current position."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.place = session, session.place
@@ -31,140 +31,142 @@ class Loop:
         self._precision, self._notes_steps = session.precision(), session.options.steps_csv > 0
 
     def run(self) -> Iterator[Event]:
-        """Train until the last stage is done or somebody asks to stop."""
+        """Train until the last stage is done or a stop is requested."""
         session, place = self.session, self.place
         while place.stage < len(session.stages):
             number, stage = place.stage, session.stages[place.stage]
             yield StageBegan(number)
-            with session.training(stage) as lanes:
+            with session.training(stage) as runners:
                 place.stage += not place.round and session.is_done(stage)
                 while place.stage == number:
-                    for event in self._epoch(stage, lanes):
+                    for event in self._epoch(stage, runners):
                         yield event
                         if isinstance(event, Stopped):
                             return
             yield StageDone(number)
 
-    def _epoch(self, stage: Stage, lanes: list[Lane]) -> Iterator[Event]:
-        """The rest of an epoch, its evaluation and its row."""
+    def _epoch(self, stage: Stage, runners: list[PipelineRunner]) -> Iterator[Event]:
+        """Train the remainder of an epoch, evaluate it and write its row."""
         session, place = self.session, self.place
         self._epoch_began = time.monotonic()
         if session.control is not None:
-            yield from self._controlled()
-            if session.asked_to_stop:
-                yield from self._saved()
-                yield Stopped(session.asked_to_stop)
+            yield from self._handle_control()
+            if session.stop_reason:
+                yield from self._save()
+                yield Stopped(session.stop_reason)
                 return
         if not place.round:
-            for lane in lanes:
-                lane.reset()
-        for event in self._rounds(lanes):
+            for runner in runners:
+                runner.reset()
+        for event in self._rounds(runners):
             yield event
             if isinstance(event, Stopped):
                 return
         if session.control is not None:
-            session.control.evaluates()
-        values = session.finish_epoch(stage, lanes)
+            session.control.end_rounds()
+        values = session.finish_epoch(stage, runners)
         place.epoch, place.round, place.ended = place.epoch + 1, 0, []
         session.add_row(place.epoch, values)
         yield EpochDone(place.epoch, values, time.monotonic() - self._epoch_began)
-        session.look_at_debug(stage)
+        session.run_debug_pipelines(stage)
         is_done = session.is_done(stage)
         place.stage += is_done
-        if is_done or session.asked_to_stop or self._is_worth_saving():
-            yield from self._saved()
-        if session.asked_to_stop:
-            yield Stopped(session.asked_to_stop)
+        if is_done or session.stop_reason or self._is_worth_saving():
+            yield from self._save()
+        if session.stop_reason:
+            yield Stopped(session.stop_reason)
 
-    def _rounds(self, lanes: list[Lane]) -> Iterator[Event]:
-        """Round after round until every pipeline has run out; saved at their ends, where nothing is half done."""
+    def _rounds(self, runners: list[PipelineRunner]) -> Iterator[Event]:
+        """Run rounds until every pipeline is exhausted; save only between rounds, where no step is half done."""
         session, place = self.session, self.place
-        running = [(lane, lane.batches(place.epoch, place.round)) for lane in lanes if lane.name not in place.ended]
+        running = [
+            (runner, runner.batches(place.epoch, place.round)) for runner in runners if runner.name not in place.ended
+        ]
         while running:
-            told, session.is_torn = [], True
-            for one in list(running):
-                lane, batches = one
-                batch = self._next(lane, batches)
+            steps, session.is_mid_round = [], True
+            for entry in list(running):
+                runner, batches = entry
+                batch = self._next_batch(runner, batches)
                 if batch is None:
-                    running.remove(one)
-                    place.ended.append(lane.name)
-                    if lane.update is not None and lane.update.flush():
+                    running.remove(entry)
+                    place.ended.append(runner.name)
+                    if runner.update is not None and runner.update.flush():
                         place.step += 1
-                        told.append(
-                            StepDone(place.step, place.epoch + 1, place.round, lane.name, lane.update.last_loss)
+                        steps.append(
+                            StepDone(place.step, place.epoch + 1, place.round, runner.name, runner.update.last_loss)
                         )
                     continue
-                loss = self._train(lane, batch)
-                told.append(StepDone(place.step, place.epoch + 1, place.round + 1, lane.name, loss))
-            place.round, session.is_torn = place.round + 1, False
-            if self._notes_steps and session.keeper is not None:
-                session.keeper.note_steps(told)
-            yield from told  # here, where whoever listens may save or leave
-            for look in session.each_round:
-                look(place)
-            if session.control is not None and session.control.is_due(told) and not session.is_half_done():
-                yield from self._controlled()
-            if session.asked_to_stop or time.monotonic() >= self._due or place.step >= self._due_step:
-                if session.is_half_done():
+                loss = self._train(runner, batch)
+                steps.append(StepDone(place.step, place.epoch + 1, place.round + 1, runner.name, loss))
+            place.round, session.is_mid_round = place.round + 1, False
+            if self._notes_steps and session.checkpoints is not None:
+                session.checkpoints.note_steps(steps)
+            yield from steps  # between rounds: the consumer may save or stop here
+            for callback in session.round_callbacks:
+                callback(place)
+            if session.control is not None and session.control.is_due(steps) and not session.has_pending_gradients():
+                yield from self._handle_control()
+            if session.stop_reason or time.monotonic() >= self._due or place.step >= self._due_step:
+                if session.has_pending_gradients():
                     continue
-                yield from self._attend()
-                if session.asked_to_stop:
-                    yield Stopped(session.asked_to_stop)
+                yield from self._save_and_check_time()
+                if session.stop_reason:
+                    yield Stopped(session.stop_reason)
                     return
 
-    def _next(self, lane: Lane, batches: Iterator[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    def _next_batch(self, runner: PipelineRunner, batches: Iterator[tuple[Any, ...]]) -> tuple[Any, ...] | None:
         try:
             return next(batches, None)
         except Exception as error:
-            explain_step(error, lane, None, **self._where())
+            explain_step(error, runner, None, **self._position())
             raise
 
-    def _where(self) -> dict[str, int]:
+    def _position(self) -> dict[str, int]:
         place = self.place
         return {"stage": place.stage + 1, "epoch": place.epoch + 1, "step": place.step + 1, "batch": place.round + 1}
 
-    def _train(self, lane: Lane, batch: tuple[Any, ...]) -> torch.Tensor:
-        """One batch, and where it was on an exception that it raises."""
+    def _train(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> torch.Tensor:
+        """Train one batch; annotate an exception with its position."""
         try:
-            return self._step(lane, batch)
+            return self._step(runner, batch)
         except Exception as error:
-            explain_step(error, lane, batch, **self._where())
+            explain_step(error, runner, batch, **self._position())
             raise
 
-    def _step(self, lane: Lane, batch: tuple[Any, ...]) -> torch.Tensor:
-        """One batch: forward, losses, update, metrics."""
-        update, capture = lane.update, self.session.capture
+    def _step(self, runner: PipelineRunner, batch: tuple[Any, ...]) -> torch.Tensor:
+        """Train one batch: forward, losses, update, metrics."""
+        update, capture = runner.update, self.session.capture
         assert update is not None
         update.begin()
         with self._precision:
             if capture is not None and capture.is_due(self.place.step):
-                frames, samples = capture.forward(lane, batch, self.place.step)
+                frames, samples = capture.forward(runner, batch, self.place.step)
             else:
-                frames, samples = lane.forward(batch)
-            loss, items = lane.loss(frames, samples)
+                frames, samples = runner.forward(batch)
+            loss, items = runner.loss(frames, samples)
         self.place.step += update.backward(loss, items)
-        lane.measure(frames, samples)
+        runner.measure(frames, samples)
         return loss.detach()
 
-    def _controlled(self) -> Iterator[Event]:
-        """Do what somebody who looks on asks for; the time that it pauses counts for nothing here."""
+    def _handle_control(self) -> Iterator[Event]:
+        """Handle requests of a studio; exclude the time of a pause from all timers."""
         control = self.session.control
         assert control is not None
         before = control.idle_secs
-        yield from control.attend()
-        passed = control.idle_secs - before
-        self._started, self._epoch_began = self._started + passed, self._epoch_began + passed
-        self._due, self._saved_at = self._due + passed, self._saved_at + passed
+        yield from control.handle_requests()
+        paused_secs = control.idle_secs - before
+        self._started, self._epoch_began = self._started + paused_secs, self._epoch_began + paused_secs
+        self._due, self._saved_at = self._due + paused_secs, self._saved_at + paused_secs
 
-    def _attend(self) -> Iterator[Event]:
-        """Save; see whether time is up."""
+    def _save_and_check_time(self) -> Iterator[Event]:
+        """Save; request a stop where the time limit is reached."""
         limit = self.session.options.limit_secs
         if limit is not None and time.monotonic() - self._started >= limit:
-            self.session.asked_to_stop = f"the time limit of {limit:g} s is reached"
-        yield from self._saved()
+            self.session.stop_reason = f"the time limit of {limit:g} s is reached"
+        yield from self._save()
 
-    def _saved(self) -> Iterator[Event]:
-        """Write a checkpoint, and say when the next is due."""
+    def _save(self) -> Iterator[Event]:
+        """Write a checkpoint and schedule the next."""
         began = time.monotonic()
         yield from self.session.save()
         self._saved_at = time.monotonic()
@@ -172,7 +174,7 @@ class Loop:
         self._set_due(self._saved_at)
 
     def _set_due(self, now: float) -> None:
-        """When to save next, or to look at the clock."""
+        """Schedule the next save or check of the time limit."""
         options = self.session.options
         self._due = now + options.checkpoint_secs
         if options.limit_secs is not None:
@@ -180,6 +182,6 @@ class Loop:
         self._due_step = self.place.step + options.checkpoint_steps if options.checkpoint_steps else NEVER
 
     def _is_worth_saving(self) -> bool:
-        """Whether an epoch was long enough to be saved for itself, or may be the best."""
+        """Return whether to save after this epoch: it was long enough, or may be the best."""
         since = time.monotonic() - self._saved_at
         return bool(self.session.options.keep_best) or since >= max(SHARE * self._save_secs, LEAST_SECS)

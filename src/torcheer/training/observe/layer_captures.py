@@ -1,4 +1,4 @@
-"""Looking inside while it trains: every so many steps, chosen layers' values go to the archive `<run>/captures`."""
+"""Capture chosen layers' values every n steps while training, into the archive `<run>/captures`."""
 
 from __future__ import annotations
 
@@ -18,149 +18,153 @@ from torcheer.records import Sample
 from torcheer.training.loop.events import Alert, Event
 
 if TYPE_CHECKING:
-    from torcheer.training.loop.pipeline_runner import Lane
+    from torcheer.training.loop.pipeline_runner import PipelineRunner
     from torcheer.training.session import Session
 
 EVERY = 100
-KNOWN = ("layers", "every")
+SETTINGS = ("layers", "every")
 WILD = frozenset("*?[")
 
 
-def captured(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    """The same events; on the way, layers that the options name are kept of every so many steps."""
+def capture_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+    """Yield the same events; capture the layers that the options name every n steps."""
     settings = session.options.capture
-    return events if settings is None else _captured(session, events, Capture(session, settings))
+    return events if settings is None else _capture_events(session, events, StepCapture(session, settings))
 
 
-def _captured(session: Session, events: Iterator[Event], capture: Capture) -> Iterator[Event]:
+def _capture_events(session: Session, events: Iterator[Event], capture: StepCapture) -> Iterator[Event]:
     session.capture = capture
     try:
         for event in events:
             yield event
-            yield from capture.told()
+            yield from capture.alerts()
     finally:
         session.capture = None
         capture.close()
-    yield from capture.told()
+    yield from capture.alerts()
 
 
-class Capture:
-    """Runs a step's forward pass under a recorder where it is due; what is computed stays the same.
+class StepCapture:
+    """Run the forward pass of due steps under a recorder, which changes no result.
 
-    Steps that the archive has already, of a run that was killed behind its checkpoint, are left out.
+    Steps that the archive already has, from a run killed after its checkpoint, are skipped.
     """
 
     def __init__(self, session: Session, settings: Mapping[str, Any]) -> None:
         for key in settings:
-            if key not in KNOWN:
-                raise BadArgument(f"capture: there is no {key!r}; there are {', '.join(KNOWN)}.{nearest(key, KNOWN)}")
+            if key not in SETTINGS:
+                raise BadArgument(
+                    f"capture: there is no {key!r}; there are {', '.join(SETTINGS)}.{nearest(key, SETTINGS)}"
+                )
         if session.directory is None:
             raise BadArgument("capture needs a directory to write to: Session(…, directory=…)")
         self._session, self.path = session, Path(session.directory) / "captures"
         self._every = _count(settings.get("every", EVERY))
-        self._root = nn.Module()  # so that layers of several models have one name each: "encoder.conv1"
+        self._root = nn.Module()  # one name for each layer of several models: "encoder.conv1"
         self._root._modules.update(session.models)
         self._keys = _keys(settings.get("layers", "all"), session.models)
-        self._last: dict[str, int] | None = None  # pipeline -> its last step in the archive; None before the first look
+        self._last: dict[str, int] | None = None  # pipeline -> its last step in the archive; None until read
         self._writer: Writer | None = None
         self._reported: set[str] = set()
-        self.news: list[str] = []
+        self.messages: list[str] = []
         if session.options.compile:
-            self.news.append("captured steps run uncompiled: their results may differ in the last bits")
+            self.messages.append("captured steps run uncompiled: their results may differ in the last bits")
 
     def is_due(self, step: int) -> bool:
-        """Whether some pipeline has a step to be captured."""
+        """Return whether some pipeline has a step to capture."""
         if self._last is None:
-            self._last = self._found()
+            self._last = self._last_steps()
         return any(step // self._every > last // self._every for last in self._last.values())
 
-    def forward(self, lane: Lane, batch: tuple[Any, ...], step: int) -> tuple[dict[str, Any], int]:
-        """What `lane.forward` gives, recorded if it is this pipeline's turn."""
+    def forward(self, runner: PipelineRunner, batch: tuple[Any, ...], step: int) -> tuple[dict[str, Any], int]:
+        """Run `runner.forward`, recorded where this pipeline is due."""
         assert self._last is not None
-        if step // self._every <= self._last.get(lane.name, step) // self._every:
-            return lane.forward(batch)
-        self._last[lane.name] = step
+        if step // self._every <= self._last.get(runner.name, step) // self._every:
+            return runner.forward(batch)
+        self._last[runner.name] = step
         history, result = None, None
         try:
-            with recording(self._root, layers_to_save=Save(self._of(lane), detach=True), fused=True) as history:
-                result = lane.forward(batch)
-        except UnknownLayer:  # told below, where the others are kept
+            with recording(
+                self._root, layers_to_save=Save(self._save_selection(runner), detach=True), fused=True
+            ) as history:
+                result = runner.forward(batch)
+        except UnknownLayer:  # reported below; the other layers are kept
             if result is None:
                 raise
         assert result is not None
-        self._keep(lane, step, history)
+        self._write_samples(runner, step, history)
         return result
 
-    def _found(self) -> dict[str, int]:
-        """The last step of each pipeline that is in the archive."""
-        found = {name: -1 for stage in self._session.stages for name in stage.training}
+    def _last_steps(self) -> dict[str, int]:
+        """Return the last captured step of each pipeline."""
+        last_steps = {name: -1 for stage in self._session.stages for name in stage.training}
         try:
             frames = Archive(self.path).frames if self.path.exists() else []
         except TorcheerError as error:
             return self._give_up(error)
         for frame in frames:
             name = frame["about"].get("pipeline")
-            if name in found and frame["step"] is not None:
-                found[name] = max(found[name], frame["step"])
-        return found
+            if name in last_steps and frame["step"] is not None:
+                last_steps[name] = max(last_steps[name], frame["step"])
+        return last_steps
 
-    def _of(self, lane: Lane) -> Any:
-        """What to save in one pipeline: not the modules of models that it does not run."""
-        models = {node.model for node in self._session.nodes_of(lane.name)}
+    def _save_selection(self, runner: PipelineRunner) -> Any:
+        """Return what to save in one pipeline: no modules of models that it does not run."""
+        models = {node.model for node in self._session.nodes_of(runner.name)}
         if self._keys is None:
             return "all"
         return [key for key, model in self._keys.values() if model is None or model in models] or "none"
 
-    def _keep(self, lane: Lane, step: int, history: Any) -> None:
+    def _write_samples(self, runner: PipelineRunner, step: int, history: Any) -> None:
         samples = []
-        for name, key in self._named(lane, history):
+        for name, key in self._value_keys(runner, history):
             try:
-                samples += [Sample(step, at, "value", array=value) for at, value in _values(name, history, key)]
+                samples += [Sample(step, label, "value", array=value) for label, value in _values(name, history, key)]
             except TorcheerError as error:
-                self._report(f"capture of {name!r} in {lane.name!r}: {error}")
+                self._report(f"capture of {name!r} in {runner.name!r}: {error}")
         if not samples:
             return
         try:
             if self._writer is None:
                 self._writer = Writer(self.path, about={"kind": "captures"})
-            self._writer.step(samples, pipeline=lane.name, epoch=self._session.place.epoch + 1)
+            self._writer.step(samples, pipeline=runner.name, epoch=self._session.place.epoch + 1)
         except (TorcheerError, OSError) as error:  # a full disk
             self._last = self._give_up(error)
 
-    def _named(self, lane: Lane, history: Any) -> list[tuple[str, Any]]:
-        """What each value is called, and what the history finds it by."""
+    def _value_keys(self, runner: PipelineRunner, history: Any) -> list[tuple[str, Any]]:
+        """Return the name of each value and its key in the history."""
         if self._keys is None:
             return [(op.label, op.index) for op in history if op.kind == "op"]
-        models = {node.model for node in self._session.nodes_of(lane.name)}
-        found: list[tuple[str, Any]] = []
+        models = {node.model for node in self._session.nodes_of(runner.name)}
+        keys: list[tuple[str, Any]] = []
         for name, (key, model) in self._keys.items():
             if not WILD.isdisjoint(key):
-                found += [(op.label, op.index) for op in history.find(key)]
+                keys += [(op.label, op.index) for op in history.find(key)]
             elif model is None or model in models:
-                found.append((name, key))
-        return found
+                keys.append((name, key))
+        return keys
 
-    def told(self) -> Iterator[Alert]:
-        """What there is to say."""
-        while self.news:
-            yield Alert(self.news.pop(0))
+    def alerts(self) -> Iterator[Alert]:
+        """Yield the pending messages."""
+        while self.messages:
+            yield Alert(self.messages.pop(0))
 
     def _report(self, text: str) -> None:
         if text not in self._reported:
             self._reported.add(text)
-            self.news.append(text)
+            self.messages.append(text)
 
     def _give_up(self, error: Exception) -> dict[str, int]:
-        self.news.append(f"nothing is captured from here on, training goes on: {error}")
+        self.messages.append(f"nothing is captured from here on, training goes on: {error}")
         return {}
 
     def close(self) -> None:
-        """Let go of the archive; a run that goes on appends to it."""
+        """Close the archive without sealing it; a resumed run appends to it."""
         if self._writer is not None:
             try:
                 self._writer.close(seal=False)
             except OSError as error:
-                self.news.append(f"captures: {error}")
+                self.messages.append(f"captures: {error}")
 
 
 def _count(every: Any) -> int:
@@ -170,7 +174,7 @@ def _count(every: Any) -> int:
 
 
 def _keys(layers: Any, models: Mapping[str, nn.Module]) -> dict[str, tuple[str, str | None]] | None:
-    """Each name with what the recorder calls it and the model it belongs to; None for everything."""
+    """Return each name with the recorder's name and its model; None for everything."""
     if layers == "all":
         return None
     if not isinstance(layers, list | tuple) or not layers or not all(isinstance(name, str) for name in layers):
@@ -187,22 +191,22 @@ def _key(name: str, inside: Mapping[str, list[str]], addresses: list[str]) -> tu
         return name, owner
     owners = [model for model, paths in inside.items() if name in paths]
     if len(owners) > 1:
-        meant = ", ".join(f"'{model}.{name}'" for model in owners)
-        raise BadArgument(f"capture: {name!r} is a layer of several models; say which: {meant}")
+        choices = ", ".join(f"'{model}.{name}'" for model in owners)
+        raise BadArgument(f"capture: {name!r} is a layer of several models; say which: {choices}")
     if owners:
         return f"{owners[0]}.{name}", owners[0]
-    known = [path for paths in inside.values() for path in paths] if len(inside) == 1 else addresses
-    parse(name, known)  # an operation such as 'relu_1', or raises with the nearest name
+    paths_known = [path for paths in inside.values() for path in paths] if len(inside) == 1 else addresses
+    parse(name, paths_known)  # an operation such as 'relu_1', or raises with the nearest name
     return name, None
 
 
 def _values(name: str, history: Any, key: Any) -> Iterator[tuple[str, Tensor]]:
-    """A layer's values: of several passes each."""
-    found = history[key]
-    passes = [found] if not hasattr(found, "passes") else list(found.passes)
-    for number, one in enumerate(passes, 1):
+    """Yield a layer's values, one for each pass."""
+    layer = history[key]
+    passes = [layer] if not hasattr(layer, "passes") else list(layer.passes)
+    for number, layer_pass in enumerate(passes, 1):
         label = name if len(passes) == 1 else f"{name}:{number}"
-        value = one.tensor_contents
+        value = layer_pass.tensor_contents
         if isinstance(value, Tensor):
             yield label, value
         else:

@@ -1,7 +1,7 @@
-"""A live view of a session on a terminal: each pipeline's bar, speed and values, what is left, what is saved.
+"""Live view of a session on a terminal: each pipeline's bar, speed and values, time left, what is saved.
 
-It draws only when an event comes, in the thread that trains: a thread of its own could hold a lock while a worker is
-forked, and the worker would wait for it for ever.
+It draws only on events, in the training thread: a separate thread could hold a lock while a worker is forked, and the
+worker would wait for it for ever.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torcheer.training.loop.events import CheckpointSaved, Continued, EpochDone, Event, StageBegan, StepDone
-from torcheer.training.observe.progress_lines import SHARE, told
+from torcheer.training.observe.progress_lines import SHARE, event_text
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
 REDRAW_SECS = 0.25  # at least, between two redraws
-RECENT = 40  # redraws that speed is measured over
-LEAST_SECS = 0.5  # that speed is measured over: before, that of the last epoch holds
-SLOW_SECS = 1.0  # of an epoch: whoever waits for it wants to see that it is being evaluated
+RECENT = 40  # redraws over which speed is measured
+LEAST_SECS = 0.5  # over which speed is measured: before that, the last epoch's holds
+SLOW_SECS = 1.0  # an epoch that takes longer shows that it is being evaluated
 NARROW, TINY = 72, 44  # columns of a terminal that has no room for speed, and none for bars
 
 
-class Live:
-    """The view; `Lines` where rich is missing."""
+class LiveTerminal:
+    """The live view; `ProgressLines` is used where rich is missing."""
 
     def __init__(self, session: Session, console: Any = None) -> None:
         import rich.live
         from rich.console import Console
 
-        self._session, self.pace = session, Pace(session)
+        self._session, self.pace = session, TrainingPace(session)
         self.console = console if console is not None else Console(highlight=False, soft_wrap=True)
         self._live = rich.live.Live(console=self.console, auto_refresh=False, transient=True)
         self._next_secs = 0.0
@@ -43,21 +43,21 @@ class Live:
                 self._draw()
             return
         self.pace.note(event)
-        if text := told(event):
+        if text := event_text(event):
             self.say(text)
 
     def say(self, text: str) -> None:
-        """A line that stays, above what is redrawn."""
+        """Print a permanent line above the redrawn part."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self) -> None:
         began = time.thread_time()  # not the time that other processes took
-        values = {name: self._session.lanes[name].values() if done else {} for name, done in self.pace.done.items()}
+        values = {name: self._session.runners[name].values() if done else {} for name, done in self.pace.done.items()}
         self.pace.mark(time.monotonic())
-        self._live.update(picture(self.pace, values, self.console.width), refresh=True)
+        self._live.update(render(self.pace, values, self.console.width), refresh=True)
         self._next_secs = time.monotonic() + max(REDRAW_SECS, SHARE * (time.thread_time() - began))
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> LiveTerminal:
         self._live.start()
         return self
 
@@ -66,8 +66,8 @@ class Live:
             self._live.stop()
 
 
-class Pace:
-    """How far and how fast a session is."""
+class TrainingPace:
+    """Progress and speed of a session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -80,7 +80,7 @@ class Pace:
         self._recent: deque[tuple[float, dict[str, int]]] = deque(maxlen=RECENT)
 
     def step(self, event: StepDone) -> None:
-        """A batch is done."""
+        """Count a batch."""
         if event.epoch != self.epoch:
             self._begin_epoch(event)
         self.step_count, self.done[event.pipeline] = event.step, event.round
@@ -88,98 +88,98 @@ class Pace:
     def _begin_epoch(self, event: StepDone) -> None:
         stage = self.session.stages[self.session.place.stage]
         self.epoch, self._epoch_began = event.epoch, time.monotonic()
-        self.totals = {name: length(self.session.lanes[name]) for name in stage.training}
+        self.totals = {name: batch_count(self.session.runners[name]) for name in stage.training}
         self.done = dict.fromkeys(stage.training, event.round - 1)
         self._recent.clear()
         self.mark(self._epoch_began)
 
     def note(self, event: Event) -> None:
-        """Something else has happened."""
+        """Handle any other event."""
         if isinstance(event, CheckpointSaved):
             self.saved = (event.step, time.monotonic())
         elif isinstance(event, EpochDone):
             self.epoch_secs = event.secs
         elif isinstance(event, StageBegan):
-            self.epoch_secs, self.rates = 0.0, {}  # other pipelines, another pace
+            self.epoch_secs, self.rates = 0.0, {}  # other pipelines have another speed
         elif isinstance(event, Continued):
             self._epoch_began += event.secs
-            self._recent.clear()  # it was no slower for having paused
+            self._recent.clear()  # a pause does not count as slowness
 
     def mark(self, now: float) -> None:
-        """Remember how far it is now, and how fast it was of late."""
+        """Record the current progress and compute the recent speed."""
         self._recent.append((now, dict(self.done)))
-        then, before = self._recent[0]
-        if now - then >= LEAST_SECS:
-            self.rates = {name: (done - before[name]) / (now - then) for name, done in self.done.items()}
+        first_time, before = self._recent[0]
+        if now - first_time >= LEAST_SECS:
+            self.rates = {name: (done - before[name]) / (now - first_time) for name, done in self.done.items()}
 
     def is_at_epochs_end(self) -> bool:
         return bool(self.done) and all(self.done[name] == self.totals[name] for name in self.done)
 
     def is_long_epochs_end(self) -> bool:
-        """Whether all of an epoch that took a while is trained, and only its evaluation is still to come."""
+        """Return whether a long epoch is trained and only its evaluation remains."""
         return self.is_at_epochs_end() and time.monotonic() - self._epoch_began > SLOW_SECS
 
     def samples_per_sec(self, pipeline: str) -> float | None:
         rate = self.rates.get(pipeline)
-        return None if rate is None else rate * self.session.lanes[pipeline].inputs[0][0].loader.batch_size
+        return None if rate is None else rate * self.session.runners[pipeline].inputs[0][0].loader.batch_size
 
     def epoch_left_secs(self) -> float | None:
-        """How long the slowest pipeline still takes; None where nothing is known."""
-        left = []
+        """Return the remaining time of the slowest pipeline; None where unknown."""
+        remaining_secs = []
         for name, total in self.totals.items():
             rate = self.rates.get(name)
             if total is None or (not rate and self.done[name] < total):
                 return None
-            left.append((total - self.done[name]) / rate if rate else 0.0)
-        return max(left, default=None)
+            remaining_secs.append((total - self.done[name]) / rate if rate else 0.0)
+        return max(remaining_secs, default=None)
 
     def epochs(self) -> int | None:
-        """The number of the stage's last epoch, where that is known."""
+        """Return the number of the stage's last epoch; None where unknown."""
         stage = self.session.place.stage
         stop = self.session.stages[stage].stop
         count = 1 if stop is None else getattr(stop, "num_epochs", None)
         return None if count is None else self.epoch - 1 - len(self.session.rows[stage]) + count
 
     def stage_left_secs(self) -> float | None:
-        last, left = self.epochs(), self.epoch_left_secs()
-        if last is None or left is None:
+        last, epoch_left = self.epochs(), self.epoch_left_secs()
+        if last is None or epoch_left is None:
             return None
-        whole = self.epoch_secs or (time.monotonic() - self._epoch_began + left)
-        return left + (last - self.epoch) * whole
+        full_epoch_secs = self.epoch_secs or (time.monotonic() - self._epoch_began + epoch_left)
+        return epoch_left + (last - self.epoch) * full_epoch_secs
 
 
-def length(lane: Any) -> int | None:
-    """Batches in an epoch; None for a stream."""
+def batch_count(pipeline: Any) -> int | None:
+    """Return the batches in an epoch; None for a stream."""
     try:
-        return len(lane)
+        return len(pipeline)
     except TypeError:
         return None
 
 
-def picture(pace: Pace, values: dict[str, dict[str, float]], width: int) -> Any:
-    """What is redrawn, for a terminal of this width."""
+def render(pace: TrainingPace, values: dict[str, dict[str, float]], width: int) -> Any:
+    """Render the redrawn part for a terminal of this width."""
     from rich.console import Group
 
     rows = {name: _cells(pace, name) for name in pace.done}
     widths = [max((len(row[column]) for row in rows.values()), default=0) for column in range(3)]
     widths[0] = min(widths[0], max(width // 3, 8))
-    lines: list[Any] = [_line(_where(pace), "bold")]
+    lines: list[Any] = [_line(_position_text(pace), "bold")]
     for name, row in rows.items():
         lines.append(_row(pace, name, row, widths, width))
         if values[name]:
-            lines.append(_line(f"  {_spoken(values[name])}"))
-    return Group(*lines, _line(_ahead(pace), "dim"))
+            lines.append(_line(f"  {_values_text(values[name])}"))
+    return Group(*lines, _line(_remaining_text(pace), "dim"))
 
 
-def _cells(pace: Pace, name: str) -> tuple[str, str, str]:
-    """A pipeline's name, how far it is, and how fast."""
+def _cells(pace: TrainingPace, name: str) -> tuple[str, str, str]:
+    """Return a pipeline's name, progress and speed."""
     done, total, speed = pace.done[name], pace.totals[name], pace.samples_per_sec(name)
-    far = f"{done:,}" if total is None else f"{done:,} / {total:,}"
-    return name, far, "" if speed is None else f"{speed:,.0f} samples/s"
+    progress = f"{done:,}" if total is None else f"{done:,} / {total:,}"
+    return name, progress, "" if speed is None else f"{speed:,.0f} samples/s"
 
 
-def _row(pace: Pace, name: str, cells: tuple[str, str, str], widths: list[int], width: int) -> Any:
-    """One pipeline's bar between its words; on a narrow terminal without its speed, on a tiny one without the bar."""
+def _row(pace: TrainingPace, name: str, cells: tuple[str, str, str], widths: list[int], width: int) -> Any:
+    """Render one pipeline's row; on a narrow terminal without its speed, on a tiny one without the bar."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
@@ -202,25 +202,25 @@ def _line(text: str, style: str = "") -> Any:
     return Text(text, style=style, no_wrap=True, overflow="ellipsis")
 
 
-def _where(pace: Pace) -> str:
+def _position_text(pace: TrainingPace) -> str:
     """ "stage 0 · epoch 3 of 10 · step 1,234 · evaluating"."""
     last = pace.epochs()
     epoch = f"epoch {pace.epoch}" + (f" of {last}" if last is not None else "")
-    doing = " · evaluating" if pace.is_at_epochs_end() else ""
-    doing += " · stopping" if pace.session.asked_to_stop else ""
-    return f"stage {pace.session.place.stage} · {epoch} · step {pace.step_count:,}{doing}"
+    activity = " · evaluating" if pace.is_at_epochs_end() else ""
+    activity += " · stopping" if pace.session.stop_reason else ""
+    return f"stage {pace.session.place.stage} · {epoch} · step {pace.step_count:,}{activity}"
 
 
-def _ahead(pace: Pace) -> str:
+def _remaining_text(pace: TrainingPace) -> str:
     """ "epoch 0:12 left · stage 4:10 left · saved step 1,200, 0:13 ago"."""
-    left = {"epoch": None if pace.is_at_epochs_end() else pace.epoch_left_secs(), "stage": pace.stage_left_secs()}
-    words = [f"{name} {clock(secs)} left" for name, secs in left.items() if secs is not None]
+    remaining = {"epoch": None if pace.is_at_epochs_end() else pace.epoch_left_secs(), "stage": pace.stage_left_secs()}
+    words = [f"{name} {clock(secs)} left" for name, secs in remaining.items() if secs is not None]
     if pace.saved is not None:
         words.append(f"saved step {pace.saved[0]:,}, {clock(time.monotonic() - pace.saved[1])} ago")
     return " · ".join(words)
 
 
-def _spoken(values: dict[str, float]) -> str:
+def _values_text(values: dict[str, float]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in values.items())
 
 

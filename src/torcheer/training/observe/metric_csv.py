@@ -1,6 +1,6 @@
 """The CSV files of a session: metrics of epochs, one file for each stage, and of steps.
 
-A reader may look at any time: lines are added whole, and a file that changes otherwise is replaced by another.
+A reader may open them at any time: complete lines are appended, any other change replaces the file atomically.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torcheer.training.checkpoints.run_directory import replace_file, telling
+from torcheer.training.checkpoints.run_directory import explain_write_errors, replace_file
 
 Rows = Sequence[Mapping[str, Any]]
 STEP_COLUMNS = ("step", "epoch", "pipeline", "loss")
@@ -23,15 +23,15 @@ class EpochTables:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._written: dict[int, tuple[list[str], int]] = {}  # stage -> its columns and number of rows, as in its file
+        self._written: dict[int, tuple[list[str], int]] = {}  # stage -> columns and number of rows in its file
 
     def write(self, stages: Sequence[Rows]) -> None:
-        """Have the files hold these rows: add what is new, or replace a file whose columns changed."""
+        """Write these rows to the files: append new ones, or replace a file whose columns changed."""
         for stage, rows in enumerate(stages):
             columns = _columns(rows)
-            known, count = self._written.pop(stage, ([], 0))  # unknown again, should writing fail
+            written_columns, count = self._written.pop(stage, ([], 0))  # popped: unknown if writing fails
             path = self._folder / f"{stage}.csv"
-            if rows and (known != columns or count > len(rows)):
+            if rows and (written_columns != columns or count > len(rows)):
                 replace_file(path, _lines([columns, *_cells(rows, columns)]))
             elif rows[count:]:
                 _append(path, _lines(_cells(rows[count:], columns)))
@@ -39,7 +39,7 @@ class EpochTables:
                 self._written[stage] = columns, len(rows)
 
     def rewrite(self, stages: Sequence[Rows]) -> None:
-        """Have the files hold these rows and no others, whatever is there: rows after a checkpoint come again."""
+        """Replace the files by exactly these rows: rows after a checkpoint are trained again."""
         self._written.clear()
         for path in self._folder.glob("*.csv"):
             if path.stem.isdecimal() and not (int(path.stem) < len(stages) and stages[int(path.stem)]):
@@ -48,47 +48,51 @@ class EpochTables:
 
 
 class StepTable:
-    """`metrics/steps.csv`: the loss of every n-th step; values are looked at when lines are written."""
+    """`metrics/steps.csv`: the loss of every n-th step; losses are read when lines are written."""
 
-    LINES = 256  # that may wait
+    LINES = 256  # pending at most
 
     def __init__(self, path: Path, every: int) -> None:
         self._path, self._every = path, every
-        self._waiting: list[tuple[Any, ...]] = []
+        self._pending: list[tuple[Any, ...]] = []
         self._last = 0
 
     def add(self, step: int, epoch: int, pipeline: str, loss: Any) -> None:
-        """Take a step in: the first batch after which so many updates were done."""
+        """Add a step if it is due; of several batches with the same step number, the first."""
         if step == self._last or step % self._every:
             return
         self._last = step
-        self._waiting.append((step, epoch, pipeline, loss))
-        if len(self._waiting) >= self.LINES:
+        self._pending.append((step, epoch, pipeline, loss))
+        if len(self._pending) >= self.LINES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
-        rows: list[Sequence[Any]] = [(*row[:3], float(row[3])) for row in self._waiting]
+        """Write the pending rows."""
+        rows: list[Sequence[Any]] = [(*row[:3], float(row[3])) for row in self._pending]
         if not rows:
             return
         if not self._path.exists():
             rows.insert(0, STEP_COLUMNS)
         _append(self._path, _lines(rows))
-        self._waiting.clear()
+        self._pending.clear()
 
     def cut(self, step: int) -> None:
-        """Take away what comes after a step, and a line that was being written."""
-        self._waiting.clear()
+        """Remove the rows after a step, and a partly written line."""
+        self._pending.clear()
         self._last = 0
         if not self._path.exists():
             return
-        found = self._path.read_bytes()
-        whole = found.decode(errors="replace").rpartition("\n")[0]
-        rows = [row for row in csv.reader(io.StringIO(whole, newline="")) if row[0].isdecimal() and int(row[0]) <= step]
+        data = self._path.read_bytes()
+        complete_lines = data.decode(errors="replace").rpartition("\n")[0]
+        rows = [
+            row
+            for row in csv.reader(io.StringIO(complete_lines, newline=""))
+            if row[0].isdecimal() and int(row[0]) <= step
+        ]
         self._last = int(rows[-1][0]) if rows else 0
-        kept = _lines([STEP_COLUMNS, *rows])
-        if kept != found:
-            replace_file(self._path, kept)
+        remaining = _lines([STEP_COLUMNS, *rows])
+        if remaining != data:
+            replace_file(self._path, remaining)
 
 
 def _columns(rows: Rows) -> list[str]:
@@ -106,15 +110,15 @@ def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Add lines in one go, so that nobody sees half of one; all of them or none."""
-    rest = memoryview(data)
-    with telling(path):
+    """Append lines in one write, so that no reader sees a partial line; all of them or none."""
+    remaining = memoryview(data)
+    with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with telling(path), open(path, "ab", buffering=0) as file:
+    with explain_write_errors(path), open(path, "ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         try:
-            while rest:
-                rest = rest[file.write(rest) :]
+            while remaining:
+                remaining = remaining[file.write(remaining) :]
             os.fsync(file.fileno())
         except OSError:
             file.truncate(size)

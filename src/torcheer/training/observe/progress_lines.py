@@ -1,4 +1,4 @@
-"""What a session prints while it trains: the seed's lines, redrawn in place on a terminal, plain lines elsewhere."""
+"""Progress lines of a session: the seed's lines, redrawn in place on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ if TYPE_CHECKING:
 
 BAR = 20  # characters
 REDRAW_SECS = 0.1  # at least, between two redraws
-SHARE = 20  # reading the values may take this part of the time, no more: some metrics are slow to compute
-LINE_SECS, LINE_STEPS = 10.0, 50  # between two lines where nobody watches
+SHARE = 20  # reading the values may take 1/20 of the time at most: some metrics are slow to compute
+LINE_SECS, LINE_STEPS = 10.0, 50  # between two lines where the output is no terminal
 
 
 class View(AbstractContextManager["View"], Protocol):
-    """Something that shows events."""
+    """A display of events."""
 
     def __call__(self, event: Event) -> None: ...
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         ...
 
 
 def show(session: Session, events: Iterable[Event], view: View) -> Stopped | None:
-    """Show every event; why the run stopped, where it did not come to its end.
+    """Show every event; return the Stopped event of a run that did not complete.
 
-    A screen that cannot be written to any more does not end training. Where nobody reads (`torcheer train … | head`),
-    the session is asked to stop where all is saved.
+    Output that can no longer be written does not end training. A closed pipe (`torcheer train … | head`) requests a
+    stop at the next step boundary, with everything saved.
     """
 
-    def broken(error: OSError) -> None:
+    def on_error(error: OSError) -> None:
         silence()
         if isinstance(error, BrokenPipeError):
-            session.asked_to_stop = session.asked_to_stop or "nobody reads what it prints"
+            session.stop_reason = session.stop_reason or "nobody reads what it prints"
 
-    stopped = [event for event in shown(events, view, broken) if type(event) is Stopped]
+    stopped = [event for event in show_events(events, view, on_error) if type(event) is Stopped]
     return stopped[-1] if stopped else None
 
 
-def shown(events: Iterable[Event], view: View, broken: Callable[[OSError], object]) -> Iterator[Event]:
-    """The same events, each of them shown first; `broken` is told where the screen cannot be written to."""
+def show_events(events: Iterable[Event], view: View, on_error: Callable[[OSError], object]) -> Iterator[Event]:
+    """Show each event, then yield it; `on_error` is called where the output cannot be written."""
     is_stopped = False
     with view:
         for event in events:
@@ -67,74 +67,74 @@ def shown(events: Iterable[Event], view: View, broken: Callable[[OSError], objec
             try:
                 view(event)
             except OSError as error:
-                broken(error)
+                on_error(error)
             yield event
         if not is_stopped:
             view.say("Training is completed")
 
 
-def showing(session: Session, events: Iterable[Event]) -> Iterator[Event]:
-    """The same events, with a summary before them and the seed's lines as they come, for sessions in Python.
+def show_with_summary(session: Session, events: Iterable[Event]) -> Iterator[Event]:
+    """Print a summary, then yield the events while the seed's lines show them; for sessions in Python.
 
-    Not the live view: it takes the screen, and code that leaves in the middle of a run would not give it back.
+    Not the live view: it takes over the screen, and code that leaves a run early would not restore it.
     """
-    view = Lines(session, redraws=sys.stdout.isatty() or is_notebook())
+    view = ProgressLines(session, redraws=sys.stdout.isatty() or is_notebook())
     with suppress(OSError):
         view.say(str(session.summary()))
-    yield from shown(events, view, lambda error: view.end())
+    yield from show_events(events, view, lambda error: view.end())
 
 
-def wants_progress(asked: bool | None) -> bool:
-    """Whether somebody sees what is printed, where nobody says so."""
-    if asked is not None or sys.stdout is None:
-        return bool(asked) and sys.stdout is not None
+def wants_progress(choice: bool | None) -> bool:
+    """Return whether to print progress; None means on a terminal and in a notebook."""
+    if choice is not None or sys.stdout is None:
+        return bool(choice) and sys.stdout is not None
     return sys.stdout.isatty() or is_notebook()
 
 
 def is_notebook() -> bool:
-    """True in a cell of a notebook."""
+    """Return whether this runs in a notebook cell."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 def silence() -> None:
-    """Have what is printed from now on go nowhere."""
+    """Redirect stdout to /dev/null."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def view_of(session: Session, *, plain: bool = False) -> View:
-    """The live view where there is a terminal for it, the seed's line otherwise."""
+def make_view(session: Session, *, plain: bool = False) -> View:
+    """Make the live view where there is a terminal for it, else the seed's lines."""
     if not plain and sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
-        from torcheer.training.observe.live_terminal import Live
+        from torcheer.training.observe.live_terminal import LiveTerminal
 
         with suppress(ImportError):  # rich is not installed
-            return Live(session)
-    return Lines(session)
+            return LiveTerminal(session)
+    return ProgressLines(session)
 
 
-class Lines:
-    """The seed's lines."""
+class ProgressLines:
+    """View with the seed's progress lines."""
 
     def __init__(self, session: Session, out: TextIO | None = None, *, redraws: bool | None = None) -> None:
         self._session, self._out = session, out if out is not None else sys.stdout
         self._redraws = self._out.isatty() if redraws is None else redraws
         self._next_secs = time.monotonic() + (0 if self._redraws else LINE_SECS)
         self._next_step = 0 if self._redraws else session.place.step + LINE_STEPS
-        self._drawn = 0  # characters of the line that is being redrawn
+        self._drawn = 0  # characters of the line being redrawn
 
     def __call__(self, event: Event) -> None:
         if type(event) is StepDone:
             if time.monotonic() >= self._next_secs and event.step >= self._next_step:
                 self._draw(event)
-        elif text := told(event):
+        elif text := event_text(event):
             self.say(text)
 
     def end(self) -> None:
-        """Print nothing more: there is nowhere to print it."""
+        """Stop printing: the output is gone."""
         self._out = io.StringIO()
 
     def say(self, text: str) -> None:
-        """A line that stays; it takes the place of the one that was being redrawn."""
+        """Print a permanent line in place of the one being redrawn."""
         start = "\r" if self._drawn else ""
         print(f"{start}{text.ljust(self._drawn)}" if start else text, file=self._out, flush=True)
         self._drawn = 0
@@ -153,19 +153,19 @@ class Lines:
         self._next_secs = time.monotonic() + max(least, SHARE * (time.thread_time() - began))
         self._next_step = event.step + (0 if self._redraws else LINE_STEPS)
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> ProgressLines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._drawn:  # what comes next begins a line of its own
+        if self._drawn:  # the next output begins a new line
             self._drawn = 0
             with suppress(OSError):  # the terminal was closed
                 self._out.write("\n")
                 self._out.flush()
 
 
-def told(event: Event) -> str:
-    """The line that an event leaves behind; "" where it leaves none."""
+def event_text(event: Event) -> str:
+    """Return the permanent line of an event; "" where it has none."""
     if isinstance(event, StageBegan):
         return f"Training stage {event.stage} in progress"
     if isinstance(event, EpochDone):
@@ -194,16 +194,16 @@ def values_text(values: Mapping[str, float]) -> str:
 
 
 def running_values(session: Session) -> dict[str, float]:
-    """The values so far of all that trains, by name; reading them waits for the device."""
-    found: dict[str, Any] = {}
+    """Return the current values of the training pipelines, by name; reading them waits for the device."""
+    values: dict[str, Any] = {}
     for name in session.stages[session.place.stage].training:
-        found.update(session.lanes[name].values())
-    return dict(sorted(found.items()))
+        values.update(session.runners[name].values())
+    return dict(sorted(values.items()))
 
 
 def rounds_of(session: Session) -> int | None:
-    """How many rounds an epoch has: as many as its longest pipeline; None where one is a stream."""
+    """Return the rounds of an epoch, those of its longest pipeline; None where one is a stream."""
     try:
-        return max(len(session.lanes[name]) for name in session.stages[session.place.stage].training)
+        return max(len(session.runners[name]) for name in session.stages[session.place.stage].training)
     except TypeError:
         return None

@@ -1,4 +1,4 @@
-"""What a session directory holds, as `torcheer show` prints it: read as data, without torch and without its code."""
+"""Describe a session directory for `torcheer show`: read as data, without torch and without its code."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from typing import Any
 from torcheer.archive.format.index_frames import strict_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.terminal import align, human_bytes, plural, printable
-from torcheer.training.checkpoints.checkpoint_manifest import verified
+from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
 
 ROWS = 5  # of the table, the last ones
 
 
-def described(directory: Path, told: Callable[[int], None] = lambda _: None) -> list[str]:
-    """Lines that say what a session is, how far it is and whether its checkpoints are whole.
+def describe_run(directory: Path, on_progress: Callable[[int], None] = lambda _: None) -> list[str]:
+    """Return lines that describe a session, its progress and whether its checkpoints are intact.
 
-    `told` hears of bytes as they are checked.
+    on_progress: called with the number of bytes as they are checked.
     """
     run = read_json(directory / "run.json")
     if run is None:
-        raise BadArgument(f"{directory} is no session: there is no run.json in it.{_beside(directory)}")
+        raise BadArgument(f"{directory} is no session: there is no run.json in it.{_nearby_sessions(directory)}")
     spec = read_json(directory / "spec.json") or {}
-    manifests = dict(_checkpoints(directory, told))
+    manifests = dict(_checkpoints(directory, on_progress))
     try:
         return _lines(directory, run, spec, manifests)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:  # JSON, but not as we write it
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # valid JSON, but not in our format
         raise ArchiveDamaged(f"{directory}: its files are not as torcheer writes them: {error!r}") from None
 
 
 def _lines(
     directory: Path, run: Mapping[str, Any], spec: Mapping[str, Any], manifests: Mapping[str, dict[str, Any] | str]
 ) -> list[str]:
-    newest = next((one for one in reversed(list(manifests.values())) if isinstance(one, dict)), {})
+    newest = next((manifest for manifest in reversed(list(manifests.values())) if isinstance(manifest, dict)), {})
     return [
         _title(directory, run, spec),
         *_part("models", _models(directory, newest, spec)),
         *_part("stages", _stages(spec, newest)),
         *_part("metrics", _metrics(directory)),
-        *_part("checkpoints", _listed(manifests)),
+        *_part("checkpoints", _checkpoint_rows(manifests)),
         *_part("changed on the command line", spec.get("source", {}).get("overrides", [])),
         *_part("size", _sizes(directory)),
     ]
@@ -58,51 +58,51 @@ def _part(title: str, lines: list[str]) -> list[str]:
 def _title(directory: Path, run: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in run.get("versions", {}).items())
     source = spec.get("source", {}).get("config")
-    trainer = trained_by(directory)
-    now = f"; process {trainer} trains it now" if trainer else ""
-    return printable(f"{directory}: a session{f' from {source}' if source else ''} ({versions}){now}")
+    trainer = trainer_pid(directory)
+    status = f"; process {trainer} trains it now" if trainer else ""
+    return printable(f"{directory}: a session{f' from {source}' if source else ''} ({versions}){status}")
 
 
-def trained_by(directory: Path) -> int:
-    """The number of the process that holds the lock; 0 where nobody does, or where the system does not tell."""
+def trainer_pid(directory: Path) -> int:
+    """Return the pid of the process that holds the lock; 0 where there is none or it is unknown."""
     layout = "@hhqqi0q"  # struct flock on Linux: type, whence, start, length, process
     try:
         with open(directory / "LOCK", "rb") as file:
-            asked = struct.pack(layout, fcntl.F_WRLCK, 0, 0, 0, 0)
-            found = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+            query = struct.pack(layout, fcntl.F_WRLCK, 0, 0, 0, 0)
+            lock = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, query))
     except OSError:
         return 0
-    return int(found[4]) if sys.platform == "linux" and found[0] != fcntl.F_UNLCK else 0
+    return int(lock[4]) if sys.platform == "linux" and lock[0] != fcntl.F_UNLCK else 0
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object from a file; None where there is no file."""
+    """Read a JSON object from a file; None where there is no file."""
     if not path.is_file():
         return None
-    found = strict_json(path.read_bytes(), str(path))
-    if not isinstance(found, dict):
+    contents = strict_json(path.read_bytes(), str(path))
+    if not isinstance(contents, dict):
         raise ArchiveDamaged(f"{path} is not one of ours")
-    return found
+    return contents
 
 
-def _beside(directory: Path) -> str:
-    """Sessions that are nearer than what was asked for."""
+def _nearby_sessions(directory: Path) -> str:
+    """Suggest sessions in subfolders of a directory that is none."""
     if not directory.is_dir():
         return " Nor is there such a folder." if not directory.exists() else ""
-    found = sorted(path.parent.name for path in directory.glob("*/run.json"))
-    return f" There is one in {', '.join(found[:3])}." if found else ""
+    names = sorted(path.parent.name for path in directory.glob("*/run.json"))
+    return f" There is one in {', '.join(names[:3])}." if names else ""
 
 
 def _models(directory: Path, newest: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
-    """A model, its class, and how many parameters it has: as init has counted them, or the file's own numbers."""
+    """List models, classes and parameter counts: as init counted them, else numbers in the weights file."""
     classes = {
-        one["name"]: one["spec"].get("class") or one["spec"].get("factory_fn") or ""
-        for one in spec.get("initialize", {}).get("definitions", [])
-        if one["group"] == "models"
+        entry["name"]: entry["spec"].get("class") or entry["spec"].get("factory_fn") or ""
+        for entry in spec.get("initialize", {}).get("definitions", [])
+        if entry["group"] == "models"
     }
     counted = read_json(directory / "static" / "models.json")
     if counted is not None:
-        texts = {name: f"{one['parameters']:,} parameters{_frozen(one)}" for name, one in counted.items()}
+        texts = {name: f"{counts['parameters']:,} parameters{_frozen(counts)}" for name, counts in counted.items()}
     else:
         texts = {name: f"{count:,} numbers" for name, count in _numbers(newest).items()}
     return align([(name, classes.get(name, ""), text) for name, text in texts.items()], left=3)
@@ -114,21 +114,21 @@ def _frozen(counted: Mapping[str, int]) -> str:
 
 
 def _numbers(manifest: Mapping[str, Any]) -> dict[str, int]:
-    """How many numbers the weights of each model are, from the header of their file."""
-    found: dict[str, int] = {}
+    """Return the number of weights of each model, from the header of their file."""
+    counts: dict[str, int] = {}
     if not manifest:
-        return found
+        return counts
     with open(manifest["path"] / "model.safetensors", "rb") as file:
         header = strict_json(file.read(int.from_bytes(file.read(8), "little")), "its header")
-    for name, one in header.items():
+    for name, entry in header.items():
         if name != "__metadata__":
             model = name.split(".")[0]
-            found[model] = found.get(model, 0) + math.prod(one["shape"])
-    return found
+            counts[model] = counts.get(model, 0) + math.prod(entry["shape"])
+    return counts
 
 
 def _stages(spec: Mapping[str, Any], newest: Mapping[str, Any]) -> list[str]:
-    """What each stage trains, until when, and how far it is."""
+    """List what each stage trains, until when, and its progress."""
     place = newest.get("place", {})
     stages = spec.get("train", {}).get("stages", [])
     lines = []
@@ -146,7 +146,7 @@ def _stages(spec: Mapping[str, Any], newest: Mapping[str, Any]) -> list[str]:
 def _stop(condition: Mapping[str, Any] | None) -> str:
     if condition is None:
         return "until 1 epoch is done"
-    args = [repr(one) for one in condition.get("args", [])]
+    args = [repr(value) for value in condition.get("args", [])]
     args += [f"{key}={value!r}" for key, value in condition.get("kwargs", {}).items()]
     name = (condition.get("class") or condition.get("factory_fn") or "").rpartition(".")[2]
     return f"until {name}({', '.join(args)})"
@@ -162,7 +162,7 @@ def _progress(stage: int, place: Mapping[str, Any]) -> str:
 
 
 def _metrics(directory: Path) -> list[str]:
-    """The last rows of the stage that was trained last."""
+    """List the last rows of the newest stage."""
     files = [path for path in (directory / "metrics").glob("*.csv") if path.stem.isdecimal()]
     if not files:
         return []
@@ -179,31 +179,31 @@ def _rounded(cell: str) -> str:
         return cell
 
 
-def _checkpoints(directory: Path, told: Callable[[int], None]) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    """Each checkpoint's manifest, or what is wrong with it, the oldest first."""
+def _checkpoints(directory: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[str, dict[str, Any] | str]]:
+    """Yield each checkpoint's manifest, or its problem, oldest first."""
     folder = directory / "checkpoints"
     paths = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
     for path in sorted(paths, key=lambda path: int(path.name)):
         try:
-            yield path.name, {**verified(path, told), "path": path}
+            yield path.name, {**verify_checkpoint(path, on_progress), "path": path}
         except (TorcheerError, OSError, KeyError) as error:
             yield path.name, f"damaged: {error}"
 
 
-def _listed(manifests: Mapping[str, dict[str, Any] | str]) -> list[str]:
+def _checkpoint_rows(manifests: Mapping[str, dict[str, Any] | str]) -> list[str]:
     rows = []
-    for name, one in manifests.items():
-        if isinstance(one, str):
-            rows.append((f"step {name}", one, ""))
+    for name, manifest in manifests.items():
+        if isinstance(manifest, str):
+            rows.append((f"step {name}", manifest, ""))
         else:
-            size = sum(file["bytes"] for file in one["files"].values())
-            values = ", ".join(f"{column} {value:.4f}" for column, value in one["row"].items())
+            size = sum(file["bytes"] for file in manifest["files"].values())
+            values = ", ".join(f"{column} {value:.4f}" for column, value in manifest["row"].items())
             rows.append((f"step {name}", f"whole, {human_bytes(size)}", values))
     return align(rows, left=3)
 
 
 def _sizes(directory: Path) -> list[str]:
-    """What takes how much of the disk."""
+    """Describe the disk usage of the directory and its largest parts."""
     parts = {path.name: _size(path) for path in sorted(directory.iterdir()) if path.name != "LOCK"}
     total = sum(parts.values())
     large = [f"{name} {human_bytes(size)}" for name, size in parts.items() if size > total / 20]
@@ -212,14 +212,17 @@ def _sizes(directory: Path) -> list[str]:
 
 def _size(path: Path) -> int:
     if path.is_dir() and not path.is_symlink():
-        return sum(_size(one) for one in path.iterdir())
+        return sum(_size(entry) for entry in path.iterdir())
     return path.lstat().st_size
 
 
 def count_models(models: Mapping[str, Any]) -> str:
-    """How many parameters models have, as JSON for `static/models.json`."""
-    found = {}
+    """Count the parameters of models, as JSON for `static/models.json`."""
+    counts = {}
     for name, model in models.items():
-        sizes = [(one.numel(), one.requires_grad) for one in model.parameters()]
-        found[name] = {"parameters": sum(size for size, _ in sizes), "trainable": sum(size for size, on in sizes if on)}
-    return json.dumps(found, indent=1) + "\n"
+        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+        counts[name] = {
+            "parameters": sum(size for size, _ in sizes),
+            "trainable": sum(size for size, on in sizes if on),
+        }
+    return json.dumps(counts, indent=1) + "\n"

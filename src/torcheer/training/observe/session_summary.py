@@ -1,4 +1,4 @@
-"""A session for people: a summary of its models and data before training, and how far it is at any time."""
+"""Text and HTML of a session: a summary of its models and data, and its progress at any time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_ALERTS = 5  # in a notebook
 
 
 class Summary(str):
-    """A text that a console and a notebook show as it is."""
+    """A text whose repr is the text itself, for consoles and notebooks."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class Summary(str):
 
 
 def summarise(session: Session) -> Summary:
-    """The layers and parameters of each model, the device, the samples of each loader, and what the stages do."""
+    """Summarise the layers and parameters of each model, the device, the loaders and the stages."""
     lines: list[str] = []
     for name, model in session.models.items():
         lines += [*_model(session, name, model), ""]
@@ -43,27 +43,26 @@ def _model(session: Session, name: str, model: nn.Module) -> Iterator[str]:
 
 
 def layers_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules that hold no others, or have parameters of their own; each once."""
+    """Yield the modules that have no children, or have direct parameters; each once."""
     for address, module in model.named_modules():
         if not any(True for _ in module.children()) or any(True for _ in module.parameters(recurse=False)):
             yield address, module
 
 
 def _count(layer: nn.Module) -> str:
-    own = list(layer.parameters(recurse=False))
-    if any(nn.parameter.is_lazy(one) for one in own):
+    parameters = list(layer.parameters(recurse=False))
+    if any(nn.parameter.is_lazy(parameter) for parameter in parameters):
         return "known with the first batch"
-    return f"{sum(one.numel() for one in own):,}"
+    return f"{sum(parameter.numel() for parameter in parameters):,}"
 
 
 def _total(session: Session, model: nn.Module) -> str:
-    known = [one for one in model.parameters() if not nn.parameter.is_lazy(one)]
-    trained = {
-        id(one) for each in session.optimizers.values() for group in each.param_groups for one in group["params"]
-    }
-    count = sum(one.numel() for one in known)
-    learning = sum(one.numel() for one in known if one.requires_grad and id(one) in trained)
-    size = human_bytes(sum(one.numel() * one.element_size() for one in known))
+    values = [value for value in model.parameters() if not nn.parameter.is_lazy(value)]
+    groups = [group for optimizer in session.optimizers.values() for group in optimizer.param_groups]
+    trained = {id(value) for group in groups for value in group["params"]}
+    count = sum(value.numel() for value in values)
+    learning = sum(value.numel() for value in values if value.requires_grad and id(value) in trained)
+    size = human_bytes(sum(value.numel() * value.element_size() for value in values))
     return f"{count:,} parameters ({size}): {learning:,} trained, {count - learning:,} not"
 
 
@@ -93,7 +92,7 @@ def _until(stop: Any) -> str:
 
 
 def where_log(session: Session) -> str:
-    """Where rows and checkpoints go."""
+    """Describe where rows and checkpoints are written."""
     if session.directory is None:
         return "nothing is written (no directory=)"
     return f"{session.directory / 'metrics'}, checkpoints beside it"
@@ -118,20 +117,20 @@ def last_values(session: Session) -> str:
 
 
 def brief(session: Session) -> str:
-    """One line: what `repr` shows."""
+    """Return one line: what `repr` shows."""
     words = [f"{', '.join(session.models)} on {session.device}", position(session)]
     words += [values] if (values := last_values(session)) else []
-    words += [f"asked to stop: {session.asked_to_stop}"] if session.asked_to_stop else []
+    words += [f"asked to stop: {session.stop_reason}"] if session.stop_reason else []
     alerts = plural(len(session.alerts), "alert") if session.alerts else "no alerts"
     return f"<Session of {'; '.join([*words, alerts, f'log: {where_log(session)}'])}>"
 
 
 def html(session: Session) -> str:
-    """What a notebook shows: the same as a table, with the last alerts."""
+    """Return what a notebook shows: the same as a table, with the last alerts."""
     rows = [("models", f"{', '.join(session.models)} on {session.device}"), ("position", position(session))]
     rows += [("last epoch", last_values(session) or "–"), ("log", where_log(session))]
-    left = len(session.alerts) - MOST_ALERTS
-    rows += [("alerts", f"… {left} earlier")] if left > 0 else []
+    earlier = len(session.alerts) - MOST_ALERTS
+    rows += [("alerts", f"… {earlier} earlier")] if earlier > 0 else []
     rows += [("alert", text) for text in session.alerts[-MOST_ALERTS:]] or [("alerts", "none")]
     cells = "".join(f"<tr><th style='text-align:left'>{escape(a)}</th><td>{escape(b)}</td></tr>" for a, b in rows)
     return f"<table>{cells}</table><pre>{escape(summarise(session))}</pre>"

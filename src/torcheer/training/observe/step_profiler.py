@@ -1,4 +1,4 @@
-"""Where the time of a step goes: `torch.profiler` from the options, its traces in `<run>/profile/`."""
+"""Profile training steps with `torch.profiler`, as the options say; traces go to `<run>/profile/`."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ import torch
 
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
-from torcheer.training.checkpoints.run_directory import telling
+from torcheer.training.checkpoints.run_directory import explain_write_errors
 from torcheer.training.loop.events import Alert, Event
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
-# Rounds to let pass, to run without keeping, to keep, and how often; torch would repeat for ever, which fills a disk.
+# Rounds to skip, to run unrecorded and to record, and how often; torch's default repeats for ever and fills the disk.
 SCHEDULE = {"wait": 5, "warmup": 1, "active": 3, "repeat": 1, "skip_first": 0}
 SWITCHES = {"record_shapes": False, "profile_memory": False, "with_stack": False}
 VIEWERS = "open it in https://ui.perfetto.dev or chrome://tracing"
 
 
-def profiled(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    """The same events, the rounds that the options ask for profiled on the way."""
+def profile_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+    """Yield the same events; profile the rounds that the options name."""
     if session.options.profile is None:
         return events
     if session.directory is None:
         raise BadArgument("profile needs a directory to write its traces to: Session(…, directory=…)")
-    return _profiled(session, events, Profile(session.options.profile, session.directory / "profile"))
+    return _profile_events(session, events, Profile(session.options.profile, session.directory / "profile"))
 
 
-def _profiled(session: Session, events: Iterator[Event], profile: Profile) -> Iterator[Event]:
-    begun = False
+def _profile_events(session: Session, events: Iterator[Event], profile: Profile) -> Iterator[Event]:
+    has_begun = False
     try:
         for event in events:
             yield event
-            if not begun:  # the session stands where it goes on from
-                begun = True
+            if not has_begun:  # the session is restored now
+                has_begun = True
                 profile.begin(session)
-            yield from profile.news()
+            yield from profile.alerts()
     finally:
         profile.end(session)
-    yield from profile.news()
+    yield from profile.alerts()
 
 
 class Profile:
@@ -56,60 +56,60 @@ class Profile:
         for key, value in settings.items():
             table = schedule if key in schedule else switches
             if key not in table:
-                known = (*SCHEDULE, *SWITCHES)
-                raise BadArgument(f"profile: there is no {key!r}; there are {', '.join(known)}.{nearest(key, known)}")
+                names = (*SCHEDULE, *SWITCHES)
+                raise BadArgument(f"profile: there is no {key!r}; there are {', '.join(names)}.{nearest(key, names)}")
             least = 1 if key in ("active", "repeat") else 0
             if table is schedule and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise BadArgument(f"profile: {key}={value!r} is a number of rounds, {least} or more")
             table[key] = value
         self.folder = folder
-        self._left = schedule["repeat"]
-        self._news: list[str] = []
-        self._step = 0  # where the session stands
+        self._remaining = schedule["repeat"]
+        self._messages: list[str] = []
+        self._step = 0  # of the session
         self._running = False
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it writes over the screen
-        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # each cycle has a file of its own
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its log would write over the screen
+        warnings.filterwarnings("ignore", "Warning: Profiler clears events")  # each cycle has its own file
         self._torch = torch.profiler.profile(
-            schedule=torch.profiler.schedule(**schedule), on_trace_ready=self._keep, **switches
+            schedule=torch.profiler.schedule(**schedule), on_trace_ready=self._write_trace, **switches
         )
 
     def begin(self, session: Session) -> None:
         self._running, self._step = True, session.place.step
         self._torch.start()
-        session.each_round.append(self._round)
+        session.round_callbacks.append(self._round)
 
     def _round(self, place: Any) -> None:
         if self._running:
             self._step = place.step
             self._torch.step()
 
-    def _keep(self, found: Any) -> None:
-        """Write a trace; one that cannot be written is no reason to stop training."""
+    def _write_trace(self, profiler: Any) -> None:
+        """Write a trace; a failure does not stop training."""
         path = self.folder / f"step-{self._step}.json"
-        self._left -= 1
+        self._remaining -= 1
         try:
-            with telling(path):
+            with explain_write_errors(path):
                 self.folder.mkdir(exist_ok=True)
-                found.export_chrome_trace(str(path))
-            self._news.append(f"profiled up to step {self._step}: {path}; {VIEWERS}")
+                profiler.export_chrome_trace(str(path))
+            self._messages.append(f"profiled up to step {self._step}: {path}; {VIEWERS}")
         except OSError as error:
-            self._left = 0
-            self._news.append(f"profiling ends here, training goes on: {error}")
+            self._remaining = 0
+            self._messages.append(f"profiling ends here, training goes on: {error}")
 
-    def news(self) -> Iterator[Alert]:
-        """What there is to tell; when all is kept, the profiler is taken away."""
-        while self._news:
-            yield Alert(self._news.pop(0))
-        if self._running and not self._left:
+    def alerts(self) -> Iterator[Alert]:
+        """Yield the pending messages; stop the profiler once all traces are written."""
+        while self._messages:
+            yield Alert(self._messages.pop(0))
+        if self._running and not self._remaining:
             self._running = False
             self._torch.stop()
 
     def end(self, session: Session) -> None:
-        """Stop; a trace that was being kept is written as far as it is."""
+        """Stop; write an unfinished trace as far as it got."""
         if self._running:
             self._running = False
             self._torch.stop()
-            if self._left and not self._news:
-                self._news.append("the run ended before the profiler's rounds; give it fewer: wait, warmup, active")
-        if self._round in session.each_round:
-            session.each_round.remove(self._round)
+            if self._remaining and not self._messages:
+                self._messages.append("the run ended before the profiler's rounds; give it fewer: wait, warmup, active")
+        if self._round in session.round_callbacks:
+            session.round_callbacks.remove(self._round)

@@ -1,6 +1,6 @@
-"""Where numbers go besides the CSV files: TensorBoard and W&B, where the options name them.
+"""Write metrics to TensorBoard and W&B, besides the CSV files, where the options name them.
 
-A writer that fails is reported once and left out from then on; training does not end because a chart did.
+A writer that fails is reported once and disabled; training goes on.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, Eve
 if TYPE_CHECKING:
     from torcheer.training.session import Session
 
-WAITING = 256  # step values that may wait to be looked at: waiting for each would make training wait
+MAX_PENDING = 256  # losses not yet read: reading each would make training wait for the device
 
 
 class Writer(Protocol):
-    """Somewhere that numbers go."""
+    """A destination of metrics."""
 
     def write(self, values: Mapping[str, float], step: int) -> None: ...
 
@@ -35,12 +35,12 @@ class Writer(Protocol):
 
 
 class TensorBoard:
-    """Event files in `<run>/tensorboard`; numbers stand at the step they were made at."""
+    """Event files in `<run>/tensorboard`, indexed by step."""
 
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # What a killed run wrote behind the checkpoint comes again: hide it. The checkpoint's own step does not.
+        # Hide what a killed run wrote after the checkpoint: it comes again. The checkpoint's own step does not.
         self._writer: Any = SummaryWriter(folder / "tensorboard", purge_step=step + 1 if step else None)
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -52,7 +52,7 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of W&B; a session that goes on continues it."""
+    """A W&B run; a resumed session continues it."""
 
     def __init__(self, folder: Path, step: int) -> None:
         import wandb  # type: ignore[import-not-found,unused-ignore]
@@ -69,7 +69,7 @@ class WeightsAndBiases:
             mode=None if "WANDB_MODE" in os.environ or _is_signed_in(wandb) else "offline",
             dir=folder,
             config=json.loads(spec.read_text()) if spec.exists() else {},
-            settings=wandb.Settings(console="off"),  # the screen is ours
+            settings=wandb.Settings(console="off"),  # we print to the screen ourselves
         )
 
     def write(self, values: Mapping[str, float], step: int) -> None:
@@ -80,14 +80,14 @@ class WeightsAndBiases:
 
 
 def _is_signed_in(wandb: Any) -> bool:
-    """Whether W&B knows who this is; it would ask in the middle of the screen, so that offline is better."""
+    """Return whether W&B has a login; else offline mode is better than a prompt in the middle of the screen."""
     try:
         return bool(wandb.login(prompt=False))
-    except TypeError:  # a version that cannot help asking
+    except TypeError:  # a version without `prompt`
         return True
 
 
-# name in the options -> (the package it needs, what writes)
+# name in the options -> (required package, writer class)
 WRITERS: dict[str, tuple[str, Any]] = {
     "tensorboard": ("tensorboard", TensorBoard),
     "wandb": ("wandb", WeightsAndBiases),
@@ -95,7 +95,7 @@ WRITERS: dict[str, tuple[str, Any]] = {
 
 
 def check_writers(session: Session) -> None:
-    """Say what is missing before anything is trained."""
+    """Raise for an unknown or unavailable writer before anything is trained."""
     for name in session.options.writers:
         if name not in WRITERS:
             raise BadArgument(f"there is no writer {name!r}; there are {', '.join(WRITERS)}.{nearest(name, WRITERS)}")
@@ -106,27 +106,27 @@ def check_writers(session: Session) -> None:
             raise BadArgument(f"the writer {name!r} needs a directory to write to: Session(…, directory=…)")
 
 
-def noting(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    """The same events, their numbers written on the way."""
+def write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+    """Yield the same events; write their metrics to the session's writers."""
     if not session.options.writers:
         return events
     check_writers(session)
-    return _noting(session, events)
+    return _write_metrics(session, events)
 
 
-def _noting(session: Session, events: Iterator[Event]) -> Iterator[Event]:
+def _write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:
     writers: dict[str, Writer] | None = None
-    numbers = _Numbers(session)
+    numbers = _EventValues(session)
     try:
         for event in events:
             yield event
-            if writers is None:  # the session stands where it goes on from
+            if writers is None:  # the session is restored now
                 writers = {}
                 yield from _open(session, writers)
-            for values, step in numbers.of(event):
+            for values, step in numbers.values_in(event):
                 yield from _write(writers, values, step)
     finally:
-        for values, step in numbers.rest():
+        for values, step in numbers.flush():
             list(_write(writers or {}, values, step))
         for writer in (writers or {}).values():
             writer.close()
@@ -136,7 +136,7 @@ def _open(session: Session, writers: dict[str, Writer]) -> Iterator[Alert]:
     for name in session.options.writers:
         try:
             writers[name] = WRITERS[name][1](session.directory, session.place.step)
-        except Exception as error:  # whatever a package of others does
+        except Exception as error:  # a third-party package may raise anything
             yield _alert(name, error)
 
 
@@ -150,34 +150,34 @@ def _write(writers: dict[str, Writer], values: Mapping[str, float], step: int) -
 
 
 def _alert(name: str, error: Exception) -> Alert:
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
-    return Alert(f"{name} is left out from here on, training goes on without it: {said}")
+    reason = f"{type(error).__name__}: {error}".rstrip(": ")
+    return Alert(f"{name} is left out from here on, training goes on without it: {reason}")
 
 
-class _Numbers:
-    """The numbers in events: an epoch's columns, and the loss of every n-th step, looked at later."""
+class _EventValues:
+    """Metrics of events: an epoch's columns, and the loss of every n-th step, read later in one go."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._every = session, session.options.steps_csv
-        self._waiting: list[tuple[int, str, Any]] = []
+        self._pending: list[tuple[int, str, Any]] = []
         self._last = session.place.step
 
-    def of(self, event: Event) -> Iterator[tuple[Mapping[str, float], int]]:
+    def values_in(self, event: Event) -> Iterator[tuple[Mapping[str, float], int]]:
         if type(event) is StepDone:
             if self._every and event.step != self._last and event.step % self._every == 0:
                 self._last = event.step
-                self._waiting.append((event.step, f"steps/{event.pipeline} loss", event.loss))
-                if len(self._waiting) >= WAITING:
-                    yield from self.rest()
+                self._pending.append((event.step, f"steps/{event.pipeline} loss", event.loss))
+                if len(self._pending) >= MAX_PENDING:
+                    yield from self.flush()
         elif isinstance(event, EpochDone | CheckpointSaved):
-            yield from self.rest()
+            yield from self.flush()
             if isinstance(event, EpochDone):
                 yield {**event.values, "epoch": event.epoch}, self._session.place.step
 
-    def rest(self) -> Iterator[tuple[Mapping[str, float], int]]:
-        """What waits; one look for all of it."""
-        if self._waiting:
-            losses = torch.stack([loss.reshape(()).float() for _, _, loss in self._waiting]).tolist()
-            found = [({name: loss}, step) for (step, name, _), loss in zip(self._waiting, losses)]
-            self._waiting.clear()
-            yield from found
+    def flush(self) -> Iterator[tuple[Mapping[str, float], int]]:
+        """Yield the pending losses, read in one synchronization with the device."""
+        if self._pending:
+            losses = torch.stack([loss.reshape(()).float() for _, _, loss in self._pending]).tolist()
+            values = [({name: loss}, step) for (step, name, _), loss in zip(self._pending, losses)]
+            self._pending.clear()
+            yield from values

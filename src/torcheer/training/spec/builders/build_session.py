@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from torcheer.config.line_numbers import KeyPath
-from torcheer.training.loop.batch_order import mixed, seed_everything
+from torcheer.training.loop.batch_order import mix_seeds, seed_everything
 from torcheer.training.session import Session
 from torcheer.training.spec.builders.build_definitions import MAKERS, article, base, divided
 from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
@@ -133,7 +133,7 @@ class Builder:
     def _seed(self, one: Definition) -> None:
         """Each by itself: weights depend on nothing that was drawn before them."""
         if self.seed is not None:
-            seed_everything(mixed(self.seed, zlib.crc32(f"{one.group}.{one.name}".encode())))
+            seed_everything(mix_seeds(self.seed, zlib.crc32(f"{one.group}.{one.name}".encode())))
 
     def base(self, one: Definition) -> Any:
         """A dataset before its own preprocessors, made once."""

@@ -13,7 +13,7 @@ import torch
 from torcheer.archive.format.index_frames import strict_json
 from torcheer.encoding import crc32, refusal, to_bytes
 from torcheer.errors import ArchiveDamaged
-from torcheer.training.checkpoints.random_state import Apart
+from torcheer.training.checkpoints.random_state import IsolatedRandom
 from torcheer.training.checkpoints.run_directory import replace_file
 
 GROUPS = ("datasets", "splits", "preprocessors")
@@ -70,7 +70,7 @@ def known_of(dataset: Any) -> dict[str, Any]:
 
 
 def _checksums(dataset: Any, size: int) -> dict[str, int]:
-    with Apart(0).drawing():  # so that what is augmented at random is so in the same way
+    with IsolatedRandom(0).active():  # so that what is augmented at random is so in the same way
         return {str(index): _checksum(dataset[index], 0) for index in (0, size // 2, size - 1)}
 
 
