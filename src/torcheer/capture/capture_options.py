@@ -11,12 +11,13 @@ from torch import Tensor
 
 from torcheer.capture import edits as edits_module
 from torcheer.capture.live_selection import RunningNames, RunningOp, Selector, parse
-from torcheer.capture.record.op_rows import LiveTrace, plain_address
+from torcheer.capture.record.model_names import plain_address
+from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.recorder import OUT, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import is_user_code
 from torcheer.capture.record.tensor_facts import meta_of
-from torcheer.capture.record.tensor_trees import leaves, swap
+from torcheer.capture.record.tensor_trees import leaves, replace_one
 from torcheer.capture.torch_state import random_state, version_of
 from torcheer.capture.values.save_policy import RowPruner, Save, StopEarly
 from torcheer.capture.values.saved_gradients import GradientLog
@@ -42,8 +43,8 @@ class Requests:
         self._module_calls: dict[str, int] = {}
         self._names: RunningNames | None = None
         self._from_end = False  # whether negative positions are wanted: known only after gradients must be hooked
-        recorder.on_op = self._after
-        recorder.on_module = self._after_module
+        recorder.on_op = self._on_op
+        recorder.on_module = self._on_module
 
     def read(self, save: Save, save_gradients: bool, edits: Mapping[Any, Any] | None) -> None:
         """Parse and check the options, before anything runs."""
@@ -77,7 +78,7 @@ class Requests:
 
     # -- as the model runs -------------------------------------------------------------------------------------------
 
-    def _after(self, node: int, call: Any, out: Any) -> Any:
+    def _on_op(self, node: int, call: Any, out: Any) -> Any:
         with self.recorder.paused():  # the work of edits, predicates and readers is not part of the model
             return self._handle_op(node, call, out)
 
@@ -89,12 +90,12 @@ class Requests:
         wanted = self._is_wanted(running)
         if self.log is not None and (wanted or self._from_end):
             for slot, tensor in enumerate(leaves(out)):
-                self.log.listen(tensor, node << SLOT_BITS | slot)
+                self.log.hook(tensor, node << SLOT_BITS | slot)
             for tensor in self.recorder.stored[self._stored_logged :]:
-                self.log.listen(tensor, -id(tensor))
+                self.log.hook(tensor, -id(tensor))
             self._stored_logged = len(self.recorder.stored)
         if self.pruner is not None:
-            self.pruner.op(node, wanted)
+            self.pruner.finish_row(node, wanted)
             self._stop_if_done()
         self.trace.notify_readers() if self.trace._readers else None
         return out
@@ -118,7 +119,7 @@ class Requests:
             self._matched_keys.add(selector.key)
         return matches
 
-    def _after_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
+    def _on_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
         with self.recorder.paused():
             return self._handle_module(scope, module, out)
 
@@ -143,7 +144,7 @@ class Requests:
             if self.pruner is not None and ref >= 0:
                 self.pruner.keep_value(ref, tensor)
             if self.log is not None and ref >= 0:
-                self.log.listen(tensor, ref)
+                self.log.hook(tensor, ref)
         self._stop_if_done()
 
     def _stop_if_done(self) -> None:
@@ -169,7 +170,7 @@ class Requests:
         text = "edited by a function" if text == "<lambda>" else text
         as_new_row = scope is not None and not self._ran_in(ref >> SLOT_BITS, scope)  # the module only returned it
         new = self._replace_value(ref, tensors[number], apply, text, as_new_row)
-        return swap(out, tensors[number], new)
+        return replace_one(out, tensors[number], new)
 
     def _replace_value(
         self, ref: int, old: Tensor, apply: Callable[[Tensor], Tensor], text: str, as_new_row: bool
@@ -202,7 +203,7 @@ class Requests:
                 recorder.set_ref(old, ref)
                 return old
             recorder.refs_by_id.pop(id(old), None)
-        recorder.rows[node * WIDTH + OUT] = swap(row.out, old, new)
+        recorder.rows[node * WIDTH + OUT] = replace_one(row.out, old, new)
         if recorder.saved is not None and ref in recorder.saved:
             recorder.saved[ref] = (new, version_of(new))
         recorder.set_ref(new, ref)

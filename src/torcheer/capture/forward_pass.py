@@ -22,7 +22,7 @@ from torcheer.capture.record.generator_forward import run_to_end
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import capture_caller
-from torcheer.capture.record.tensor_trees import direct_tensors, exchange, tensors_in
+from torcheer.capture.record.tensor_trees import direct_tensors, replace_by_id, tensors_in
 from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.history import ModelHistory
@@ -60,7 +60,7 @@ def log_forward_pass(
         refs = [recorder.add("input", tensor, []) for tensor in tensors]
         if recorder.edited:
             edited = {id(tensor): recorder.value(ref) for tensor, ref in zip(tensors, refs, strict=True)}
-            args, kwargs = exchange((args, kwargs), edited)
+            args, kwargs = replace_by_id((args, kwargs), edited)
         try:
             with _no_collection, recorder:
                 out = run_to_end(model(*args, **kwargs), recorder)

@@ -162,8 +162,8 @@ def is_pending(work: Any) -> bool:
 
 def flush_finished(recorder: Recorder, waited: Any = None, ended: bool = False) -> None:
     """Pass finished collectives to `on_op`; once `ended`, mark unfinished ones as lost."""
-    waiting, recorder.pending_collectives = recorder.pending_collectives, []
-    for node, call, work in waiting:
+    pending, recorder.pending_collectives = recorder.pending_collectives, []
+    for node, call, work in pending:
         arrived = work is waited or _is_complete(work)
         if not arrived and not ended:
             recorder.pending_collectives.append((node, call, work))

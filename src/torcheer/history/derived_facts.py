@@ -19,7 +19,7 @@ class HistoryFacts:
         self.info = info
         self._runs = runs
 
-    def hold_for(self, ops: list[Op]) -> bool:
+    def is_current(self, ops: list[Op]) -> bool:
         """Whether these facts are up to date for a trace's current `ops`."""
         return len(ops) == len(self.ops) and (not ops or ops[-1] is self.ops[-1])
 

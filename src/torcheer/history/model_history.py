@@ -31,7 +31,7 @@ class ModelHistory(Doors):
     def facts(self) -> HistoryFacts:
         """Facts derived from the ops; recomputed when there are new ones."""
         ops = self.trace.ops()
-        if self._facts is None or not self._facts.hold_for(ops):
+        if self._facts is None or not self._facts.is_current(ops):
             self._facts = HistoryFacts(ops, self.trace.info(), self.trace.runs)
         return self._facts
 

@@ -70,7 +70,7 @@ def _affects_result(run: Run, values: list[Tensor], before: list[Tensor], places
     """
     for seed, (size, parity) in enumerate(_ATTEMPTS):
         try:
-            inputs = values if parity is None else [_scrambled(value, parity, seed) for value in values]
+            inputs = values if parity is None else [_scramble(value, parity, seed) for value in values]
             baseline = before if parity is None else run(list(inputs))
         except Exception:
             continue  # the operation rejects such values together
@@ -127,7 +127,7 @@ def perturbable(value: Tensor) -> bool:
     )
 
 
-def _scrambled(value: Tensor, parity: int, seed: int) -> Tensor:
+def _scramble(value: Tensor, parity: int, seed: int) -> Tensor:
     """Return noise for floats, alternating elements for a mask: tests both branches of a choice."""
     if perturbable(value):
         return torch.zeros_like(value) if parity == 2 else perturbed(value, 3.0, seed + 1)

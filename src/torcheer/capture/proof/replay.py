@@ -47,19 +47,19 @@ class Validation:
     @property
     def failures(self) -> dict[int, str]:
         """Operations whose replay gave another result."""
-        return self._with("unequal")
+        return self._select("unequal")
 
     @property
     def skipped(self) -> dict[int, str]:
         """Operations that cannot be replayed, with the reason: inputs, values that were not saved."""
-        return self._with("skipped")
+        return self._select("skipped")
 
     @property
     def unjudged(self) -> dict[int, str]:
         """Operations that must not run again, or give another result each time, with the reason."""
-        return self._with(CANNOT)
+        return self._select(CANNOT)
 
-    def _with(self, word: str) -> dict[int, str]:
+    def _select(self, word: str) -> dict[int, str]:
         return {index: verdict for index, verdict in self.verdicts.items() if verdict.startswith(word)}
 
     def __str__(self) -> str:
@@ -68,9 +68,9 @@ class Validation:
         counts = f"{failed} failed, {len(self.unjudged)} cannot be judged, {len(self.skipped)} skipped"
         lines = [f"Validation of {self.model}: {word}"]
         lines.append(f"\t{self.equal}/{self.ops} operations replay bit for bit from their recorded parents, {counts}")
-        for verdicts, words in ((self.unjudged, "cannot be judged, because"), (self.skipped, "not replayed:")):
+        for verdicts, phrase in ((self.unjudged, "cannot be judged, because"), (self.skipped, "not replayed:")):
             for reason, count in Counter(text.partition(": ")[2] for text in verdicts.values()).items():
-                lines.append(f"\t{count} {words} {reason}")
+                lines.append(f"\t{count} {phrase} {reason}")
         lines += [f"\t{self.labels.get(index, index)} {verdict}" for index, verdict in self.failures.items()]
         lines += [f"\tparent that does not matter: {edge}" for edge in self.dead_edges]
         return "\n".join(lines)
@@ -215,17 +215,17 @@ def _excuse(run: Run, parents: list[Tensor], results: list[Tensor], expected: li
     """Return the verdict on a result that differs although the capture may be right, or ""."""
     if len(results) != len(expected) or any(map(_are_unlike, results, expected)):
         return ""
-    runs = [results, *(run([_moved(parent, places) for parent in parents]) for places in (1, 3, 8))]
+    runs = [results, *(run([_realign(parent, places) for parent in parents]) for places in (1, 3, 8))]
     with memory_filled():
         unwritten = list(map(_unwritten, run(parents), zip(*runs, strict=True)))
     runs, expected = (
-        [list(map(_without, outputs, unwritten)) for outputs in runs],
-        list(map(_without, expected, unwritten)),
+        [list(map(_mask_out, outputs, unwritten)) for outputs in runs],
+        list(map(_mask_out, expected, unwritten)),
     )
     if not difference(runs[0], expected):
         return "skipped: uninitialised memory has no value to compare"
     if any(difference(outputs, runs[0]) for outputs in runs):
-        runs += [list(map(_without, run(parents), unwritten)) for _ in range(6)]
+        runs += [list(map(_mask_out, run(parents), unwritten)) for _ in range(6)]
         spread = max(max(map(largest_difference, outputs, runs[0])) for outputs in runs)
         gap = min(max(map(largest_difference, outputs, expected)) for outputs in runs)
         if gap <= 8 * spread:
@@ -233,7 +233,7 @@ def _excuse(run: Run, parents: list[Tensor], results: list[Tensor], expected: li
     return ""
 
 
-def _moved(value: Tensor, places: int) -> Tensor:
+def _realign(value: Tensor, places: int) -> Tensor:
     """Copy a value to another alignment: sums of some kernels depend on it."""
     if not perturbable(value) or 0 in value.stride():
         return value
@@ -266,7 +266,7 @@ def _is_filling(value: Tensor) -> Tensor:
     return value.eq(True if value.dtype is torch.bool else torch.iinfo(value.dtype).max)
 
 
-def _without(value: Tensor, unwritten: Tensor | None) -> Tensor:
+def _mask_out(value: Tensor, unwritten: Tensor | None) -> Tensor:
     return value if unwritten is None else value.masked_fill(unwritten, 0)
 
 

@@ -328,14 +328,14 @@ def _is_differentiable(tensor: Tensor) -> bool:
 def _unreached(results: list[Tensor], operands: list[Tensor]) -> list[Tensor]:
     """Return the operands that no result depends on."""
     edges = {torch.autograd.graph.get_gradient_edge(tensor)[:2]: tensor for tensor in operands}
-    waiting: list[Any] = [
+    pending: list[Any] = [
         torch.autograd.graph.get_gradient_edge(tensor)[:2] for tensor in results if tensor.requires_grad
     ]
     visited: set[Any] = set()
-    while waiting:
-        edge = waiting.pop()
+    while pending:
+        edge = pending.pop()
         if edge not in visited:
             visited.add(edge)
             if edge not in edges:
-                waiting += [edge_before for edge_before in edge[0].next_functions if edge_before[0] is not None]
+                pending += [edge_before for edge_before in edge[0].next_functions if edge_before[0] is not None]
     return [tensor for edge, tensor in edges.items() if edge not in visited]

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
-from types import CodeType, FrameType, FunctionType, GeneratorType
+from types import FrameType, FunctionType, GeneratorType
 from typing import Any
 
 import torch
@@ -33,11 +33,11 @@ from torch.nn.modules.module import (
 
 from torcheer.capture import process_groups
 from torcheer.capture.record import fused_attention
+from torcheer.capture.record.forward_calls import calls_forward
 from torcheer.capture.record.function_twins import FUSED_MODULES, forward_of
 from torcheer.capture.record.generator_forward import scoped_generator
 from torcheer.capture.record.module_values import add_outputs, argument_refs, find_assigned_buffers, note_replacement
 from torcheer.capture.record.recorder import Recorder
-from torcheer.capture.record.source_lines import is_user_code
 
 CallWrapper = Callable[[Module, Callable[[], Any]], Any]
 
@@ -95,19 +95,19 @@ def paused() -> Iterator[None]:
         recorders += recorders_before
 
 
-def watch(around: CallWrapper) -> None:
-    """Run every module call of this thread through `around(module, call)`, without a recorder."""
+def watch(wrapper: CallWrapper) -> None:
+    """Run every module call of this thread through `wrapper(module, call)`, without a recorder."""
     with _lock:
-        _call_wrappers.setdefault(_ident(), []).append(around)
+        _call_wrappers.setdefault(_ident(), []).append(wrapper)
         Module._call_impl = _traced_call  # type: ignore[method-assign]
 
 
-def unwatch(around: CallWrapper) -> None:
+def unwatch(wrapper: CallWrapper) -> None:
     """Undo `watch`."""
     with _lock:
         for thread, wrappers in list(_call_wrappers.items()):
-            if around in wrappers:
-                wrappers.remove(around)
+            if wrapper in wrappers:
+                wrappers.remove(wrapper)
             if not wrappers:
                 del _call_wrappers[thread]
         _restore()
@@ -269,7 +269,7 @@ def _restore_forwards() -> None:
             owner.forward = forward
     _original_forwards.clear()
     _watched_forwards.clear()
-    _watched_forwards.update((watched, own) for _, own, watched in _FUSED_FORWARDS)
+    _watched_forwards.update((watched, class_forward) for _, class_forward, watched in _FUSED_FORWARDS)
 
 
 def _watch_direct_calls(forward: Any) -> Callable[..., Any]:
@@ -291,7 +291,7 @@ def _watch_direct_calls(forward: Any) -> Callable[..., Any]:
 _FUSED_FORWARDS: list[tuple[Any, Any, Any]] = [
     (kind, kind.forward, _watch_direct_calls(kind.forward)) for kind in FUSED_MODULES
 ]
-_watched_forwards.update((watched, own) for _, own, watched in _FUSED_FORWARDS)
+_watched_forwards.update((watched, class_forward) for _, class_forward, watched in _FUSED_FORWARDS)
 
 
 def _run_forward(forward: Any, recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
@@ -306,33 +306,6 @@ def _run_forward(forward: Any, recorder: Recorder, module: Module, args: Any, kw
         if attention is None
         else fused_attention.call(recorder, attention, module, args, kwargs)
     )
-
-
-def _calls_forward(kind: type) -> bool:
-    """Whether user code in a class, or a function that it refers to, calls some `.forward`."""
-    for owner in kind.__mro__:
-        if not owner.__module__.startswith(("torch.nn.modules.", "builtins")):
-            functions = (getattr(value, "__func__", value) for value in vars(owner).values())
-            if any(_mentions_forward(function, 2) for function in functions if type(function) is FunctionType):
-                return True
-    return False
-
-
-def _mentions_forward(function: FunctionType, depth: int) -> bool:
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
-    if "forward" in names or not depth:
-        return "forward" in names
-    named = (function.__globals__.get(name) for name in names)
-    helpers = [value for value in named if type(value) is FunctionType and is_user_code(value.__code__)]
-    return any(_mentions_forward(helper, depth - 1) for helper in helpers)
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a function's code object and those nested in it."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _codes(inner)
 
 
 # -- how modules of a class are called -------------------------------------------------------------------------------
@@ -357,14 +330,14 @@ def _needs_call_impl(module: Module) -> bool:
 class _CallPlan:
     """How modules of one type are called."""
 
-    __slots__ = ("assigns", "attention", "direct", "forward", "own", "scripted", "simple")
+    __slots__ = ("assigns", "attention", "class_forward", "direct", "forward", "scripted", "simple")
 
     def __init__(self, kind: type) -> None:
         forward = getattr(kind, "forward", None)
-        self.own = forward = _watched_forwards.get(forward, forward)
+        self.class_forward = forward = _watched_forwards.get(forward, forward)
         self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own modules write buffers in place
         self.attention = fused_attention.ATTENTION_PATHS.get(forward)
-        self.direct = _calls_forward(kind)
+        self.direct = calls_forward(kind)
         self.scripted = _is_scripted(kind)
         self.forward = forward_of(forward)
         special = self.assigns or self.direct or self.scripted or self.attention is not None
@@ -377,7 +350,7 @@ _call_plans: dict[type, _CallPlan] = {}
 def _call_plan(kind: type) -> _CallPlan:
     plan, forward = _call_plans.get(kind), getattr(kind, "forward", None)  # a scripted class has none
     if plan is None or (
-        forward is not plan.own and _watched_forwards.get(forward) is not plan.own
+        forward is not plan.class_forward and _watched_forwards.get(forward) is not plan.class_forward
     ):  # its forward was replaced
         plan = _call_plans[kind] = _CallPlan(kind)
     return plan

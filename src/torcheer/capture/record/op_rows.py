@@ -9,13 +9,14 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.record.function_table import lookup_call
+from torcheer.capture.record.model_names import ModelNames
 from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import is_user_code, line_of
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.record.tensor_trees import Path, argument_leaves
 from torcheer.errors import ValueUnavailable
-from torcheer.records import Argument, Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored
+from torcheer.records import Argument, Edge, ModuleCall, ModuleRun, Op, RunInfo, Source, Stored
 
 _KINDS = {"grad": "unseen"}  # connected by edges, but autograd's engine ran it
 
@@ -40,7 +41,7 @@ class LiveTrace:
         self._call_counts: dict[str, int] = {}
         self._root_calls: dict[int, int] = {}  # root scope -> which call of its module
         self._scopes_read = 0
-        self._names: _ModelNames | None = None
+        self._names: ModelNames | None = None
         self._homes_read = 0  # number of stored tensors already named
         self._names_read = 0  # number of scope cells already searched for roots
         self._roots: dict[torch.nn.Module, None] = {} if recorder.model is None else {recorder.model: None}
@@ -256,7 +257,7 @@ class LiveTrace:
             name, kind = self._stored_names().assigned(module, name)
             stored.append(Stored(name, kind, meta.shape, meta.dtype, meta.bytes, meta.requires_grad, where))
 
-    def _stored_names(self) -> _ModelNames:
+    def _stored_names(self) -> ModelNames:
         """Return the model's names; read again only when a new root module was called."""
         scopes = self.recorder.scopes
         for position in range(self._names_read, len(scopes), 4):
@@ -265,7 +266,7 @@ class LiveTrace:
                 self._names = None
         self._names_read = len(scopes)
         if self._names is None:
-            self._names, self._homes_read = _ModelNames(list(self._roots)), 0
+            self._names, self._homes_read = ModelNames(list(self._roots)), 0
         stored, homes = self.recorder.stored, self.recorder.owners
         while self._homes_read < len(stored):
             tensor = stored[self._homes_read]
@@ -331,96 +332,6 @@ class LiveTrace:
         if code is not None and not is_user_code(code):
             code, lasti = self.origin
         return Source(code.co_filename, line_of(code, lasti), code.co_qualname) if code is not None else None
-
-
-def plain_address(address: str) -> str:
-    """Return a module's path without torch.compile's `_orig_mod` wrapper."""
-    return ".".join(part for part in address.split(".") if part != "_orig_mod")
-
-
-class _ModelNames:
-    """Names of a model's modules, parameters and buffers."""
-
-    def __init__(self, roots: list[torch.nn.Module]) -> None:
-        self.title = type(getattr(roots[0], "_orig_mod", roots[0])).__name__ if roots else "recording"
-        self.modules: dict[str, ModuleInfo] = {}
-        self.stored: dict[str, Stored] = {}
-        self.tensors: dict[str, Tensor] = {}
-        self._addresses: dict[int, str] = {}
-        self._tensor_names: dict[int, str] = {}
-        self._unnamed: dict[int, int] = {}
-        self._settled: set[str] = set()
-        self._parameters: set[str] = set()  # their names
-        for number, root in enumerate(roots):
-            prefix = "" if number == 0 else f"{type(root).__name__}_{number}"
-            if id(root) not in self._addresses:
-                self._read_modules(root, prefix)
-
-    def _read_modules(self, root: torch.nn.Module, prefix: str) -> None:
-        for address, module in root.named_modules(prefix=prefix):
-            plain = plain_address(address)
-            if id(module) in self._addresses:
-                continue
-            self._addresses[id(module)] = plain
-            stored_names = []
-            for kind, group in (("parameter", module._parameters), ("buffer", module._buffers)):
-                for name, tensor in group.items():
-                    if tensor is not None:
-                        full_name = f"{plain}.{name}" if plain else name
-                        if kind == "parameter":
-                            self._parameters.add(full_name)
-                        if id(tensor) not in self._tensor_names:
-                            self._tensor_names[id(tensor)] = full_name
-                            self.tensors[full_name] = tensor
-                            self.stored[full_name] = _stored(tensor, full_name, kind, ())
-                        stored_names.append(self._tensor_names[id(tensor)])
-            if plain:
-                self.modules[plain] = ModuleInfo(plain, type(module).__name__, tuple(stored_names))
-
-    def address(self, module: torch.nn.Module) -> str:
-        """Return a module's dotted name, or its type if it is in no root module."""
-        return self._addresses.get(id(module), type(module).__name__)
-
-    def full_name(self, module: torch.nn.Module, name: str) -> str:
-        """Return the full name of a tensor held by a module of the model."""
-        return plain_address(".".join(filter(None, (self._addresses.get(id(module), ""), name))))
-
-    def assigned(self, module: torch.nn.Module, name: str) -> tuple[str, str]:
-        """Return the name and kind of a value that was assigned to a module."""
-        full_name = self.full_name(module, name)
-        return full_name, "parameter" if full_name in self._parameters else "buffer"
-
-    def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a parameter or buffer of the model."""
-        return self.tensors.get(self._tensor_names.get(id(tensor), "")) is tensor
-
-    def keep_name(self, tensor: Tensor, home: tuple[torch.nn.Module, str] | None) -> None:
-        """Name a tensor by the attribute it was first read from, even if that was replaced since."""
-        if home is None or self.holds(tensor):
-            return
-        name = self.full_name(*home)
-        self._tensor_names[id(tensor)] = name
-        if name not in self._settled:  # the first one read stands for all
-            self._settled.add(name)
-            self._tensor_names.pop(id(self.tensors.get(name)), None)  # a computed value, assigned later
-            self.tensors[name] = tensor
-            self.stored[name] = _stored(tensor, name, self._kind(tensor, name), ())
-
-    def describe(self, tensor: Tensor, where: Path) -> Stored:
-        """Describe a parameter or buffer as an argument of an op."""
-        name = self._tensor_names.get(id(tensor), "")
-        if not name:  # a parameter that no module of the model holds
-            name = f"?{self._unnamed.setdefault(id(tensor), len(self._unnamed) + 1)}"
-        return _stored(tensor, name, self._kind(tensor, name), where)
-
-    def _kind(self, tensor: Tensor, name: str) -> str:
-        """Return "parameter" or "buffer"; a tensor that replaces a parameter counts as one."""
-        return "parameter" if isinstance(tensor, torch.nn.Parameter) or name in self._parameters else "buffer"
-
-
-def _stored(tensor: Tensor, name: str, kind: str, where: Path) -> Stored:
-    meta = meta_of(tensor)
-    return Stored(name, kind, meta.shape, meta.dtype, meta.bytes, tensor.requires_grad, where)
 
 
 def _site(code: Any, lasti: int) -> tuple[Any, ...]:

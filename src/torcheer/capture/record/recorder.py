@@ -40,7 +40,7 @@ from torcheer.capture.torch_state import (
     version_of,
 )
 from torcheer.capture.values.copy_on_write import ValueMemory
-from torcheer.capture.values.memory_layout import bare, is_empty, is_freed, is_wrapped
+from torcheer.capture.values.memory_layout import is_empty, is_freed, is_wrapped, unwrap
 from torcheer.errors import ValueUnavailable
 
 
@@ -538,7 +538,7 @@ class Recorder(TorchFunctionMode):
 
     def value(self, ref: int) -> Tensor:
         """Return the recorded value of a ref; raises ValueUnavailable."""
-        return bare(self._read_value(ref))
+        return unwrap(self._read_value(ref))
 
     def exact_value(self, ref: int) -> Tensor:
         """Return the value exactly as it ran, for replay; raises ValueUnavailable."""

@@ -178,7 +178,7 @@ def replace(value: Any, tensors: Iterator[Any]) -> Any:
     return _rebuild(value, lambda _: next(tensors), None)
 
 
-def exchange(value: Any, new: Mapping[int, Tensor]) -> Any:
+def replace_by_id(value: Any, new: Mapping[int, Tensor]) -> Any:
     """Replace tensors of a nested value, also in plain objects, by `new` (keyed by id)."""
     return _rebuild(value, lambda tensor: new.get(id(tensor), tensor), {})
 
@@ -221,7 +221,7 @@ def _rebuild(value: Any, change: Callable[[Tensor], Any], objects: dict[int, Any
     return rebuilt_object
 
 
-def swap(value: Any, old: Tensor, new: Tensor) -> Any:
+def replace_one(value: Any, old: Tensor, new: Tensor) -> Any:
     """Return the same nested value with one tensor replaced."""
     if value is old:
         return new

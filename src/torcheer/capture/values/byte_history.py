@@ -25,24 +25,24 @@ ALIGNMENT = 16  # of the first byte, so that numbers of every type can be read
 class _UndoRecord:
     """The other bytes of one write: those before it, or, while it is undone, those after it."""
 
-    __slots__ = ("dtype", "held", "index", "region")
+    __slots__ = ("data", "dtype", "index", "region")
 
-    def __init__(self, region: MemoryRegion, dtype: torch.dtype, index: Any, held: Tensor) -> None:
+    def __init__(self, region: MemoryRegion, dtype: torch.dtype, index: Any, data: Tensor) -> None:
         self.region = region
         self.dtype = dtype
         self.index = index  # None: the whole region
-        self.held = held
+        self.data = data
 
     def swap(self, memory: Tensor, first: int) -> None:
         """Undo the write, or redo it."""
         window = window_at(memory.untyped_storage(), self.region, self.dtype, first)
         if self.index is None:
             replaced = window.clone()
-            window.copy_(self.held)
+            window.copy_(self.data)
         else:
             replaced = window[self.index]
-            window[self.index] = self.held
-        self.held = replaced
+            window[self.index] = self.data
+        self.data = replaced
 
 
 class UndoLog:
@@ -60,7 +60,7 @@ class UndoLog:
 
     def defer(self, ref: int, region: MemoryRegion, dtype: torch.dtype, anchor: Tensor | None) -> DeferredValue:
         """Return a deferred copy of the value now in a region."""
-        self._reach(region)
+        self._extend_range(region)
         self.bytes += region.bytes
         self.waiting.append(ref)
         return DeferredValue(self, len(self._undo_records), region, dtype, anchor)
@@ -74,10 +74,10 @@ class UndoLog:
         part = part.detach() if part.requires_grad else part
         if index is not None:
             index = tuple(item.clone() if type(item) is Tensor else item for item in index)
-        held = part.clone() if index is None else part[index]
-        self._undo_records.append(_UndoRecord(region, part.dtype, index, held))
-        self._reach(region)
-        return held.numel() * held.element_size()
+        data = part.clone() if index is None else part[index]
+        self._undo_records.append(_UndoRecord(region, part.dtype, index, data))
+        self._extend_range(region)
+        return data.numel() * data.element_size()
 
     def seal(self) -> None:
         """Copy the live memory, which may change unseen from now on."""
@@ -97,7 +97,7 @@ class UndoLog:
             window = window_at(self._memory.untyped_storage(), region, dtype, self._first)
             return restrided(window.clone(), window)
 
-    def _reach(self, region: MemoryRegion) -> None:
+    def _extend_range(self, region: MemoryRegion) -> None:
         self._first = min(self._first, region.first // ALIGNMENT * ALIGNMENT)
         self._end = max(self._end, region.end)
 
@@ -122,7 +122,7 @@ class UndoLog:
 class DeferredValue:
     """A value that is rebuilt from the undo log when it is read."""
 
-    __slots__ = ("_anchor", "_dtype", "_made", "_position", "_region", "_undo_log")
+    __slots__ = ("_anchor", "_cached", "_dtype", "_position", "_region", "_undo_log")
 
     def __init__(
         self, undo_log: UndoLog, position: int, region: MemoryRegion, dtype: torch.dtype, anchor: Tensor | None
@@ -132,7 +132,7 @@ class DeferredValue:
         self._region = region
         self._dtype = dtype
         self._anchor = anchor  # the node of the autograd graph that gradients flow to
-        self._made: weakref.ref[Tensor] | None = None
+        self._cached: weakref.ref[Tensor] | None = None
 
     @property
     def requires_grad(self) -> bool:
@@ -141,14 +141,14 @@ class DeferredValue:
 
     def value(self) -> Tensor:
         """Return the value; the same tensor as long as a caller holds it."""
-        value = self._made() if self._made is not None else None
+        value = self._cached() if self._cached is not None else None
         if value is None:
             value = self._undo_log.read(self._position, self._region, self._dtype)
             if self._anchor is not None:
                 with torch.inference_mode(False), torch.enable_grad():
                     data, value = value, torch.ops.aten._unsafe_view.default(self._anchor, self._region.sizes)
                 value.data = data
-            self._made = weakref.ref(value)
+            self._cached = weakref.ref(value)
         return value
 
 

@@ -26,10 +26,10 @@ from torcheer.capture.values.memory_layout import (
     MemoryRegion,
     are_disjoint,
     geometry,
-    inside,
     is_being_recorded_into_a_graph,
     is_empty,
     is_freed,
+    is_inside,
     region_of,
     storage_of,
     weak_storage,
@@ -165,7 +165,7 @@ class ValueMemory:
 
     def _mark_stale(self, ref: int, other: Tensor, window: Window, block: StorageBlock) -> None:
         """Mark another tensor over the memory about to be written as stale."""
-        if other is window.tensor or not self._holds(other, ref) or self._written_unseen(other):
+        if other is window.tensor or not self._holds(other, ref) or self._differs_from_copy(other):
             return
         self.stale[id(other)] = StaleTensor(weakref.ref(other), ref, block, len(block.writes.items))
         block.stale.append(id(other))
@@ -180,7 +180,7 @@ class ValueMemory:
         for _, _, region in values:
             size += region.bytes if region is not None else 0
         if size <= 4 * window.bytes or not can_defer(window):
-            self._settle(block)
+            self._materialize(block)
             for ref, other, _ in values:
                 self._copy(ref, other, self._saved_form(ref, other))
             return
@@ -235,7 +235,7 @@ class ValueMemory:
         self.grad_fns[ref] = grad_fn_name(form) if anchor is not None else ""
         return True
 
-    def _settle(self, block: StorageBlock) -> None:
+    def _materialize(self, block: StorageBlock) -> None:
         """Materialize all deferred values of a block: cheaper than one more entry in the undo log."""
         undo_log, block.undo_log = block.undo_log, None
         if undo_log is None:
@@ -383,11 +383,11 @@ class ValueMemory:
         before = exposed.get(key)
         if before is None or before.tensor() is not tensor or before.ref != ref:
             value = graph_copy(tensor) if not is_freed(tensor) else None
-            self._keep(ref, tensor, value)
+            self._keep_exposed(ref, tensor, value)
             exposed[key] = ExposedTensor(weakref.ref(tensor, lambda _: exposed.pop(key, None)), ref, value)
         self.recorder.refs_by_id.pop(key, None)  # so that every read goes through `adopt`
 
-    def _keep(self, ref: int, tensor: Tensor, value: Tensor | None) -> None:
+    def _keep_exposed(self, ref: int, tensor: Tensor, value: Tensor | None) -> None:
         """Keep a copy of the value of an exposed tensor, if the value is to be kept."""
         if ref in self.copies or ref in self.deferred or ref in self.lost or not self.recorder.must_keep(ref):
             return
@@ -410,7 +410,7 @@ class ValueMemory:
         if stale is not None and stale.tensor() is tensor:
             del self.stale[key]
             if self._blocks.get(storage_of(tensor)) is not stale.block:  # `set_` replaced its storage
-                return self._from_shared_memory(tensor)
+                return self._adopt_new(tensor)
             writes = writes_to(tensor, stale)
             if not writes:  # they went to elements between its own
                 self.recorder.set_ref(tensor, stale.ref)
@@ -418,19 +418,19 @@ class ValueMemory:
                 self.expose_results(tensor)
                 return stale.ref
             refs = [stale.ref, *(ref for ref, _, _ in writes)]
-            return self._alias(
+            return self._add_alias(
                 tensor, refs, tuple(where for _, where, _ in writes), "its memory was written under another name"
             )
         if exposed is not None and exposed.tensor() is tensor:
             return self._check_exposed(tensor, exposed)
         previous = self.recorder.refs_by_id.get(key)
         if previous is not None:
-            return self._changed_unseen(tensor, previous)
+            return self._adopt_changed(tensor, previous)
         if self.recorder.is_stored(tensor):
             return self.recorder.store(tensor)
-        return self._from_shared_memory(tensor)
+        return self._adopt_new(tensor)
 
-    def _written_unseen(self, tensor: Tensor) -> bool:
+    def _differs_from_copy(self, tensor: Tensor) -> bool:
         """Whether an exposed tensor differs from its copy, as far as it can be read."""
         exposed = self.exposed.get(id(tensor))
         if exposed is None or exposed.tensor() is not tensor:
@@ -440,14 +440,14 @@ class ValueMemory:
         return exposed.value is None or not same_bits(exposed.value, tensor)
 
     def _check_exposed(self, tensor: Tensor, exposed: ExposedTensor) -> int:
-        if not self._written_unseen(tensor):
+        if not self._differs_from_copy(tensor):
             return exposed.ref
         note = "written through memory that was handed out (numpy, dlpack or its storage)"
-        ref = self._unseen(tensor, [exposed.ref], note)
+        ref = self._add_unseen(tensor, [exposed.ref], note)
         self._expose_tensor(tensor, ref)
         return ref
 
-    def _changed_unseen(self, tensor: Tensor, previous: int) -> int:
+    def _adopt_changed(self, tensor: Tensor, previous: int) -> int:
         if id(tensor) in self.recorder.unsettled or is_empty(tensor):
             self.recorder.unsettled.discard(id(tensor))
             self.recorder.set_ref(tensor, previous)
@@ -459,26 +459,26 @@ class ValueMemory:
         if previous not in self.copies and previous not in self.deferred:
             self.lost[previous] = CHANGED
         del self.recorder.refs_by_id[id(tensor)]
-        alias = self._same_memory(tensor)  # `set_` takes another tensor's memory, and reaches no mode
+        alias = self._find_alias(tensor)  # `set_` takes another tensor's memory, and reaches no mode
         if alias is not None:
             return alias
-        return self._unseen(tensor, [previous], "written by something the recorder could not see")
+        return self._add_unseen(tensor, [previous], "written by something the recorder could not see")
 
-    def _from_shared_memory(self, tensor: Tensor) -> int:
+    def _adopt_new(self, tensor: Tensor) -> int:
         """Return a ref for a new tensor: an alias of known memory, a gradient, or unseen."""
-        alias = self._same_memory(tensor)
+        alias = self._find_alias(tensor)
         if alias is None:
             alias = autograd_engine.gradient_ref(self.recorder, tensor)
         if alias is not None:
             return alias
-        return self._unseen(tensor, [], "made outside the recording, or where the recorder could not look")
+        return self._add_unseen(tensor, [], "made outside the recording, or where the recorder could not look")
 
     def alias_of(self, tensor: Tensor) -> int | None:
         """Return a ref for a new tensor over the memory of a recorded value; None for others."""
         with self.recorder.paused():
-            return self._same_memory(tensor)
+            return self._find_alias(tensor)
 
-    def _same_memory(self, tensor: Tensor) -> int | None:
+    def _find_alias(self, tensor: Tensor) -> int | None:
         """Add an alias row for a tensor over a known value's memory; None if there is none."""
         self._update_index()
         number = storage_of(tensor)
@@ -490,19 +490,24 @@ class ValueMemory:
             near = self._index.get(number, [])
         for ref, weak in reversed(near):
             other = weak()
-            if other is None or storage_of(other) != number or not self._holds(other, ref) or not inside(tensor, other):
+            if (
+                other is None
+                or storage_of(other) != number
+                or not self._holds(other, ref)
+                or not is_inside(tensor, other)
+            ):
                 continue
             if not self.changed(other, ref):
                 ref = self.recorder.ref_of(other)  # exposed memory may have been written meanwhile
-                return self._alias(tensor, [ref, ref], (geometry(other),), "the same memory under a new name")
+                return self._add_alias(tensor, [ref, ref], (geometry(other),), "the same memory under a new name")
         return None
 
-    def _alias(self, tensor: Tensor, refs: list[int], parts: tuple[Any, ...], note: str) -> int:
+    def _add_alias(self, tensor: Tensor, refs: list[int], parts: tuple[Any, ...], note: str) -> int:
         ref = self.recorder.add("alias", tensor, refs, (geometry(tensor), *parts), note)
         self.expose_results(tensor)
         return ref
 
-    def _unseen(self, tensor: Tensor, refs: list[int], note: str) -> int:
+    def _add_unseen(self, tensor: Tensor, refs: list[int], note: str) -> int:
         ref = self.recorder.add("unseen", tensor, refs, (), note)
         self.expose_results(tensor)
         return ref
@@ -510,12 +515,16 @@ class ValueMemory:
     # -- the index ---------------------------------------------------------------------------------------------------
 
     def _update_index(self) -> None:
-        recorder, known, versions = self.recorder, self.recorder.refs_by_id, self.recorder.versions
+        recorder, refs_by_id, versions = self.recorder, self.recorder.refs_by_id, self.recorder.versions
         for ref, tensor in recorder.values_since(self._rows, self._stored):
             if ref in self.copies or ref in self.deferred:
                 continue
             key = id(tensor)
-            if version_of(tensor) != versions.get(key, 0) and known.get(key) == ref and key not in recorder.unsettled:
+            if (
+                version_of(tensor) != versions.get(key, 0)
+                and refs_by_id.get(key) == ref
+                and key not in recorder.unsettled
+            ):
                 continue  # written or moved unseen: its next read finds out
             self._index.setdefault(storage_of(tensor), []).append((ref, weakref.ref(tensor)))
         self._rows, self._stored = recorder.count, len(recorder.stored)

@@ -39,7 +39,7 @@ def storage_of(tensor: Tensor) -> int:
     try:
         return int(tensor.untyped_storage()._cdata)
     except NO_MEMORY:
-        return storage_of(bare(tensor)) if is_wrapped(tensor) else id(tensor)
+        return storage_of(unwrap(tensor)) if is_wrapped(tensor) else id(tensor)
 
 
 def is_wrapped(tensor: Tensor) -> bool:
@@ -47,7 +47,7 @@ def is_wrapped(tensor: Tensor) -> bool:
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
 
 
-def bare(tensor: Tensor) -> Tensor:
+def unwrap(tensor: Tensor) -> Tensor:
     """Return the tensor inside torch.func's wrappers; itself if there are none."""
     while isinstance(tensor, Tensor) and is_wrapped(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
@@ -56,7 +56,7 @@ def bare(tensor: Tensor) -> Tensor:
 
 def geometry(tensor: Tensor) -> Geometry | None:
     """Return sizes, strides and offset of a tensor; None if it has no plain memory."""
-    tensor = bare(tensor)
+    tensor = unwrap(tensor)
     try:
         return tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset())
     except NO_MEMORY:
@@ -66,7 +66,7 @@ def geometry(tensor: Tensor) -> Geometry | None:
 def region_of(tensor: Tensor) -> MemoryRegion | None:
     """Return the region of its storage that a tensor covers; None if it has no plain memory."""
     if is_wrapped(tensor):
-        tensor = bare(tensor)
+        tensor = unwrap(tensor)
     try:
         if tensor.is_nested:
             return None
@@ -120,12 +120,7 @@ def _ranges(region: MemoryRegion, steps: list[int]) -> list[tuple[int, int]] | N
     return [*ranges, (remainder, 1)]
 
 
-def disjoint(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors of one storage certainly share no element."""
-    return are_disjoint(region_of(first), region_of(second))
-
-
-def inside(inner: Tensor, outer: Tensor) -> bool:
+def is_inside(inner: Tensor, outer: Tensor) -> bool:
     """Whether `inner` lies within the span of `outer`."""
     a, b = region_of(inner), region_of(outer)
     return a is not None and b is not None and b.first <= a.first and a.end <= b.end and a.itemsize == b.itemsize
@@ -143,7 +138,7 @@ def is_freed(tensor: Tensor) -> bool:
     """Whether a tensor's storage is too small to be read; reading it would crash the process."""
     try:
         if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
-            tensor = bare(tensor)
+            tensor = unwrap(tensor)
             parts = parts_of(tensor)
             if parts:
                 return any(is_freed(part) for part in parts)
@@ -173,7 +168,7 @@ def parts_of(tensor: Tensor) -> list[Tensor]:
 def weak_storage(tensor: Tensor) -> StorageWeakRef | None:
     """Return a weak reference to a tensor's storage; None if it has no plain memory."""
     try:
-        return StorageWeakRef(bare(tensor).untyped_storage())
+        return StorageWeakRef(unwrap(tensor).untyped_storage())
     except NO_MEMORY:
         return None
 

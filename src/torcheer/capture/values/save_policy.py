@@ -95,7 +95,7 @@ class RowPruner:
         recorder.saved = self._saved
         recorder.weak_values = {}
 
-    def op(self, node: int, wanted: bool) -> None:
+    def finish_row(self, node: int, wanted: bool) -> None:
         """Save or release the values of a complete row."""
         if wanted:
             self.keep(node)

@@ -16,12 +16,12 @@ class GradientLog:
 
     def __init__(self) -> None:
         self._calls: list[int] = []  # autograd's graph task id of each backward call, in order
-        self._found: dict[tuple[int, int], Tensor] = {}  # (backward call, ref or id) -> gradient
+        self._gradients: dict[tuple[int, int], Tensor] = {}  # (backward call, ref or id) -> gradient
         self._handles: list[Any] = []
         self._keys: set[int] = set()
         weakref.finalize(self, _remove, self._handles)
 
-    def listen(self, tensor: Tensor, key: int) -> None:
+    def hook(self, tensor: Tensor, key: int) -> None:
         """Hook a tensor to keep its gradients."""
         if not tensor.requires_grad or key in self._keys:
             return
@@ -29,9 +29,9 @@ class GradientLog:
         log = weakref.ref(self)
 
         def keep(gradient: Tensor | None) -> None:
-            mine = log()
-            if mine is not None:
-                mine._keep(key, gradient)
+            gradient_log = log()
+            if gradient_log is not None:
+                gradient_log._keep(key, gradient)
 
         self._handles.append(tensor.register_hook(keep))
 
@@ -42,11 +42,11 @@ class GradientLog:
         if call not in self._calls:
             self._calls.append(call)
         with torch._C.DisableTorchFunction():  # backward may run inside a recording
-            self._found[call, key] = gradient.detach()
+            self._gradients[call, key] = gradient.detach()
 
     def of(self, key: int) -> list[Tensor | None]:
         """Return one gradient per backward call, None if it missed the tensor; [] if all did."""
-        gradients = [self._found.get((call, key)) for call in self._calls]
+        gradients = [self._gradients.get((call, key)) for call in self._calls]
         return gradients if any(gradient is not None for gradient in gradients) else []
 
 
@@ -63,8 +63,8 @@ def backward(history: Any, loss: Any = None, **options: Any) -> Any:
     if loss is None:
         loss = history["output_1"].tensor_contents.sum()
     if not isinstance(loss, Tensor) or not loss.requires_grad:
-        what = "does not require grad" if isinstance(loss, Tensor) else f"is a {type(loss).__name__}"
-        raise BadArgument(f"backward needs a tensor made from the model's output with grad enabled; this loss {what}")
+        reason = "does not require grad" if isinstance(loss, Tensor) else f"is a {type(loss).__name__}"
+        raise BadArgument(f"backward needs a tensor made from the model's output with grad enabled; this loss {reason}")
     if loss.numel() != 1 and "gradient" not in options:
         raise BadArgument(
             f"backward needs a single number, this loss has shape {tuple(loss.shape)}; take .sum() or .mean()"

@@ -68,9 +68,9 @@ def _pass(op: OpView) -> str:
 
 def _output(op: OpView, output: int) -> list[str]:
     meta, count = op.record.tensors[output], len(op.record.outputs)
-    which = f"Output tensor {output + 1} of {count}" if count > 1 else "Output tensor"
-    what = which if output < count else "Written in place, not returned"
-    head = f"\t{what}: shape={meta.shape}, dtype={meta.dtype}, size={human_bytes(meta.bytes)}"
+    title = f"Output tensor {output + 1} of {count}" if count > 1 else "Output tensor"
+    heading = title if output < count else "Written in place, not returned"
+    head = f"\t{heading}: shape={meta.shape}, dtype={meta.dtype}, size={human_bytes(meta.bytes)}"
     try:
         return [head, f"\t\t{excerpt(op.history.trace.value(op.record.index, output))}"]
     except ValueUnavailable as error:
