@@ -1,1 +1,1 @@
-"""eTorch's own names: `State`, `Network`, `NetView`, `Simulation`."""
+"""eTorch's API: `State`, `Network`, `NetView`, `Simulation`."""

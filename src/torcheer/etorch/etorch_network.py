@@ -1,6 +1,6 @@
-"""A network as eTorch has it: named layers and projections, each with named values, to be recorded into and looked at.
+"""eTorch's network: named layers and projections, each with named values that are recorded and shown.
 
-It holds what `State.rec` or anybody else puts there; nothing here runs a model.
+It stores what `State.rec` or other code records; nothing here runs a model.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _DOCS = {
 
 
 class States(MutableMapping[str, NDArray[np.float32]]):
-    """Values by the name of their variable, as float32 arrays; what was recorded is converted when it is read."""
+    """Values by variable name, as float32 arrays; recorded tensors are converted on access."""
 
     def __init__(self, owner: Layer | Projection) -> None:
         self.owner = owner
-        self.kept: dict[str, Any] = {}  # tensors or arrays that nobody changes any more
-        self.first: dict[str, int] = {}  # the number of the first batch item that is kept, where that is not 0
+        self.kept: dict[str, Any] = {}  # tensors or arrays, never written to again
+        self.first: dict[str, int] = {}  # the number of the first batch item kept, if not 0
 
     def __getitem__(self, variable: str) -> NDArray[np.float32]:
         if variable not in self.kept:
-            known = ", ".join(self.kept) or "none yet"
-            raise UnknownLayer(f"{self.owner.name} has no values of {variable!r}; recorded are: {known}")
+            names = ", ".join(self.kept) or "none yet"
+            raise UnknownLayer(f"{self.owner.name} has no values of {variable!r}; recorded are: {names}")
         return as_array(self.kept[variable])
 
     def __setitem__(self, variable: str, value: Any) -> None:
         self.keep(variable, self.owner.fit(np.array(as_array(value)), variable))
 
     def keep(self, variable: str, value: Any, first: int = 0) -> None:
-        """Take over a value of the right shape that nobody else will change; of batch items `first` and following."""
+        """Store a value of the right shape, with batch items from `first` on; it must not be changed afterwards."""
         if variable not in self.kept:
             self.owner.network.changes += 1
         self.kept[variable] = value
@@ -81,20 +81,24 @@ class Layer:
 
     @property
     def units(self) -> int:
-        """How many there are."""
+        """The number of units."""
         return math.prod(self.shape)
 
     @property
     def receiving(self) -> list[Projection]:
         """The projections into this layer."""
-        return [one for one in self.network.projections.values() if one.receiver is self]
+        return [projection for projection in self.network.projections.values() if projection.receiver is self]
 
     def put(self, place: tuple[float, float, float] | None = None, **relation: Any) -> Layer:
-        """Place its middle, or place it by another layer: `put(right_of="C1")`; also above, below, left_of, behind,
-        in_front_of."""
+        """Place the layer's centre, or place it relative to another layer: `put(right_of="C1")`.
+
+        Also above, below, left_of, behind, in_front_of.
+        """
         for word, other in relation.items():
             if word not in RELATIONS or len(relation) > 1:
-                raise BadArgument(f"{self.name}: {', '.join(relation)} does not place it; use one of: {_listed()}")
+                raise BadArgument(
+                    f"{self.name}: {', '.join(relation)} does not place it; use one of: {_relation_names()}"
+                )
             self.relation, self.other = RELATIONS[word], self.network.find(other).name
             if self.other == self.name:
                 raise BadArgument(f"{self.name} cannot lie {word.replace('_', ' ')} itself")
@@ -103,7 +107,7 @@ class Layer:
         return self
 
     def fit(self, value: Any, variable: str) -> Any:
-        """A value as a batch of this layer's shape; BadArgument where its size is another."""
+        """Reshape a value to a batch of this layer's shape; BadArgument if its size does not fit."""
         items = _items(tuple(value.shape), self.units)
         if items is None:
             raise BadArgument(
@@ -117,17 +121,17 @@ class Layer:
 
 
 class Projection:
-    """Weights between two layers; `States["Wt"]` has the shape of the weights, `States["DWt"]` what changed."""
+    """Weights between two layers: `States["Wt"]`, and `States["DWt"]`, their last change."""
 
     def __init__(self, network: Network, name: str, sender: Layer, receiver: Layer, type: str = "forward") -> None:
         self.network, self.name, self.sender, self.receiver, self.type = network, name, sender, receiver, type
-        self.about: dict[str, Any] = {}  # kind, stride, padding, … as `host.records.Projection` has them
+        self.settings: dict[str, Any] = {}  # kind, stride, padding, … as in `network_records.Projection`
         self.declared = True
-        self.mark: Any = None  # what tells whether the weights were written to since they were recorded
+        self.version: Any = None  # of the recorded weights: differs once the parameter is written to
         self.States = States(self)
 
     def fit(self, value: Any, variable: str) -> Any:
-        """Weights as they are, or flat ones in the shape that a full projection has; BadArgument for others."""
+        """Return weights unchanged, flat ones reshaped to a full projection; BadArgument if they do not fit."""
         shape, full = tuple(value.shape), (self.receiver.units, self.sender.units)
         if len(shape) == 1 and shape[0] == math.prod(full):
             return value.reshape(full)
@@ -140,22 +144,22 @@ class Projection:
 
     @property
     def shape(self) -> Shape:
-        """Of its weights; () while they are not known."""
-        found = self.States.kept.get("Wt")
-        return tuple(found.shape) if found is not None else ()
+        """The weights' shape; () while they are unknown."""
+        weights = self.States.kept.get("Wt")
+        return tuple(weights.shape) if weights is not None else ()
 
     def describe(self) -> network_records.Projection:
-        """As hosts send it."""
+        """The projection as hosts send it."""
         kind = {0: "", 2: "linear"}.get(len(self.shape), "conv")
-        about = {"kind": kind, "shape": self.shape, "type": self.type, **(self.about if self.shape else {})}
-        return network_records.Projection(self.name, self.sender.name, self.receiver.name, **about)
+        fields = {"kind": kind, "shape": self.shape, "type": self.type, **(self.settings if self.shape else {})}
+        return network_records.Projection(self.name, self.sender.name, self.receiver.name, **fields)
 
     def __repr__(self) -> str:
         return f"Projection({self.name!r}, {self.sender.name} → {self.receiver.name}, {self.States!r})"
 
 
 class Network:
-    """Layers and projections under a name.
+    """A named network of layers and projections.
 
     >>> net = Network("RA25")
     >>> hidden = net.add_layer("Hidden", (5, 7), above=net.add_layer("Input", (5, 5)))
@@ -167,8 +171,8 @@ class Network:
         self.name = name
         self.layers: dict[str, Layer] = {}
         self.projections: dict[str, Projection] = {}
-        self.changes = 0  # grows when there is another layer, shape, projection or variable
-        self.item = 0  # the batch item that is looked at: it is among those kept
+        self.changes = 0  # increases with each new layer, shape, projection or variable
+        self.item = 0  # the batch item that is shown: it must be among those kept
 
     def add_layer(
         self,
@@ -179,8 +183,11 @@ class Network:
         place: tuple[float, float, float] | None = None,
         **relation: Any,
     ) -> Layer:
-        """A new layer: (units,), (rows, columns), (maps, rows, columns) or eTorch's 4-D (pool rows, pool columns, rows,
-        columns). `above=`, `right_of=`, `behind=` another layer and their like place it; else layers are stacked."""
+        """Add a layer of shape (units,), (rows, columns), (maps, rows, columns), or eTorch's 4-D one.
+
+        That is (pool rows, pool columns, rows, columns). `kind` is shown as its type. `place` is its centre; or
+        `above=`, `right_of=`, `behind=` and the like place it relative to another layer; by default layers are stacked.
+        """
         sizes = tuple(int(size) for size in shape)
         if name in self.layers:
             raise BadArgument(f"{self.name} has a layer {name!r} already; names are unique")
@@ -196,21 +203,21 @@ class Network:
     def connect(
         self, sender: str | Layer, receiver: str | Layer, *, type: str = "forward", name: str = ""
     ) -> Projection:
-        """A projection between two layers; "InputToHidden" unless named. Its arrow looks as its type says."""
+        """Add a projection between two layers, "InputToHidden" unless named; its type selects the arrow's style."""
         low, high = self.find(sender), self.find(receiver)
         if type not in TYPES:
             raise BadArgument(f"a projection's type is one of {', '.join(TYPES)}, not {type!r}")
         name = name or f"{low.name}To{high.name}"
         if name in self.projections and self.projections[name].declared:
             raise BadArgument(f"{self.name} has a projection {name!r} already; give this one a name of its own")
-        found = self.projections[name] = Projection(self, name, low, high, type)
+        projection = self.projections[name] = Projection(self, name, low, high, type)
         self.changes += 1
-        return found
+        return projection
 
     connect_layers = connect
 
     def find(self, layer: str | Layer) -> Layer:
-        """A layer by its name; UnknownLayer with the nearest one."""
+        """A layer by its name; raises UnknownLayer with the nearest name."""
         name = layer.name if isinstance(layer, Layer) else layer
         if name not in self.layers:
             near = difflib.get_close_matches(str(name), self.layers, 1)
@@ -231,9 +238,9 @@ class Network:
 
     @property
     def variables(self) -> tuple[network_records.Variable, ...]:
-        """All that units, then weights, have values of."""
+        """The variables of units, then of weights."""
         of_units = dict.fromkeys(name for layer in self for name in layer.States)
-        of_weights = dict.fromkeys(name for one in self.projections.values() for name in one.States)
+        of_weights = dict.fromkeys(name for projection in self.projections.values() for name in projection.States)
         first = [name for name in ("Act", "Net", "Grad") if name in of_units]
         names = [(name, "unit") for name in dict.fromkeys([*first, *of_units])]
         names += [(name, "weight") for name in of_weights]
@@ -241,7 +248,7 @@ class Network:
 
     def open_viewer(self, *, port: int = 0, browser: bool | None = None, title: str = "") -> Any:
         """Open the studio on this network; `tl.show(network)` calls this."""
-        from torcheer.etorch.netview import open_network  # which shows networks
+        from torcheer.etorch.netview import open_network  # imported late: it imports this module
 
         return open_network(self, port=port, browser=browser, title=title)
 
@@ -249,28 +256,28 @@ class Network:
         """The network as hosts send it."""
         layers = tuple(
             network_records.Layer(
-                one.name, one.shape, one.kind, _VIEWS[len(one.shape)], one.place, one.relation, one.other
+                layer.name, layer.shape, layer.kind, _VIEWS[len(layer.shape)], layer.place, layer.relation, layer.other
             )
-            for one in self
+            for layer in self
         )
-        projections = tuple(one.describe() for one in self.projections.values())
+        projections = tuple(projection.describe() for projection in self.projections.values())
         return network_records.Network(self.name, layers, projections, self.variables)
 
     def clear(self) -> None:
-        """Forget all values."""
-        for one in (*self, *self.projections.values()):
-            one.States.kept.clear()
-            one.States.first.clear()
+        """Delete all values."""
+        for owner in (*self, *self.projections.values()):
+            owner.States.kept.clear()
+            owner.States.first.clear()
         self.changes += 1
 
     def save_weights(self, path: str | PathLike[str]) -> None:
-        """Write all weights, and biases, to a .safetensors or .npz file."""
+        """Write all weights and biases to a .safetensors or .npz file."""
         from torcheer.etorch.network_files import save_weights
 
         save_weights(self, path)
 
     def load_weights(self, path: str | PathLike[str]) -> None:
-        """Read weights that `save_weights` wrote; `State.set_weights()` then puts them into the model."""
+        """Read weights that `save_weights` wrote; `State.set_weights()` then copies them into the model."""
         from torcheer.etorch.network_files import load_weights
 
         load_weights(self, path)
@@ -278,12 +285,12 @@ class Network:
     def __repr__(self) -> str:
         return f"Network({self.name!r}, {len(self.layers)} layers, {len(self.projections)} projections)"
 
-    # -- as `State` infers it ----------------------------------------------------------------------------------------
+    # -- inferred by `State` -----------------------------------------------------------------------------------------
 
-    def inferred(self, name: str, shape: Shape, after: str = "") -> Layer:
-        """The layer of a value that came with this shape, its batch included; made, or changed, where nobody named it.
+    def infer_layer(self, name: str, shape: Shape, after: str = "") -> Layer:
+        """The layer of a recorded value with this shape (with batch); created, or reshaped if it was not declared.
 
-        `after` is the layer that was recorded before: they get an arrow.
+        `after` is the layer recorded before: a new layer is connected to it.
         """
         layer = self.layers.get(name)
         if layer is None:
@@ -293,63 +300,63 @@ class Network:
                 self.connect(after, name).declared = False
         elif not layer.declared and _items(shape, layer.units) is None:
             layer.shape = inferred_shape(shape)
-            layer.States.kept.clear()  # they were of another shape
+            layer.States.kept.clear()  # of another shape
             self.changes += 1
         return layer
 
     # -- eTorch's own names ------------------------------------------------------------------------------------------
 
     def AddLayer2D(self, name: str, rows: int, columns: int, kind: Any = "") -> Layer:
-        """`add_layer`, as eTorch calls it."""
+        """Call `add_layer`; eTorch's name for it."""
         return self.add_layer(name, (rows, columns), str(kind))
 
     def AddLayer4D(
         self, name: str, pool_rows: int, pool_columns: int, rows: int, columns: int, kind: Any = ""
     ) -> Layer:
-        """`add_layer` with pools of units, as eTorch calls it."""
+        """Call `add_layer` with pools of units; eTorch's name for it."""
         return self.add_layer(name, (pool_rows, pool_columns, rows, columns), str(kind))
 
     def ConnectLayers(self, sender: Layer, receiver: Layer, pattern: Any = None, type: str = "forward") -> Projection:
-        """`connect`, as eTorch calls it; every pattern is a full one."""
+        """Call `connect`; eTorch's name for it. Every pattern is a full one."""
         return self.connect(sender, receiver, type=type.lower())
 
     def LayerByName(self, name: str) -> Layer:
-        """`net[name]`, as eTorch calls it."""
+        """Return `net[name]`; eTorch's name for it."""
         return self.find(name)
 
     def InitName(self, net: Any, name: str) -> None:
-        """Its name, as eTorch sets it."""
+        """Set the name; eTorch's name for it."""
         self.name = name
         self.changes += 1
 
     def Build(self) -> None:
-        """Nothing: a network is always ready."""
+        """Do nothing: a network is always ready."""
 
     Defaults = StdVertLayout = Build
 
 
 def inferred_shape(shape: Shape) -> Shape:
-    """The shape of one item of a batch: vectors are units, three dimensions maps, more are folded into maps."""
-    one = shape[1:] if len(shape) > 1 else shape
-    if not one:
+    """The shape of one batch item: vectors are units, three dimensions maps, more are merged into maps."""
+    item_shape = shape[1:] if len(shape) > 1 else shape
+    if not item_shape:
         return (1,)
-    sizes = tuple(max(size, 1) for size in one)
+    sizes = tuple(max(size, 1) for size in item_shape)
     return sizes if len(sizes) < 4 else (math.prod(sizes[:-2]), *sizes[-2:])
 
 
 def _items(shape: Shape, units: int) -> int | None:
-    """How many batch items a value has; None where it does not fit."""
+    """The batch size of a value; None if it does not fit."""
     if len(shape) > 1 and math.prod(shape[1:]) == units:
         return shape[0]
     return 1 if math.prod(shape) == units else None
 
 
 def as_array(value: Any) -> NDArray[np.float32]:
-    """A tensor or an array as float32 numbers."""
+    """Convert a tensor or an array to a float32 array."""
     if hasattr(value, "detach"):
         value = value.detach().cpu().float().numpy()
     return np.asarray(value, np.float32)
 
 
-def _listed() -> str:
+def _relation_names() -> str:
     return ", ".join(f"{word}=" for word in RELATIONS)

@@ -1,7 +1,7 @@
-"""`NetView`: a network's values in the studio. `update` sends what a page looks at, and waits for nobody.
+"""`NetView`: shows a network's values in the studio. `update` sends what a page is subscribed to, and never blocks.
 
-`update` keeps what there is, by reference: values are never written to again. So a page that comes late, or looks at
-another variable, is sent the newest state by a thread that wakes a few times a second while the view is open.
+`update` keeps the values by reference: they are never written to again. So a page that connects late, or subscribes to
+another variable, is sent the newest state by a thread that polls a few times a second while the view is open.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from torcheer.host.follow.record_rate import Budget, cost, stamp
 from torcheer.host.host import Host
 from torcheer.wire.open_viewer import Viewer
 
-WHOLE_BYTES = 4 << 20  # weights up to here travel whole; of larger ones only those of a clicked unit
-_WAKE_SECS = 0.1
+WHOLE_BYTES = 4 << 20  # of a weight that is sent whole; of larger ones only the clicked unit's
+_POLL_SECS = 0.1
 _MOST_TRIES = 8
 
 
-class Kept(NamedTuple):
-    """A state as `update` found it."""
+class NetworkState(NamedTuple):
+    """A snapshot of the network's values, made by `update`."""
 
     step: int
     counters: dict[str, Any]
@@ -36,51 +36,53 @@ class Kept(NamedTuple):
 
     @property
     def batch(self) -> int:
-        """How many items the largest batch has."""
+        """The size of the largest batch."""
         return max((first + len(value) for _, _, value, first in self.units), default=0)
 
 
 class NetView:
-    """Shows a network: `NetView(net).open()`, then `update()` whenever there is something new to see."""
+    """Shows a network: `NetView(net).open()`, then `update()` whenever its values have changed."""
 
     def __init__(self, net: Network, *, host: Host | None = None, title: str = "") -> None:
-        """`host` is one that somebody else has opened; else `open` makes one."""
+        """`host` is an existing one to show the network on; None: `open` creates one."""
         if not isinstance(net, Network):
             raise BadArgument(f"NetView shows a torcheer.studio.Network, not a {type(net).__name__}: NetView(est.net)")
         self.net, self.host, self.title = net, host, title or net.name
         self.viewer: Any = None  # the process that serves the page, once open
-        self._own = host is None
+        self._owns_host = host is None
         self._budget = Budget()
         self._step = 0
-        self._newest: Kept | None = None
-        self._sent: Kept | None = None  # last
-        self._wanted: Wants | None = None  # by whom: a viewer that comes, or looks elsewhere, makes another of them
-        self._tries, self._dropped = 0, 0  # how often; how many states had found no room before
+        self._newest: NetworkState | None = None
+        self._sent: NetworkState | None = None  # the last one sent
+        self._sent_wants: Wants | None = (
+            None  # the subscription it was sent for: a new or changed one is another object
+        )
+        self._tries, self._dropped = 0, 0  # attempts; the host's count of dropped states before
         self._described = -1
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         if host is not None:
-            self._attend()
+            self._start()
 
     @property
     def batch(self) -> int:
-        """How many items the newest state has."""
+        """The batch size of the newest state."""
         return self._newest.batch if self._newest is not None else 0
 
     @property
     def url(self) -> str:
-        """Where the page is, with its token; "" before `open`."""
+        """The page's URL, with its token; "" before `open`."""
         return str(self.viewer.url) if self.viewer is not None else ""
 
     def open(self, *, port: int = 0, browser: bool | None = None) -> NetView:
-        """Start the studio on this network and print its address; again does nothing."""
+        """Start the studio on this network and print its address; a second call does nothing."""
         if self.viewer is None:
             from torcheer.wire.open_viewer import start
 
             if self.host is None or self.host.closed:
                 self.host = Host(title=self.title)
-                self._attend()
+                self._start()
             assert self.host.path is not None
             self.viewer = start(self.host.path, port=port, browser=browser)
         return self
@@ -93,16 +95,19 @@ class NetView:
         epoch: bool = False,
         now: bool = False,
     ) -> None:
-        """There is a new state: show it, as often as the page asks for. `now` shows it in any case, as after a step
-        by hand; `epoch` says that it ends an epoch, `counters` what stands below the picture."""
+        """Show a new state, as often as the page subscribed to.
+
+        `now` shows it in any case, as after a manual step; `epoch`: it ends an epoch; `test`: it is a test's;
+        `counters` (or a name) are shown below the picture.
+        """
         self._step += 1
         host = self.host
         if host is None or host.closed:
             return
         if self._described != self.net.changes:
             self._describe()
-        self._newest = self._kept(counters, test)
-        if self._own:
+        self._newest = self._snapshot(counters, test)
+        if self._owns_host:
             host.state = State(counters=self._newest.counters, batch=self._newest.batch)
         wants = host.wants
         self.net.item = wants.item
@@ -112,21 +117,21 @@ class NetView:
             self._budget.spent(cost(started), time.monotonic())
 
     def flush(self) -> None:
-        """Show the newest state now, if the page has not seen it: nothing follows for a while."""
+        """Send the newest state now, if it was not sent yet: none follows for a while."""
         if self._newest is not None and self.host is not None and self._sent is not self._newest:
             self._send(self._newest, self.host.wants)
 
     def record(self, counters: Mapping[str, Any] | str = "") -> None:
-        """`update`, as emergent calls it."""
+        """Call `update`; emergent's name for it."""
         self.update(counters)
 
     Record = record
 
     def GoUpdate(self) -> None:
-        """Nothing: `Record` has shown it."""
+        """Do nothing: `Record` has already shown the state."""
 
     def close(self) -> None:
-        """End the studio that `open` started; the network stays as it is."""
+        """Close the studio that `open` started; the network stays as it is."""
         self._closing.set()
         if self._thread is not None:
             self._thread.join(5)
@@ -134,7 +139,7 @@ class NetView:
         if self.viewer is not None:
             self.viewer.close()
             self.viewer = None
-        if self._own and self.host is not None:
+        if self._owns_host and self.host is not None:
             self.host.close()
             self.host = None
 
@@ -145,14 +150,14 @@ class NetView:
         self.close()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NetView:
-        return self  # a model is copied with what it holds, and a copy has no page
+        return self  # copying a model copies the objects it holds; a copy has no page
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(NetView, title=self.title), (self.net,)  # nor has one that a file holds
+        return partial(NetView, title=self.title), (self.net,)  # nor has an unpickled one
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
-    def _attend(self) -> None:
+    def _start(self) -> None:
         self._describe()
         self._closing.clear()
         self._thread = threading.Thread(target=self._watch, name="torcheer netview", daemon=True)
@@ -163,60 +168,63 @@ class NetView:
         self._described = self.net.changes
         self.host.network = self.net.describe()
 
-    def _kept(self, counters: Mapping[str, Any] | str | None, test: bool) -> Kept:
-        said = {"Name": counters} if isinstance(counters, str) else dict(counters or {})
+    def _snapshot(self, counters: Mapping[str, Any] | str | None, test: bool) -> NetworkState:
+        named = {"Name": counters} if isinstance(counters, str) else dict(counters or {})
         units = [
             (layer.name, variable, value, layer.States.first.get(variable, 0))
             for layer in self.net
             for variable, value in layer.States.kept.items()
         ]
-        weights = [(one, one.States.kept["Wt"]) for one in self.net.projections.values() if "Wt" in one.States.kept]
-        return Kept(self._step, {name: value for name, value in said.items() if value != ""}, test, units, weights)
+        projections = self.net.projections.values()
+        weights = [(each, each.States.kept["Wt"]) for each in projections if "Wt" in each.States.kept]
+        return NetworkState(
+            self._step, {name: value for name, value in named.items() if value != ""}, test, units, weights
+        )
 
-    def _send(self, kept: Kept, wants: Wants) -> None:
-        """Into the ring, what is looked at of it."""
+    def _send(self, state: NetworkState, wants: Wants) -> None:
+        """Write the subscribed part of a state into the ring."""
         host = self.host
         if host is None:
             return
         with self._lock:
-            again = self._sent is kept and self._wanted is wants
-            self._tries = self._tries + 1 if again else 1
-            self._sent, self._wanted, self._dropped = kept, wants, host.dropped
-            id = host.begin(kept.step, kept.counters, kept.test)
+            repeated = self._sent is state and self._sent_wants is wants
+            self._tries = self._tries + 1 if repeated else 1
+            self._sent, self._sent_wants, self._dropped = state, wants, host.dropped
+            id = host.begin(state.step, state.counters, state.test)
             if id < 0:
                 return
-            for layer, variable, value, first in kept.units:
+            for layer, variable, value, first in state.units:
                 if variable in wants.variables:
                     if first and first <= wants.item < first + len(value):
                         host.offer(id, value[wants.item - first], layer, variable, wants.item)
                     else:
                         host.offer(id, value, layer, variable)
             if wants.weights or wants.units:
-                for projection, value in kept.weights:
+                for projection, value in state.weights:
                     _offer_weights(host, id, projection, value, wants)
             host.end(id)
 
     def _watch(self) -> None:
-        """Send the newest state to whoever came after it, and the last one that there was no time for."""
-        while not self._closing.wait(_WAKE_SECS):
-            host, kept = self.host, self._newest
-            if host is None or host.closed or kept is None:
+        """Send the newest state to viewers that subscribed after it, and a last one that was skipped or dropped."""
+        while not self._closing.wait(_POLL_SECS):
+            host, state = self.host, self._newest
+            if host is None or host.closed or state is None:
                 continue
             wants = host.wants
             self.net.item = wants.item
-            looked_at = wants.variables or wants.weights or wants.units
-            seen = self._sent is kept and self._wanted is wants and not self._was_dropped(host)
-            if looked_at and not seen and not self._moving(kept):
-                self._send(kept, host.wants)
+            subscribed = wants.variables or wants.weights or wants.units
+            is_sent = self._sent is state and self._sent_wants is wants and not self._was_dropped(host)
+            if subscribed and not is_sent and not self._is_changing(state):
+                self._send(state, host.wants)
 
     def _was_dropped(self, host: Host) -> bool:
-        """Whether the last state found no room; the next one finds more, within limits."""
+        """True if the last state was dropped and may be retried: the ring grows for the next attempt."""
         return host.dropped != self._dropped and self._tries < _MOST_TRIES
 
-    def _moving(self, kept: Kept) -> bool:
-        """Whether newer states come anyway."""
-        time.sleep(_WAKE_SECS)
-        return self._newest is not kept
+    def _is_changing(self, state: NetworkState) -> bool:
+        """True if a newer state arrives within a moment."""
+        time.sleep(_POLL_SECS)
+        return self._newest is not state
 
 
 def _offer_weights(host: Host, id: int, projection: Projection, value: Any, wants: Wants) -> None:
@@ -231,7 +239,7 @@ def _offer_weights(host: Host, id: int, projection: Projection, value: Any, want
 
 
 def _row(projection: Projection, weights: Any, unit: int) -> Any:
-    """The weights into a unit of the receiver: of a convolution, those of its map."""
+    """The weights into a unit of the receiver: of a convolution, those of its channel."""
     per_map = math.prod(projection.receiver.shape[1:]) if len(weights.shape) > 2 else 1
     return weights[unit // per_map % weights.shape[0]]
 
@@ -243,12 +251,12 @@ def _column(projection: Projection, weights: Any, unit: int) -> Any:
 
 
 def open_network(net: Network, *, port: int = 0, browser: bool | None = None, title: str = "") -> Viewer:
-    """Open a viewer on a network as it is now; closing the viewer closes the view."""
+    """Open a viewer on a network's current values; closing the viewer closes the view."""
     view = NetView(net, title=title)
     view.open(port=port, browser=browser)
     view.update(now=True)
     assert view.viewer is not None
     viewer: Viewer = view.viewer
     viewer.closes.append(view.close)
-    view.viewer = None  # it is not the view that ends the viewer
+    view.viewer = None  # the viewer closes the view, not the other way round
     return viewer

@@ -1,4 +1,4 @@
-"""Weights of a `Network` in a file: safetensors or npz, plain arrays that other programs read, too."""
+"""Saves and loads a `Network`'s weights as safetensors or npz, plain arrays that other programs can read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from torcheer.errors import BadArgument, CannotWrite
 from torcheer.etorch.etorch_network import Network, States
 
 _KINDS = {".safetensors": safetensors_format, ".npz": npz_format}
-KEPT = ("Wt", "Bias")
 
 
 def save_weights(network: Network, path: str | PathLike[str]) -> None:
-    """One array per projection, "InputToHidden.Wt", and one per layer that has a bias, "Hidden.Bias"."""
+    """Write one array per projection, "InputToHidden.Wt", and one per layer with a bias, "Hidden.Bias"."""
     arrays = {
         f"{name}.{variable}": states[variable] for name, variable, states in _places(network) if variable in states
     }
@@ -39,27 +38,29 @@ def save_weights(network: Network, path: str | PathLike[str]) -> None:
 
 
 def load_weights(network: Network, path: str | PathLike[str]) -> None:
-    """Take over every array of a file; all of them must have a place here, and fit it."""
+    """Load every array of a file; each must belong to the network, and fit its shape."""
     source = Path(path)
     if not source.exists():
         raise BadArgument(f"there is no {source} to load weights from")
     places = {f"{name}.{variable}": (states, variable) for name, variable, states in _places(network)}
     with _kind(source).read(source) as content:
-        found = {one.layer: np.array(one.array, np.float32) for _, samples in content.frames for one in samples}
-    if strange := found.keys() - places.keys():
+        arrays = {
+            sample.layer: np.array(sample.array, np.float32) for _, samples in content.frames for sample in samples
+        }
+    if unknown := arrays.keys() - places.keys():
         raise BadArgument(
-            f"{source} holds {', '.join(sorted(strange)[:4])}, which {network.name} has no place for; "
+            f"{source} holds {', '.join(sorted(unknown)[:4])}, which {network.name} has no place for; "
             f"it has {', '.join(list(places)[:8])}"
         )
-    fitting = {name: places[name][0].owner.fit(array, places[name][1]) for name, array in found.items()}
-    for name, array in fitting.items():  # only once all of them fit
+    fitted = {name: places[name][0].owner.fit(array, places[name][1]) for name, array in arrays.items()}
+    for name, array in fitted.items():  # only once all of them are known to fit
         states, variable = places[name]
         states.keep(variable, array)
 
 
 def _places(network: Network) -> list[tuple[str, str, States]]:
-    found = [(one.name, "Wt", one.States) for one in network.projections.values()]
-    return found + [(one.name, "Bias", one.States) for one in network]
+    weights = [(projection.name, "Wt", projection.States) for projection in network.projections.values()]
+    return weights + [(layer.name, "Bias", layer.States) for layer in network]
 
 
 def _kind(path: Path) -> Any:

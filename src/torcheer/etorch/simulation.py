@@ -1,8 +1,8 @@
-"""`Simulation`: a hand-written loop under the studio's buttons: Init, Train, Stop, Step, Test, New seed, and its logs.
+"""`Simulation`: runs a hand-written loop from the studio's buttons: Init, Train, Stop, Step, Test, New seed; with logs.
 
-A task says what happens: `init(seed)`, `train_trial(trial)`, `test_item(item)`; what it has decides which buttons there
-are. Work is an iterator that stops after every trial; between two trials the page's orders are obeyed. Dropping it is
-how a simulation stops, and where it goes on stands in its counters.
+A task implements `init(seed)`, `train_trial(trial)`, `test_item(item)`, or some of them; these determine the buttons.
+Work is a generator that yields after every trial; between two trials the page's orders are handled. A simulation is
+stopped by dropping the generator; its counters say where to resume.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from torcheer.etorch.simulation_parameters import Change, Parameters
 from torcheer.host.host import Host
 from torcheer.runlog.table import Table
 
-_TELL_SECS = 0.1  # between two messages about where a running simulation is
-_OVER: Any = object()  # there is no next trial
-_STEP_N = 10  # trials of Step N, where a page does not say how many
+_SEND_SECS = 0.1  # between two state messages of a running simulation
+_OVER: Any = object()  # marks an exhausted generator
+_STEP_N = 10  # default number of trials of Step N
 _NEEDS = {
     "init": ("init", "new_seed"), "train_trial": ("train", "step_trial", "step_epoch", "step_run", "step_n", "stop"),
     "test_item": ("test_trial", "test_item", "test_all", "stop"),
@@ -36,29 +36,29 @@ _NEEDS = {
 
 
 class Simulation:
-    """Runs a task by hand, from a page, or headless: `Simulation("RA25", task, net=net).run()`.
+    """Runs a task from code or from a page: `Simulation("RA25", task, net=net).run()`.
 
     A task is any object, or module, with some of
-    - `init(seed)`: begin anew, from this seed;
-    - `train_trial(trial)`: one trial of an epoch of `task.trials`; returns numbers by name (perhaps a "Name", too);
+    - `init(seed)`: reset, with this random seed;
+    - `train_trial(trial)`: run one of an epoch's `task.trials`; returns numbers by name (optionally a "Name", too);
     - `test_item(item)`: test one of `task.items`; returns numbers, text and tensors by name.
     """
 
     def __init__(
         self, name: str, task: Any, *, net: Network | None = None, patterns: Table | None = None, error: str = "Err"
     ) -> None:
-        """`error` is the number that is 0 where a trial went well; `patterns` are shown as a table."""
+        """`error` names the number that is 0 for a correct trial; `patterns` are shown as a table."""
         self.name, self.task, self.net, self.error = name, task, net, error
         self.can = tuple(
-            dict.fromkeys(action for verb, able in _NEEDS.items() if hasattr(task, verb) for action in able)
+            dict.fromkeys(action for verb, actions in _NEEDS.items() if hasattr(task, verb) for action in actions)
         )
         if not self.can:
             raise BadArgument(f"a task has {', '.join(_NEEDS)}, or one of them; {type(task).__name__} has none")
         self.parameters = Parameters()
-        self._add_own_parameters()
+        self._add_default_parameters()
         self.logs = Logs(patterns)
         self.status = "idle"
-        self.message = self.verdict = ""  # what it does; how the last run ended
+        self.message = self.verdict = ""  # current activity; how the last run ended
         self.run_number = self.epoch = self.trial = 0
         self.host: Host | None = None
         self.view: NetView | None = None
@@ -66,84 +66,88 @@ class Simulation:
         self._begun = self._over = False
         self._rows: list[Mapping[str, Any]] = []  # of the trials of this epoch
         self._zeros, self._first_zero = 0, -1
-        self._tested = -1  # the item that was tested last
+        self._tested = -1  # the last tested item
         self._work: Iterator[None] | None = None
         self._counters: dict[str, Any] = {}
-        self._told = 0.0
+        self._sent_at = 0.0
 
-    def _add_own_parameters(self) -> None:
-        own: Any = {"group": "Simulation"}
+    def _add_default_parameters(self) -> None:
+        group: Any = {"group": "Simulation"}
         if "init" in self.can:
-            self.parameters.add("seed", 1, minimum=0, doc="of the next Init; run r begins from seed + r", **own)
+            self.parameters.add("seed", 1, minimum=0, doc="of the next Init; run r begins from seed + r", **group)
         if "train" in self.can:
-            self.parameters.add("epochs", 100, minimum=1, doc="the most that a run has", **own)
-            self.parameters.add("runs", 1, minimum=1, doc="that Train makes, one after the other", **own)
+            self.parameters.add("epochs", 100, minimum=1, doc="the most that a run has", **group)
+            self.parameters.add("runs", 1, minimum=1, doc="that Train makes, one after the other", **group)
             self.parameters.add(
-                "zero_stop", 5, minimum=0, doc="epochs in a row without an error that end a run; 0: none do", **own
+                "zero_stop", 5, minimum=0, doc="epochs in a row without an error that end a run; 0: none do", **group
             )
         if "train" in self.can and "test_all" in self.can:
-            self.parameters.add("test_every", 5, minimum=0, doc="epochs between two tests of all items; 0: none", **own)
+            self.parameters.add(
+                "test_every", 5, minimum=0, doc="epochs between two tests of all items; 0: none", **group
+            )
 
-    def parameter(self, name: str, value: Any, *, change: Change | None = None, **about: Any) -> None:
-        """A parameter of the task, in the page's form: `sim["lr"]`. `change` is called with each new value; `about` may
-        be doc, minimum, maximum, choices, group, editable."""
-        self.parameters.add(name, value, change=change, **{"group": "Task", **about})
-        self._tell_parameters()
+    def parameter(self, name: str, value: Any, *, change: Change | None = None, **settings: Any) -> None:
+        """Add a parameter of the task to the page's form: `sim["lr"]`.
+
+        `change` is called with each new value; `settings` may be doc, minimum, maximum, choices, group, editable.
+        """
+        self.parameters.add(name, value, change=change, **{"group": "Task", **settings})
+        self._send_parameters()
 
     def __getitem__(self, name: str) -> Any:
         return self.parameters[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.parameters[name] = value
-        self._tell_parameters()
+        self._send_parameters()
 
-    # -- by hand -----------------------------------------------------------------------------------------------------
+    # -- from code ---------------------------------------------------------------------------------------------------
 
     def init(self, seed: int | None = None) -> None:
-        """Begin anew: run 0, from a seed; its logs are cleared."""
+        """Reset to run 0 with a seed (default: the parameter `seed`), and clear the logs."""
         if seed is not None:
             self["seed"] = seed
         self._work = None
         self.logs.wipe(*KINDS)
-        with self._failing():
+        with self._reporting_errors():
             self._begin(0)
         self._show(now=True)
-        self._say(
+        self._send_state(
             "paused" if "train" in self.can else "idle", f"seed {self['seed']}" if "seed" in self.parameters else ""
         )
 
     def train(self, epochs: int | None = None) -> Table:
-        """Train until the runs are over, or for so many epochs; returns the log of epochs."""
+        """Train until all runs are over, or for `epochs` epochs; return the log of epochs."""
         self._drive(self._training(epochs=epochs))
         return self.logs["train_epoch"]
 
     def step(self, trials: int = 1) -> None:
-        """Train for so many trials."""
+        """Train for `trials` trials."""
         self._drive(self._training(trials=trials))
 
     def test(self) -> Table:
-        """Test all items; returns the log of trials."""
+        """Test all items; return the log of trials."""
         self._drive(self._testing())
         return self.logs["test_trial"]
 
     def test_item(self, item: int) -> dict[str, Any]:
-        """Test one item; it is shown, and not logged."""
+        """Test one item, which is shown but not logged; return its row."""
         return self._test_item(item)
 
-    # -- by the page -------------------------------------------------------------------------------------------------
+    # -- from the page -----------------------------------------------------------------------------------------------
 
     def listen(self, directory: str | os.PathLike[str] | None = None) -> Host:
-        """Let viewers come, `torcheer studio DIRECTORY` for one; starts none."""
+        """Listen for a viewer, such as `torcheer studio DIRECTORY`; starts none."""
         if self.host is None or self.host.closed:
             self.host = Host(directory, title=self.name)
             self.view = NetView(self.net, host=self.host) if self.net is not None else None
-            self._tell_parameters()
+            self._send_parameters()
             self.logs.show(self.host)
-            self._say(self.status, self.message)
+            self._send_state(self.status, self.message)
         return self.host
 
     def open(self, *, port: int = 0, browser: bool | None = None) -> Simulation:
-        """Start the studio, and print its address."""
+        """Start the studio and print its address; a second call does nothing."""
         if self.viewer is None:
             from torcheer.wire.open_viewer import start
 
@@ -153,7 +157,7 @@ class Simulation:
         return self
 
     def run(self, *, open: bool = True, port: int = 0, browser: bool | None = None) -> None:
-        """Do what the page asks for, until Ctrl-C or `close`; closing the page stops nothing."""
+        """Execute the page's orders until Ctrl-C or `close`; closing the page stops nothing."""
         try:
             host = self.listen()
             if open:
@@ -161,7 +165,7 @@ class Simulation:
             if not self._begun:
                 self._try(self.init)
             while not host.closed:
-                self._obey()
+                self._handle_orders()
                 if self._work is None:
                     host.wait(1.0)
                 else:
@@ -172,7 +176,7 @@ class Simulation:
             self.close()
 
     def close(self) -> None:
-        """End the studio; counters, logs and the network stay."""
+        """Close the studio; counters, logs and the network stay."""
         self._work = None
         if self.view is not None:
             self.view.close()
@@ -182,31 +186,31 @@ class Simulation:
             self.host.close()
         self.viewer = None
 
-    def _obey(self) -> None:
+    def _handle_orders(self) -> None:
         for order in self.host.orders() if self.host is not None else ():
             if problem := self._change(order) if order.kind == "change" else self._act(order):
-                self._tell_parameters()  # the form shows what is, not what was asked for
+                self._send_parameters()  # restores the form's actual values
                 assert self.host is not None
                 self.host.alert(problem, rule="control")
 
     def _change(self, order: Order) -> str:
-        """Why a parameter was not changed; "" where it was. What a page asks for stops no simulation."""
+        """Change a parameter; return why that failed, or "". A page's request never stops a simulation."""
         try:
             self[order.name] = order.value
         except Exception as error:
             return str(error) if isinstance(error, BadArgument) else f"{order.name}: {type(error).__name__}: {error}"
         return ""
 
-    def _try(self, what: Callable[[], None]) -> None:
-        """Do what calls the task; where that fails, the simulation is paused, and its page says why."""
+    def _try(self, call: Callable[[], None]) -> None:
+        """Call a function that runs the task; if it fails, the simulation is paused and the page shows why."""
         try:
-            what()
-        except Exception as error:  # the task's own
+            call()
+        except Exception as error:  # raised by the task
             print(f"torcheer: {self.name} is paused: {type(error).__name__}: {error}", file=sys.stderr)
             traceback.print_exc()
 
     def _act(self, order: Order) -> str:
-        """Begin what a button says; why not, where that cannot be."""
+        """Start a button's action; return why it cannot be done, or ""."""
         if order.action not in self.can:
             return f"{self.name} cannot {order.action or 'do that'}; it can {', '.join(self.can)}"
         if order.action == "test_item" and (problem := self._no_item(order.item)):
@@ -216,7 +220,7 @@ class Simulation:
                 self._try(self.init)
             case "new_seed":
                 self["seed"] = random.SystemRandom().randrange(1, 2**31)
-                self._say(self.status, f"seed {self['seed']}, from the next Init on")
+                self._send_state(self.status, f"seed {self['seed']}, from the next Init on")
             case "train":
                 self._work = self._training()
             case "step_trial":
@@ -241,23 +245,23 @@ class Simulation:
         self._work = work
         while self._work is not None:
             self._advance()
-            self._obey()
+            self._handle_orders()
 
     def _advance(self) -> None:
-        """On to the next trial's end."""
+        """Run to the end of the next trial."""
         assert self._work is not None
-        with self._failing():
+        with self._reporting_errors():
             if next(self._work, _OVER) is _OVER:
                 self._finish()
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Around what is the task's: what it raises is told, and passed on."""
+    def _reporting_errors(self) -> Iterator[None]:
+        """Report an exception of the task on the page, and re-raise it."""
         try:
             yield
         except Exception as error:
             self._work = None
-            self._say("paused", f"{type(error).__name__}: {error}")
+            self._send_state("paused", f"{type(error).__name__}: {error}")
             if self.host is not None:
                 self.host.alert(f"{type(error).__name__}: {error}", severity="error", rule="task")
             raise
@@ -267,7 +271,7 @@ class Simulation:
         status = "done" if self._over else "paused" if "train" in self.can else "idle"
         if self.view is not None:
             self.view.flush()
-        self._say(status, message or (self.verdict if self._over else self.message))
+        self._send_state(status, message or (self.verdict if self._over else self.message))
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -277,13 +281,13 @@ class Simulation:
         self.run_number, self.epoch, self.trial = run, 0, 0
         self._rows, self._zeros, self._first_zero = [], 0, -1
         self._begun, self._over = True, False
-        self._counters = self._counted(0, {})
+        self._counters = self._counters_for(0, {})
 
     def _seed(self, run: int) -> int:
         return int(self.parameters.get("seed", 0)) + run
 
-    def _counted(self, trial: int, row: Mapping[str, Any]) -> dict[str, Any]:
-        """What stands in the line of counters; a task that is only tested has neither runs nor epochs."""
+    def _counters_for(self, trial: int, row: Mapping[str, Any]) -> dict[str, Any]:
+        """The page's counters; a task that cannot train has neither runs nor epochs."""
         name = {"Name": row["Name"]} if "Name" in row else {}
         runs = {"Run": self.run_number, "Epoch": self.epoch} if "train" in self.can else {}
         return {**runs, "Trial": trial, **name}
@@ -291,7 +295,7 @@ class Simulation:
     def _training(
         self, trials: int | None = None, epochs: int | None = None, runs: int | None = None
     ) -> Iterator[None]:
-        """Trials until all runs are over, or so many trials, epochs or runs; a run that is over begins another."""
+        """Train until all runs are over, or for a number of trials, epochs or runs; a finished run starts the next."""
         if not self._begun:
             self._begin(0)
         elif self._over:
@@ -308,14 +312,14 @@ class Simulation:
                 yield from self._testing(status="running")
 
     def _train_trial(self) -> bool:
-        """One trial; whether it ended an epoch."""
+        """Run one trial; True if it ended an epoch."""
         row = row_of(self.task.train_trial(self.trial), "train_trial")
         self._rows.append(row)
-        self._counters = self._counted(self.trial, row)
+        self._counters = self._counters_for(self.trial, row)
         self.trial += 1
         ended = bool(self.trial >= self.task.trials)
         self._show(epoch=ended)
-        self._say("running", often=True)
+        self._send_state("running", often=True)
         if ended:
             self._end_epoch()
         return ended
@@ -332,8 +336,8 @@ class Simulation:
             self._over = True
             why = f"{self._zeros} epochs without an error" if enough else f"all {self.epoch} epochs done"
             self.verdict = self.message = f"run {self.run_number} is over: {why}"
-            about = {"Run": self.run_number, "Seed": self._seed(self.run_number), "Epochs": self.epoch}
-            self.logs.add("run", {**about, "FirstZero": self._first_zero, **means([row], without=("Run", "Epoch"))})
+            columns = {"Run": self.run_number, "Seed": self._seed(self.run_number), "Epochs": self.epoch}
+            self.logs.add("run", {**columns, "FirstZero": self._first_zero, **means([row], without=("Run", "Epoch"))})
 
     # -- testing -----------------------------------------------------------------------------------------------------
 
@@ -342,7 +346,7 @@ class Simulation:
         return every > 0 and (self.epoch % every == 0 or self._over)
 
     def _testing(self, items: tuple[int, ...] | None = None, status: str = "testing") -> Iterator[None]:
-        """Items, or all of them, which are logged."""
+        """Test some items, or all, which are then logged."""
         if not self._begun:
             self._begin(0)
         if items is None:
@@ -352,7 +356,7 @@ class Simulation:
             row = self._test_item(item, status)
             rows.append(row)
             if items is None:
-                self.logs.add("test_trial", {**self._counted(item, row), **row})
+                self.logs.add("test_trial", {**self._counters_for(item, row), **row})
             yield
         if items is None and rows and "train" in self.can:
             self.logs.add("test_epoch", {"Run": self.run_number, "Epoch": self.epoch, **means(rows)})
@@ -361,35 +365,35 @@ class Simulation:
         if problem := self._no_item(item):
             raise BadArgument(problem)
         row, self._tested = row_of(self.task.test_item(item), "test_item"), item
-        self._counters = self._counted(item, row)
+        self._counters = self._counters_for(item, row)
         self._show(test=True)
-        said = ", ".join(f"{name} {value:.3g}" for name, value in row.items() if isinstance(value, Real))
-        self._say(status, f"{row.get('Name', item)}: {said}", often=True)
+        numbers = ", ".join(f"{name} {value:.3g}" for name, value in row.items() if isinstance(value, Real))
+        self._send_state(status, f"{row.get('Name', item)}: {numbers}", often=True)
         return row
 
     def _no_item(self, item: int) -> str:
         good = 0 <= item < self.task.items
         return "" if good else f"there is no item {item} to test: they are 0 to {self.task.items - 1}"
 
-    # -- telling -----------------------------------------------------------------------------------------------------
+    # -- updates -----------------------------------------------------------------------------------------------------
 
     def _show(self, *, test: bool = False, epoch: bool = False, now: bool = False) -> None:
-        """What the network looks like, as often as the page asks for."""
+        """Update the network view, as often as the page subscribed to."""
         if self.view is not None:
             self.view.update(self._counters, test=test, epoch=epoch, now=now)
 
-    def _say(self, status: str, message: str = "", *, often: bool = False) -> None:
-        """Where we are; what is said often is left out where it comes too often."""
+    def _send_state(self, status: str, message: str = "", *, often: bool = False) -> None:
+        """Publish status and message; `often` throttles messages of the same status."""
         before, self.status, self.message = self.status, status, message
         if self.host is None or self.host.closed:
             return
-        moment = time.monotonic()
-        if status != before or not often or moment - self._told >= _TELL_SECS:
-            self._told = moment
+        now = time.monotonic()
+        if status != before or not often or now - self._sent_at >= _SEND_SECS:
+            self._sent_at = now
             batch = self.view.batch if self.view is not None else 0
             items = getattr(self.task, "items", 0)
             self.host.state = State(status, dict(self._counters), self.can, items, batch, _STEP_N, message)
 
-    def _tell_parameters(self) -> None:
+    def _send_parameters(self) -> None:
         if self.host is not None:
-            self.host.parameters = self.parameters.lines
+            self.host.parameters = self.parameters.records

@@ -1,4 +1,4 @@
-"""The logs of a simulation: tables by name, which its host, if there is one, shows as they grow."""
+"""A simulation's logs: tables by name, which are sent to its host, if there is one, as they grow."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torcheer.errors import BadArgument
 from torcheer.host.host import Host
 from torcheer.runlog.table import Table
 
-KINDS = {  # name -> title, x axis, what makes a line each
+KINDS = {  # name -> title, x axis, legend column
     "train_epoch": ("Train epochs", "Epoch", "Run"), "test_trial": ("Test trials", "Trial", ""),
     "test_epoch": ("Test epochs", "Epoch", "Run"), "run": ("Runs", "Run", ""),
 }  # fmt: skip
 
 
 class Logs(dict[str, Table]):
-    """train_epoch, test_trial, test_epoch, run, and patterns where there are some."""
+    """The tables train_epoch, test_trial, test_epoch, run, and patterns if given."""
 
     def __init__(self, patterns: Table | None = None) -> None:
         super().__init__({log: Table(name=log, title=title, x=x, legend=by) for log, (title, x, by) in KINDS.items()})
@@ -30,7 +30,7 @@ class Logs(dict[str, Table]):
             self["patterns"] = patterns
 
     def show(self, host: Host) -> None:
-        """Show all of them there, and what comes."""
+        """Send all tables, and later rows, to a host."""
         self.host = host
         for name, table in self.items():
             if table.columns:
@@ -39,43 +39,43 @@ class Logs(dict[str, Table]):
                 host.row(name, row)
 
     def add(self, name: str, row: Mapping[str, Any]) -> None:
-        """A row more; what is new in it becomes a column, as trials may say more than the first one did."""
+        """Add a row; new names become columns, as later trials may return more than the first."""
         table = self[name]
-        known = table.columns
+        columns = table.columns
         for column in row:
-            if known and column not in table:
-                table.add_column(column, [_nothing(row[column])] * len(table))
+            if columns and column not in table:
+                table.add_column(column, [_missing_cell(row[column])] * len(table))
         table.append(row)
         if self.host is not None:
-            if table.columns != known:
+            if table.columns != columns:
                 self.host.table(table.head())
             self.host.row(name, row)
 
     def wipe(self, *names: str) -> None:
-        """Take away the rows of these logs."""
+        """Delete the rows of these logs."""
         for name in names:
             self[name].clear()
             if self.host is not None:
                 self.host.clear(name)
 
 
-def _nothing(value: Any) -> Any:
-    """What stands in a column before its first value came."""
+def _missing_cell(value: Any) -> Any:
+    """The cell of rows before a new column's first value."""
     return "" if isinstance(value, str) else np.full(np.shape(value), np.nan)
 
 
-def row_of(said: Any, verb: str) -> dict[str, Any]:
-    """What a task returned as a row: nothing is an empty one, and a number may be a tensor of one."""
-    if said is not None and not isinstance(said, Mapping):
-        raise BadArgument(f'{verb} returned a {type(said).__name__}; return numbers by name, such as {{"Loss": 0.5}}')
+def row_of(result: Any, verb: str) -> dict[str, Any]:
+    """Convert a task's result to a row: None is an empty row, tensors of one element become numbers."""
+    if result is not None and not isinstance(result, Mapping):
+        raise BadArgument(f'{verb} returned a {type(result).__name__}; return numbers by name, such as {{"Loss": 0.5}}')
     return {
         name: value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
-        for name, value in (said or {}).items()
+        for name, value in (result or {}).items()
     }
 
 
 def means(rows: Sequence[Mapping[str, Any]], without: tuple[str, ...] = ()) -> dict[str, float]:
-    """The mean of each number of some rows; text and tensors have none."""
+    """The mean of each numeric column of some rows; text and tensors are skipped."""
     names = dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, Real))
     numbers = {name: [row[name] for row in rows if isinstance(row.get(name), Real)] for name in names}
-    return {name: float(np.mean(found)) for name, found in numbers.items() if name not in without}
+    return {name: float(np.mean(values)) for name, values in numbers.items() if name not in without}

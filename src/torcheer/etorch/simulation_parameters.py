@@ -1,4 +1,4 @@
-"""The parameters of a simulation: named values with a type and limits, that code and pages may change."""
+"""A simulation's parameters: named values with a type and limits, which code and pages may change."""
 
 from __future__ import annotations
 
@@ -15,81 +15,81 @@ Change = Callable[[Any], Any]
 
 
 class Parameters(Mapping[str, Any]):
-    """Values by name; setting one checks it and tells who asked to know."""
+    """Values by name; setting one validates it and calls its `change` callback."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, Parameter] = {}
+        self._records: dict[str, Parameter] = {}
         self._changes: dict[str, Change | None] = {}
 
-    def add(self, name: str, value: Any, *, change: Change | None = None, **about: Any) -> None:
-        """A new line; `about` are fields of `host.records.Parameter`. `change` is called with every new value."""
-        if name in self._lines:
+    def add(self, name: str, value: Any, *, change: Change | None = None, **settings: Any) -> None:
+        """Add a parameter; `settings` are fields of `Parameter`. `change` is called with every new value."""
+        if name in self._records:
             raise BadArgument(f"there is a parameter {name!r} already")
-        kind = about.pop("kind", "") or ("choice" if about.get("choices") else _kind(value, name))
-        self._lines[name] = Parameter(name, value, kind, **{"editable": True, **about})
+        kind = settings.pop("kind", "") or ("choice" if settings.get("choices") else _kind(value, name))
+        self._records[name] = Parameter(name, value, kind, **{"editable": True, **settings})
         self._changes[name] = change
-        self._lines[name] = replace(self._lines[name], value=self._checked(name, value))
+        self._records[name] = replace(self._records[name], value=self._validate(name, value))
 
     def __getitem__(self, name: str) -> Any:
-        return self._line(name).value
+        return self._record(name).value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        found = self._checked(name, value)
+        valid = self._validate(name, value)
         change = self._changes[name]
         if change is not None:
-            change(found)
-        self._lines[name] = replace(self._lines[name], value=found)
+            change(valid)
+        self._records[name] = replace(self._records[name], value=valid)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._lines
+        return name in self._records
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Its value, or `default` where there is no such parameter."""
-        return self._lines[name].value if name in self._lines else default
+        """A parameter's value, or `default` if it does not exist."""
+        return self._records[name].value if name in self._records else default
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
+        return iter(self._records)
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._records)
 
     @property
-    def lines(self) -> list[Parameter]:
-        """As hosts send them."""
-        return list(self._lines.values())
+    def records(self) -> list[Parameter]:
+        """The parameters as hosts send them."""
+        return list(self._records.values())
 
-    def _line(self, name: str) -> Parameter:
-        if name not in self._lines:
-            near = difflib.get_close_matches(str(name), self._lines, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self._lines)}"
+    def _record(self, name: str) -> Parameter:
+        if name not in self._records:
+            near = difflib.get_close_matches(str(name), self._records, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self._records)}"
             raise BadArgument(f"there is no parameter {name!r}. {hint}")
-        return self._lines[name]
+        return self._records[name]
 
-    def _checked(self, name: str, value: Any) -> Any:
-        """A value as its parameter takes it; pages may send anything."""
-        line = self._line(name)
-        found = _CHECKS[line.kind](value)
-        if found is None or (line.choices and found not in line.choices):
-            wanted = f"one of {', '.join(line.choices)}" if line.choices else f"of kind {line.kind}"
+    def _validate(self, name: str, value: Any) -> Any:
+        """Convert and validate a parameter's value; pages may send anything."""
+        parameter = self._record(name)
+        converted = _CHECKS[parameter.kind](value)
+        if converted is None or (parameter.choices and converted not in parameter.choices):
+            wanted = f"one of {', '.join(parameter.choices)}" if parameter.choices else f"of kind {parameter.kind}"
             raise BadArgument(f"{name} is {wanted}, not {value!r}")
-        if line.minimum is not None and found < line.minimum:
-            raise BadArgument(f"{name} is at least {line.minimum:g}, not {value!r}")
-        if line.maximum is not None and found > line.maximum:
-            raise BadArgument(f"{name} is at most {line.maximum:g}, not {value!r}")
-        return found
+        if parameter.minimum is not None and converted < parameter.minimum:
+            raise BadArgument(f"{name} is at least {parameter.minimum:g}, not {value!r}")
+        if parameter.maximum is not None and converted > parameter.maximum:
+            raise BadArgument(f"{name} is at most {parameter.maximum:g}, not {value!r}")
+        return converted
 
 
 def _number(value: Any) -> float | None:
     try:
-        found = float(value)
+        number = float(value)
     except (TypeError, ValueError, OverflowError):
         return None
-    return None if isinstance(value, bool) or not math.isfinite(found) else found
+    return None if isinstance(value, bool) or not math.isfinite(number) else number
 
 
 def _integer(value: Any) -> int | None:
-    found = _number(value)
-    return None if found is None or found != int(found) else int(value if isinstance(value, int) else found)
+    number = _number(value)
+    return None if number is None or number != int(number) else int(value if isinstance(value, int) else number)
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {

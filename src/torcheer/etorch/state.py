@@ -19,7 +19,7 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class State:
-    """Records into a network what `rec` is shown; changes no value.
+    """Records the tensors passed to `rec` into a network; changes no value.
 
     >>> class Net(nn.Module):
     ...     def __init__(self):
@@ -41,14 +41,14 @@ class State:
         self.nn = module
         self.record = True  # False: `rec` returns at once
         self.rec_wts = False  # also weights and biases of the projections in `wtmap`
-        self.rec_grads = False  # also the gradients of what is recorded, as they come: "Layer.Grad"
-        self.trace = False  # print the name and size of all that is recorded
+        self.rec_grads = False  # also the gradients of recorded values, as they arrive: "Layer.Grad"
+        self.trace = False  # print the name and size of each recorded value
         self.wtmap: dict[
             str, str
         ] = {}  # name of a projection -> name of the module, or of the weight in its state_dict
-        self.limit_bytes = 8 << 20  # of one value: so many items of a batch are kept, at least one
+        self.limit_bytes = 8 << 20  # of one value: as many batch items are kept as fit, at least one
         self.net = Network(type(module).__name__ if module is not None else "Network")
-        self._before = ""  # the layer recorded last
+        self._last_layer = ""  # the layer recorded last
 
     def set_net(self, net: Network) -> None:
         """Record into this network from now on."""
@@ -59,13 +59,13 @@ class State:
         return self.net.open_viewer(**options)
 
     def rec(self, x: Any, var: str) -> None:
-        """Record `x` as a variable of a layer, "Hidden1.Act"; a layer that is not there is made."""
+        """Record `x` as a variable of a layer, "Hidden1.Act"; a missing layer is created."""
         if not self.record:
             return
         _record(self, x, var)
 
     def set_weights(self) -> None:
-        """Put the network's weights and biases into the module, as after `net.load_weights(path)`."""
+        """Copy the network's weights and biases into the module, for example after `net.load_weights(path)`."""
         with torch.no_grad():
             for name, parameter, layer in self._weights():
                 projection = self.net.projections[name]
@@ -77,8 +77,8 @@ class State:
                     bias.copy_(values.reshape(bias.numel(), -1)[:, 0])
 
     def _weights(self, into: Layer | None = None) -> list[tuple[str, Tensor, Layer]]:
-        """Projections that have weights, into a layer or any, these, and the layer they lead into."""
-        found = []
+        """The projections in `wtmap` (into one layer, or all): name, weight, receiving layer."""
+        weights = []
         for name in self.wtmap:
             projection = self._projection(name)
             if projection is not None and into in (None, projection.receiver):
@@ -88,28 +88,28 @@ class State:
                         f"wtmap says that the weights of {name} are {self.wtmap[name]!r}, and "
                         f"{type(self.nn).__name__} has no such weight; it has {', '.join(self._names()[:12])}"
                     )
-                found.append((name, parameter, projection.receiver))
-        return found
+                weights.append((name, parameter, projection.receiver))
+        return weights
 
     def _parameter(self, name: str, suffix: str) -> Tensor | None:
-        """A weight or bias by its name, or by that of its module; `state_dict()` would make a new dict each time."""
+        """A weight or bias by its name or its module's; without `state_dict()`, which builds a new dict each time."""
         path, _, last = name.rpartition(".")
         if self.nn is None:
             return None
         for module, leaf in ((name, suffix), (path, suffix if last == "weight" else "")):
             try:
-                found = getattr(self.nn.get_submodule(module), leaf, None)
+                parameter = getattr(self.nn.get_submodule(module), leaf, None)
             except AttributeError:
                 continue
-            if isinstance(found, Tensor):
-                return found
+            if isinstance(parameter, Tensor):
+                return parameter
         return None
 
     def _names(self) -> list[str]:
         return [name.removesuffix(".weight") for name, _ in self.nn.named_parameters()] if self.nn is not None else []
 
     def _projection(self, name: str) -> Projection | None:
-        """The projection of this name; "InputToHidden" is made once both layers are there."""
+        """The projection of this name; "InputToHidden" is created once both layers exist."""
         if name not in self.net.projections:
             for sender in self.net.layers:
                 if name.startswith(f"{sender}To") and name.removeprefix(f"{sender}To") in self.net:
@@ -118,7 +118,7 @@ class State:
         return self.net.projections[name]
 
 
-def _recorded(state: State, x: Any, var: str) -> None:
+def _record_value(state: State, x: Any, var: str) -> None:
     name, _, variable = var.rpartition(".")
     if not name or not variable:
         raise BadArgument(f"rec(x, {var!r}): say which layer and which of its variables, such as 'Hidden1.Act'")
@@ -126,57 +126,57 @@ def _recorded(state: State, x: Any, var: str) -> None:
         raise BadArgument(f"rec(x, {var!r}): x is a {type(x).__name__}; record its tensors one by one")
     if state.trace:
         print(var, x.size())
-    with torch._C.DisableTorchFunction():  # or a capture that is on would see our copies
+    with torch._C.DisableTorchFunction():  # or an active capture would record our copies
         if reason := refusal(x):
             warnings.warn(f"{var} is not recorded: {reason}", stacklevel=3)
             return
-        layer = state.net.inferred(name, tuple(x.shape), state._before)
+        layer = state.net.infer_layer(name, tuple(x.shape), state._last_layer)
         _keep(state, layer, variable, x)
         if state.rec_grads:
-            _follow_gradient(state, layer, variable, x)
+            _hook_gradient(state, layer, variable, x)
         if state.rec_wts:
             _record_weights(state, layer)
-    state._before = name
+    state._last_layer = name
 
 
 def _record(state: State, x: Any, var: str) -> None:
-    """The graph of `torch.compile` cannot hold a recording: it ends here, and goes on behind it."""
-    if "torch._dynamo" not in sys.modules:  # nobody compiles
-        _recorded(state, x, var)
+    """Record outside of `torch.compile`'s graph, which breaks here and continues afterwards."""
+    if "torch._dynamo" not in sys.modules:  # nothing is compiled
+        _record_value(state, x, var)
     else:
-        if not _OUTSIDE:
-            _OUTSIDE.append(torch.compiler.disable(_recorded))  # type: ignore[no-untyped-call]
-        _OUTSIDE[0](state, x, var)
+        if not _UNCOMPILED:
+            _UNCOMPILED.append(torch.compiler.disable(_record_value))  # type: ignore[no-untyped-call]
+        _UNCOMPILED[0](state, x, var)
 
 
-_OUTSIDE: list[Any] = []  # `_recorded`, as the compiler leaves it alone
+_UNCOMPILED: list[Any] = []  # `_record_value` with the compiler disabled
 _WHY = "State.rec records outside of compiled graphs; set record = False to compile the model as one graph"
-# What `torch.compiler.disable` does, without loading the compiler for those who do not compile.
+# The effect of `torch.compiler.disable`, without importing the compiler where it is not used.
 _record._torchdynamo_disable = True  # type: ignore[attr-defined]
 _record._torchdynamo_disable_msg = _WHY  # type: ignore[attr-defined]
 
 
 def _keep(state: State, layer: Layer, variable: str, x: Tensor) -> None:
-    """Copy a value, or as many items of its batch as the limit allows, the one that is looked at among them."""
-    whole = layer.fit(x.detach(), variable)
-    first, count = 0, len(whole)
+    """Copy a value, or as many batch items as the limit allows, including the one that is shown."""
+    values = layer.fit(x.detach(), variable)
+    first, count = 0, len(values)
     most = max(1, state.limit_bytes // max(1, layer.units * 4))
     if count > most:
         first = min(max(0, state.net.item - most + 1), count - most)
-        whole = whole[first : first + most]
-    # A clone, as what follows may work in place; on its device, so that nobody waits for it.
-    layer.States.keep(variable, whole.to(torch.float32, copy=True), first)
+        values = values[first : first + most]
+    # A clone, as later operations may work in place; on the same device, so without a synchronization.
+    layer.States.keep(variable, values.to(torch.float32, copy=True), first)
 
 
-_HOOKS: WeakKeyDictionary[Layer, dict[str, Any]] = WeakKeyDictionary()  # beside the layers, which are copied and saved
+_HOOKS: WeakKeyDictionary[Layer, dict[str, Any]] = WeakKeyDictionary()  # not in the layers, which are copied and saved
 
 
-def _follow_gradient(state: State, layer: Layer, variable: str, x: Tensor) -> None:
+def _hook_gradient(state: State, layer: Layer, variable: str, x: Tensor) -> None:
     name = "Grad" if variable == "Act" else f"{variable}Grad"
-    layer.States.kept.pop(name, None)  # it belongs to the pass before
+    layer.States.kept.pop(name, None)  # of the previous pass
     hooks = _HOOKS.setdefault(layer, {})
     if name in hooks:
-        hooks.pop(name).remove()  # of the pass, or the call, before: the gradient is that of the value that is kept
+        hooks.pop(name).remove()  # of the previous pass or call: the gradient must belong to the kept value
     if x.requires_grad:
         keep = partial(_keep, state, layer, name)
         hooks[name] = x.register_hook(lambda gradient: keep(gradient))  # type: ignore[no-untyped-call]
@@ -189,26 +189,28 @@ def _record_weights(state: State, layer: Layer) -> None:
 
 def _record_weight(state: State, projection: Projection, parameter: Tensor) -> None:
     states, layer = projection.States, projection.receiver
-    mark = (parameter.data_ptr(), parameter._version)
-    if projection.mark == mark and "Wt" in states:
-        return  # nobody has written to it since
-    kept = parameter.detach().to(torch.float32, copy=True)
+    version = (parameter.data_ptr(), parameter._version)
+    if projection.version == version and "Wt" in states:
+        return  # unchanged since the last recording
+    weights = parameter.detach().to(torch.float32, copy=True)
     before = states.kept.get("Wt")
-    if isinstance(before, Tensor) and before.shape == kept.shape and before.device == kept.device:
-        states.keep("DWt", kept - before)
+    if isinstance(before, Tensor) and before.shape == weights.shape and before.device == weights.device:
+        states.keep("DWt", weights - before)
     if not projection.shape:
-        projection.about = _about(state, projection.name)
+        projection.settings = _convolution_settings(state, projection.name)
         state.net.changes += 1
-    states.keep("Wt", kept)
-    projection.mark = mark
+    states.keep("Wt", weights)
+    projection.version = version
     bias = state._parameter(state.wtmap[projection.name], "bias")
     if bias is not None and layer.units % max(1, bias.numel()) == 0:
-        units = bias.detach().float().view(-1, 1).expand(-1, layer.units // bias.numel())  # one for each map's units
+        units = (
+            bias.detach().float().view(-1, 1).expand(-1, layer.units // bias.numel())
+        )  # one for each channel's units
         layer.States.keep("Bias", units.reshape(1, *layer.shape).clone())
 
 
-def _about(state: State, name: str) -> dict[str, Any]:
-    """How a convolution moves, for the weights of a unit."""
+def _convolution_settings(state: State, name: str) -> dict[str, Any]:
+    """A convolution's settings, to show the weights of a unit; empty for other modules."""
     assert state.nn is not None
     path = state.wtmap[name].removesuffix(".weight")
     module = state.nn.get_submodule(path)
