@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as arrays
 
 import torcheer as tl
 from torcheer.archive import Archive, Entry, Writer
-from torcheer.archive.format.index_frames import frame, head
-from torcheer.archive.format.value_codecs import CODECS, pack, read, unpack
+from torcheer.archive.format.index_frames import encode_frame, index_header
+from torcheer.archive.format.value_codecs import CODECS, pack, parse_codec, unpack
 from torcheer.encoding import TYPES, from_bytes, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.records import Sample
@@ -43,7 +43,7 @@ def through(codec: str, array: np.ndarray[Any, Any]) -> tuple[dict[str, Any], np
     """The same without a file: what the entry says, and the values."""
     kind, shape, payload = to_bytes(array)
     about, stored = pack(codec, kind, payload)
-    name, scale = read({**about, "stored": len(stored)}, kind, shape)
+    name, scale = parse_codec({**about, "stored": len(stored)}, kind, shape)
     return about, from_bytes(kind, shape, unpack(name, scale, kind, shape, memoryview(stored)))
 
 
@@ -221,7 +221,9 @@ def test_a_codec_that_cannot_be_is_damage(change: dict[str, Any], tmp_path: Path
     Writer(path).close(seal=False)
     entry = {**ENTRY, "crc32": 0, **change}
     (path / "000000.data").write_bytes(bytes(64))
-    (path / "000000.index").write_bytes(head(0) + frame({"step": 0, "entries": [entry], "about": {}}, 0)[0])
+    (path / "000000.index").write_bytes(
+        index_header(0) + encode_frame({"step": 0, "entries": [entry], "about": {}}, 0)[0]
+    )
     with pytest.raises(ArchiveDamaged):
         Archive(path)
 

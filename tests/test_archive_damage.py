@@ -13,14 +13,14 @@ import pytest
 from archive_checks import assert_holds, written
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format.index_frames import head
+from torcheer.archive.format.index_frames import index_header
 from torcheer.errors import ArchiveDamaged, NotAnArchive
 
 
 def crafted(path: Path, *bodies: Any, data: bytes = bytes(256)) -> Path:
     """An archive with frames that no writer of ours would write."""
     Writer(path).close(seal=False)
-    text, after = head(0), 0
+    text, after = index_header(0), 0
     for body in bodies:
         raw = body if isinstance(body, bytes) else json.dumps({**body, "after": after}).encode()
         start = struct.pack("<4sII", b"FRME", len(raw), after := zlib.crc32(raw))

@@ -378,9 +378,9 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, suffix: str) -> None:
     file = export(small(tmp_path / "a"), tmp_path / f"whole{suffix}")
     (tmp_path / "to").mkdir()
     with pytest.raises(KeyboardInterrupt):
-        export(tmp_path / "a", tmp_path / "to" / f"a{suffix}", told=interrupt)
+        export(tmp_path / "a", tmp_path / "to" / f"a{suffix}", on_progress=interrupt)
     with pytest.raises(KeyboardInterrupt):
-        import_from(file, tmp_path / "to" / "b", told=interrupt)
+        import_from(file, tmp_path / "to" / "b", on_progress=interrupt)
     assert list((tmp_path / "to").iterdir()) == []
 
 
@@ -431,7 +431,7 @@ def test_a_type_that_needs_ml_dtypes_is_not_imported_as_something_else(
 
 
 def test_too_many_values_for_a_safetensors_header_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torcheer.archive.exchange.safetensors_format.HEADER_BYTES", 500)
+    monkeypatch.setattr("torcheer.archive.exchange.safetensors_format.MAX_HEADER_BYTES", 500)
     with pytest.raises(BadArgument, match=r"6 values make a header .* export to \.parquet"):
         export(small(tmp_path / "a"), tmp_path / "a.safetensors")
 

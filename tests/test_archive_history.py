@@ -276,15 +276,15 @@ def test_nothing_is_overwritten_unasked(history: tl.ModelHistory, tmp_path: Path
 
 def test_a_file_names_nothing_that_is_imported(history: tl.ModelHistory, tmp_path: Path) -> None:
     from torcheer.archive.format import seals
-    from torcheer.archive.format.index_frames import frame, head
+    from torcheer.archive.format.index_frames import encode_frame, index_header
 
     path = history.save(tmp_path / "net")
     evil = {"step": 0, "entries": [], "about": {"info": {"$": "os.system", "v": ["echo evil"]}, "ops": []}}
-    body, check = frame(evil, 0)
+    body, check = encode_frame(evil, 0)
     seal = {"seal": {"frames": 1, "bytes": (path / "000000.data").stat().st_size, "more": False}}
-    (path / "000000.index").write_bytes(head(0) + body + frame(seal, check)[0])
-    seals.announce(path, 0, frame(seal, check)[1], sync=False)
-    seals.confirm(path, 0)
+    (path / "000000.index").write_bytes(index_header(0) + body + encode_frame(seal, check)[0])
+    seals.write_pending_copy(path, 0, encode_frame(seal, check)[1], sync=False)
+    seals.publish_copy(path, 0)
     with pytest.raises(ArchiveDamaged, match="cannot be read"):
         tl.load(path)
 

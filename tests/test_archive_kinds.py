@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import torcheer as tl
-from torcheer.archive.format.tensor_kinds import put_together, taken_apart
+from torcheer.archive.format.tensor_kinds import rebuild_tensor, split_tensor
 from torcheer.errors import ArchiveDamaged, ValueUnavailable
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(prototype|MaskedTensor|nested tensors|CSR|quantiz).*")
@@ -49,7 +49,7 @@ class Gives(nn.Module):
 def same(one, other):
     """Equal in kind, type, shape and every number."""
     assert type(one) is type(other) and one.dtype == other.dtype and one.layout == other.layout
-    a, b = taken_apart(one), taken_apart(other)
+    a, b = split_tensor(one), split_tensor(other)
     assert (a.kind, a.settings, list(a.parts)) == (b.kind, b.settings, list(b.parts))
     return all(torch.equal(a.parts[name], b.parts[name]) for name in a.parts)
 
@@ -187,24 +187,24 @@ assert "torch" not in sys.modules
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_that_do_not_go_together_are_damage(kind):
-    apart = taken_apart(KINDS[kind]())
+    apart = split_tensor(KINDS[kind]())
     settings = json.loads(json.dumps(apart.settings))
-    assert same(put_together(apart.kind, apart.parts, settings), KINDS[kind]())
+    assert same(rebuild_tensor(apart.kind, apart.parts, settings), KINDS[kind]())
     for name in apart.parts:
         fewer = {other: part for other, part in apart.parts.items() if other != name}
         with pytest.raises(ArchiveDamaged):
-            put_together(apart.kind, fewer, settings)
+            rebuild_tensor(apart.kind, fewer, settings)
     for name in settings:
         with pytest.raises(ArchiveDamaged):
-            put_together(apart.kind, apart.parts, {**copy.deepcopy(settings), name: None})
+            rebuild_tensor(apart.kind, apart.parts, {**copy.deepcopy(settings), name: None})
     with pytest.raises(ArchiveDamaged, match="unknown kind"):
-        put_together("quantum", apart.parts, settings)
+        rebuild_tensor("quantum", apart.parts, settings)
 
 
 def test_offsets_and_places_outside_of_the_values_are_damage_and_no_crash():
-    coo, csr, jagged = (taken_apart(KINDS[kind]()) for kind in ("coo", "csr", "jagged"))
+    coo, csr, jagged = (split_tensor(KINDS[kind]()) for kind in ("coo", "csr", "jagged"))
     for apart, name in ((coo, "indices"), (csr, "col_indices"), (csr, "crow_indices"), (jagged, "offsets")):
         for number in (1000, -1000):
             parts = {**apart.parts, name: torch.full_like(apart.parts[name], number)}
             with pytest.raises(ArchiveDamaged):
-                put_together(apart.kind, parts, apart.settings)
+                rebuild_tensor(apart.kind, parts, apart.settings)

@@ -14,8 +14,8 @@ import torch
 
 import torcheer as tl
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format.index_frames import head
-from torcheer.archive.recovery import Repaired, repair
+from torcheer.archive.format.index_frames import index_header
+from torcheer.archive.recovery import RepairReport, repair
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.records import Sample
 
@@ -58,7 +58,7 @@ def bytes_of(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in path.iterdir()}
 
 
-def repaired(path: Path) -> Repaired:
+def repaired(path: Path) -> RepairReport:
     """Repair, and see that the original is as it was and the new archive whole."""
     before = bytes_of(path)
     found = repair(path)
@@ -160,7 +160,7 @@ def test_an_index_that_lost_its_beginning_keeps_its_frames(tmp_path: Path) -> No
     path = written(tmp_path / "a")
     expected = stored(path)
     index = path / "000000.index"
-    index.write_bytes(index.read_bytes()[len(head(0)) :])
+    index.write_bytes(index.read_bytes()[len(index_header(0)) :])
     repaired(path)
     assert stored(tmp_path / "a-repaired") == expected
 

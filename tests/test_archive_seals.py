@@ -16,7 +16,7 @@ from archive_checks import assert_holds, values, written
 
 import torcheer as tl
 from torcheer import cli
-from torcheer.archive import Archive, Writer, recovery
+from torcheer.archive import Archive, Writer, repair
 from torcheer.archive.verification import examine
 from torcheer.errors import TorcheerError
 from torcheer.extraction import open_extraction
@@ -66,7 +66,7 @@ def test_verify_ends_with_1_and_says_what_is_cut(tmp_path: Path, capsys: pytest.
     cut(path / "000000.index", 1)
     assert cli.main(["archive", "verify", str(path)]) == 1
     assert "segment 0 was sealed, and its seal is gone: the end of its index is cut off" in capsys.readouterr().out
-    assert recovery(path).to == tmp_path / "a-repaired"
+    assert repair(path).to == tmp_path / "a-repaired"
     assert assert_holds(tmp_path / "a-repaired", 3).sealed
 
 

@@ -166,7 +166,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
 def test_a_frame_that_is_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Writer(tmp_path / "a") as writer:
         writer.step(values(0))
-        monkeypatch.setattr(index_frames, "MOST_BODY_BYTES", 1000)
+        monkeypatch.setattr(index_frames, "MAX_BODY_BYTES", 1000)
         with pytest.raises(BadArgument, match="several"):
             writer.step(values(1), note="x" * 1000)
         writer.step(values(1))

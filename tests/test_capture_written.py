@@ -125,13 +125,13 @@ def test_an_archive_keeps_both(tmp_path):
 
 
 def test_records_of_an_archive_that_does_not_know_of_written_arguments_are_read():
-    from torcheer.archive.format.record_json import from_plain, to_plain
+    from torcheer.archive.format.record_json import history_from_json, history_to_json
 
     history = tl.log_forward_pass(conv_net(), IMAGE)
     ops = history.trace.ops()
-    old = json.loads(json.dumps(to_plain(history.trace.info(), ops, [])))
+    old = json.loads(json.dumps(history_to_json(history.trace.info(), ops, [])))
     del old["ops"]["written"], old["below"]["written"]
-    _, read, *_ = from_plain(copy.deepcopy(old))
+    _, read, *_ = history_from_json(copy.deepcopy(old))
     assert [op.outputs for op in read] == [op.outputs for op in ops] and not any(op.written for op in read)
 
 

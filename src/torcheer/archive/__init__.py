@@ -1,4 +1,4 @@
-"""Values on disk that survive a kill: append-only, checked, without pickle."""
+"""Append-only archives of tensors on disk: checksummed, crash-safe, without pickle."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ __all__ = ["Archive", "Entry", "Writer", "export", "import_from", "load", "repai
 
 
 def __getattr__(name: str) -> Any:
-    """Other formats and repairs are loaded when first used: `tl.load` does not wait for them."""
+    """Import exchange formats and repair on first use, so that `tl.load` does not wait for them."""
     if name in ("export", "import_from"):
         from torcheer.archive.exchange.convert import export, import_from
 

@@ -14,9 +14,18 @@ from typing import Any
 
 from torcheer.archive import extraction_shards, value_printout
 from torcheer.archive.exchange.convert import FORMATS, export, import_from
-from torcheer.archive.exchange.guards import size_of
+from torcheer.archive.exchange.guards import total_bytes
 from torcheer.archive.format.archive_reader import Archive
-from torcheer.archive.listing import Row, counted, described, long_table, rows_of, short_table, span, state
+from torcheer.archive.listing import (
+    ValueRow,
+    describe_archive,
+    describe_counts,
+    describe_state,
+    format_span,
+    list_values,
+    long_table,
+    short_table,
+)
 from torcheer.archive.progress import progress
 from torcheer.archive.recovery import repair
 from torcheer.archive.verification import examine
@@ -25,16 +34,16 @@ from torcheer.terminal import human_bytes, plural
 
 _ANY_WIDTH = 1 << 20
 _UNSEALED = " (never sealed: it is being written, or its writer was killed)"
-_REPAIR = "`torcheer archive repair {}` writes what can be trusted to a new one"
+_REPAIR_HINT = "`torcheer archive repair {}` writes what can be trusted to a new one"
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run `torcheer archive …` and return its exit status."""
-    chosen = _parser(command).parse_args(arguments)
+    options = _parser(command).parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # names may hold what the terminal cannot show
     try:
-        status: int = chosen.run(chosen)
+        status: int = options.run(options)
     except (TorcheerError, BrokenPipeError):
         raise
     except OSError as error:  # a full disk, a folder that may not be read
@@ -46,46 +55,49 @@ def main(command: str, arguments: Sequence[str]) -> int:
 def _parser(command: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"torcheer {command}", description="Look into archives, and move them.")
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
-    for name, (run, summary, options) in ACTIONS.items():
-        one = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        for option, settings in options.items():
-            one.add_argument(*option.split(), **settings)
-        one.set_defaults(run=run)
+    for name, (run, summary, arguments) in ACTIONS.items():
+        action = actions.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        for option, settings in arguments.items():
+            action.add_argument(*option.split(), **settings)
+        action.set_defaults(run=run)
     return parser
 
 
-def verify(chosen: argparse.Namespace) -> int:
-    """Check every value; say each that is damaged."""
-    damaged = [_verify(folder, "" if folder == chosen.path else f"{folder}: ") for folder in _folders(chosen.path)]
-    missing = list(extraction_shards.missing(chosen.path))
+def verify(options: argparse.Namespace) -> int:
+    """Verify every value and print each damaged one."""
+    damaged = [
+        _verify_folder(folder, "" if folder == options.path else f"{folder}: ")
+        for folder in _archive_folders(options.path)
+    ]
+    missing = list(extraction_shards.find_faults(options.path))
     print("".join(f"{line}\n" for line in missing), end="")
-    if extraction_shards.is_one(chosen.path):
-        print(f"{chosen.path}: {extraction_shards.described(chosen.path)}")
+    if extraction_shards.is_extraction(options.path):
+        print(f"{options.path}: {extraction_shards.describe_extraction(options.path)}")
     return 1 if any(damaged) or missing else 0
 
 
-def _verify(folder: Path, prefix: str) -> bool:
-    with progress(f"verifying {folder}", size_of(folder)) as told:
-        found = examine(folder, told)
-    for line in found.lost:
+def _verify_folder(folder: Path, prefix: str) -> bool:
+    with progress(f"verifying {folder}", total_bytes(folder)) as on_progress:
+        archive = examine(folder, on_progress)
+    for line in archive.lost:
         print(f"{prefix}{line}")
-    whole = f"{counted(found)}, {state(found)}"
-    if found.lost:
-        print(f"{prefix}damaged: {whole} are good; {_REPAIR.format(folder)}")
+    contents = f"{describe_counts(archive)}, {describe_state(archive)}"
+    if archive.lost:
+        print(f"{prefix}damaged: {contents} are good; {_REPAIR_HINT.format(folder)}")
     else:
-        print(f"{prefix}ok: {whole}{'' if found.sealed else _UNSEALED}")
-    return bool(found.lost)
+        print(f"{prefix}ok: {contents}{'' if archive.sealed else _UNSEALED}")
+    return bool(archive.lost)
 
 
-def _folders(path: Path) -> list[Path]:
-    """The archives at a path: itself, or the shards of an extraction."""
-    if extraction_shards.is_one(path):
-        return extraction_shards.shards(path)
-    _assert_there(path)
+def _archive_folders(path: Path) -> list[Path]:
+    """List the archives at a path: itself, or the shards of an extraction."""
+    if extraction_shards.is_extraction(path):
+        return extraction_shards.shard_folders(path)
+    _check_folder(path)
     return [path]
 
 
-def _assert_there(path: Path) -> None:
+def _check_folder(path: Path) -> None:
     if not path.exists():
         raise NotAnArchive(f"there is nothing at {path}")
     if path.is_file():
@@ -93,103 +105,103 @@ def _assert_there(path: Path) -> None:
         raise NotAnArchive(f"{path} is a file, and an archive is a folder{hint}")
 
 
-def _opened(path: Path) -> Archive:
-    if extraction_shards.is_one(path):
-        shards = ", ".join(map(str, extraction_shards.shards(path)[:3])) or "none yet"
+def _open_archive(path: Path) -> Archive:
+    if extraction_shards.is_extraction(path):
+        shards = ", ".join(map(str, extraction_shards.shard_folders(path)[:3])) or "none yet"
         raise NotAnArchive(f"{path} is an extraction; name one of its shards: {shards}")
-    _assert_there(path)
+    _check_folder(path)
     try:
         return Archive(path)
     except ArchiveDamaged as error:
-        raise ArchiveDamaged(f"{error}. {_REPAIR.format(path)}") from None
+        raise ArchiveDamaged(f"{error}. {_REPAIR_HINT.format(path)}") from None
 
 
-def ls(chosen: argparse.Namespace) -> int:
-    """Print what an archive is, and its values."""
+def ls(options: argparse.Namespace) -> int:
+    """Print a summary of an archive and a table of its values."""
     rows = []
-    if extraction_shards.is_one(chosen.path):
-        print(f"{chosen.path}: {extraction_shards.described(chosen.path)}")
-    for folder in _folders(chosen.path):
-        archive = _opened(folder)
-        if folder == chosen.path:
-            print(f"{folder}: {described(archive)}")
-        rows += rows_of(archive, "" if folder == chosen.path else folder.name)
-    rows = _of_step(_of_layer(rows, chosen.layer), chosen.step)
+    if extraction_shards.is_extraction(options.path):
+        print(f"{options.path}: {extraction_shards.describe_extraction(options.path)}")
+    for folder in _archive_folders(options.path):
+        archive = _open_archive(folder)
+        if folder == options.path:
+            print(f"{folder}: {describe_archive(archive)}")
+        rows += list_values(archive, "" if folder == options.path else folder.name)
+    rows = _filter_by_step(_filter_by_layer(rows, options.layer), options.step)
     if rows:
-        print("\n".join((long_table if chosen.long else short_table)(rows, _width())))
+        print("\n".join((long_table if options.long else short_table)(rows, _line_width())))
     return 0
 
 
-def _of_layer(rows: list[Row], pattern: str | None) -> list[Row]:
+def _filter_by_layer(rows: list[ValueRow], pattern: str | None) -> list[ValueRow]:
     if pattern is None:
         return rows
-    found = [row for row in rows if any(fnmatchcase(name, pattern) for name in (row.layer, row.entry.layer))]
-    if not found:
-        raise UnknownLayer(value_printout.unknown_layer(pattern, [row.layer for row in rows]))
-    return found
+    matches = [row for row in rows if any(fnmatchcase(name, pattern) for name in (row.layer, row.entry.layer))]
+    if not matches:
+        raise UnknownLayer(value_printout.unknown_layer_message(pattern, [row.layer for row in rows]))
+    return matches
 
 
-def _of_step(rows: list[Row], step: int | None) -> list[Row]:
-    found = [row for row in rows if step in (None, row.entry.step)]
-    if rows and not found:
-        raise BadArgument(f"no step {step}; there are {span([row.entry.step or 0 for row in rows])}")
-    return found
+def _filter_by_step(rows: list[ValueRow], step: int | None) -> list[ValueRow]:
+    matches = [row for row in rows if step in (None, row.entry.step)]
+    if rows and not matches:
+        raise BadArgument(f"no step {step}; there are {format_span([row.entry.step or 0 for row in rows])}")
+    return matches
 
 
-def _width() -> int:
-    """How long a line may be: what the terminal has, and anything in a file or pipe."""
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if known else _ANY_WIDTH
+def _line_width() -> int:
+    """Return the maximum line length: the terminal's width, unlimited in a file or pipe."""
+    width_known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if width_known else _ANY_WIDTH
 
 
-def cat(chosen: argparse.Namespace) -> int:
-    """Print one value, or write it."""
-    archive = _opened(chosen.path)
-    row = value_printout.choose(archive, chosen.layer, chosen.variable, chosen.step, chosen.item)
+def cat(options: argparse.Namespace) -> int:
+    """Print one value, or write it to a file."""
+    archive = _open_archive(options.path)
+    row = value_printout.choose_value(archive, options.layer, options.variable, options.step, options.item)
     array = archive.array(row.entry)
-    writes = {"npy": value_printout.write_npy, "raw": value_printout.write_raw}
-    asked = {name: getattr(chosen, name) for name in writes if getattr(chosen, name) is not None}
-    for name, file in asked.items():
-        what = writes[name](file, array)
+    writers = {"npy": value_printout.write_npy, "raw": value_printout.write_raw}
+    targets = {name: getattr(options, name) for name in writers if getattr(options, name) is not None}
+    for name, file in targets.items():
+        description = writers[name](file, array)
         if file != "-":
-            print(f"wrote {file}: {what}")
-    if not asked:
-        print(value_printout.printed(row, array, min(_width(), 120)))
+            print(f"wrote {file}: {description}")
+    if not targets:
+        print(value_printout.format_value(row, array, min(_line_width(), 120)))
     return 0
 
 
-def export_it(chosen: argparse.Namespace) -> int:
+def export_archive(options: argparse.Namespace) -> int:
     """Write an archive to a file of another format."""
-    archive = _opened(chosen.path)
-    with progress(f"exporting {chosen.path}", sum(entry.stored for entry in archive.entries)) as told:
-        file = export(chosen.path, chosen.file, overwrite=chosen.overwrite, told=told)
-    print(f"wrote {file}: {plural(len(archive.entries), 'value')}, {human_bytes(size_of(file))}")
+    archive = _open_archive(options.path)
+    with progress(f"exporting {options.path}", sum(entry.stored for entry in archive.entries)) as on_progress:
+        file = export(options.path, options.file, overwrite=options.overwrite, on_progress=on_progress)
+    print(f"wrote {file}: {plural(len(archive.entries), 'value')}, {human_bytes(total_bytes(file))}")
     return 0
 
 
-def import_it(chosen: argparse.Namespace) -> int:
-    """Make an archive of a file."""
-    with progress(f"importing {chosen.file}", size_of(chosen.file)) as told:
-        archive = Archive(import_from(chosen.file, chosen.path, told=told))
-    print(f"wrote {archive.path}: {described(archive)}")
+def import_file(options: argparse.Namespace) -> int:
+    """Import a file into a new archive."""
+    with progress(f"importing {options.file}", total_bytes(options.file)) as on_progress:
+        archive = Archive(import_from(options.file, options.path, on_progress=on_progress))
+    print(f"wrote {archive.path}: {describe_archive(archive)}")
     return 0
 
 
-def repair_it(chosen: argparse.Namespace) -> int:
-    """Write what can be trusted of a damaged archive to a new one."""
-    if extraction_shards.is_one(chosen.path) or not chosen.path.is_dir():
-        _opened(chosen.path)  # says what it is instead
-    with progress(f"repairing {chosen.path}", size_of(chosen.path)) as told:
-        found = repair(chosen.path, chosen.to, told=told)
-    print(found)
+def repair_archive(options: argparse.Namespace) -> int:
+    """Copy the intact values of a damaged archive to a new one."""
+    if extraction_shards.is_extraction(options.path) or not options.path.is_dir():
+        _open_archive(options.path)  # raises, naming what it is instead
+    with progress(f"repairing {options.path}", total_bytes(options.path)) as on_progress:
+        report = repair(options.path, options.to, on_progress=on_progress)
+    print(report)
     return 0
 
 
 _PATH = {"path": {"type": Path, "metavar": "PATH", "help": "the folder of an archive"}}
 _PATHS = {"path": {"type": Path, "metavar": "PATH", "help": "the folder of an archive, or of an extraction"}}
-_KNOWN = ", ".join(FORMATS)
+_SUFFIXES = ", ".join(FORMATS)
 
-# name -> (what runs, one line for the help, its arguments)
+# name -> (function, one line of help, arguments)
 ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str, dict[str, dict[str, Any]]]] = {
     "verify": (verify, "check every value against its checksum", _PATHS),
     "ls": (ls, "list the values", {
@@ -207,16 +219,16 @@ ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], int], str, dict[str, dic
         "--npy": {"metavar": "FILE", "help": "write it as numpy does instead; - for the standard output"},
         "--raw": {"metavar": "FILE", "help": "write its bytes and nothing else; - for the standard output"},
     }),
-    "export": (export_it, "write an archive to a file of another format", {
+    "export": (export_archive, "write an archive to a file of another format", {
         **_PATH,
-        "file": {"type": Path, "metavar": "FILE", "help": f"its suffix says the format: {_KNOWN}"},
+        "file": {"type": Path, "metavar": "FILE", "help": f"its suffix says the format: {_SUFFIXES}"},
         "--overwrite": {"action": "store_true", "help": "replace a file that is there"},
     }),
-    "import": (import_it, "make an archive of a file that export wrote, or of arrays from elsewhere", {
-        "file": {"type": Path, "metavar": "FILE", "help": f"its suffix says the format: {_KNOWN}"},
+    "import": (import_file, "make an archive of a file that export wrote, or of arrays from elsewhere", {
+        "file": {"type": Path, "metavar": "FILE", "help": f"its suffix says the format: {_SUFFIXES}"},
         "path": {"type": Path, "metavar": "PATH", "help": "the folder to make"},
     }),
-    "repair": (repair_it, "write what can be trusted of a damaged archive to a new one", {
+    "repair": (repair_archive, "write what can be trusted of a damaged archive to a new one", {
         **_PATH,
         "--to": {"type": Path, "metavar": "NEW", "help": "the folder to make; PATH-repaired unless said otherwise"},
     }),

@@ -1,4 +1,4 @@
-"""The folder of an extraction, as far as its shards are archives."""
+"""The shards of an extraction's folder, as archives: for `torcheer archive` commands."""
 
 from __future__ import annotations
 
@@ -12,43 +12,48 @@ from torcheer.errors import ArchiveDamaged, TorcheerError
 from torcheer.terminal import plural
 
 
-def is_one(path: Path) -> bool:
-    """Whether a folder holds an extraction."""
+def is_extraction(path: Path) -> bool:
+    """Return whether a folder holds an extraction."""
     return (path / "extraction.json").is_file()
 
 
-def shards(path: Path) -> list[Path]:
-    """The archives in it, in order."""
-    found = (file.parent for file in path.glob("shards/*/archive.json"))
-    return sorted(folder for folder in found if folder.name.isdecimal())  # not those that are being written, or mended
+def shard_folders(path: Path) -> list[Path]:
+    """List the shards' archives in order."""
+    folders = (file.parent for file in path.glob("shards/*/archive.json"))
+    return sorted(
+        folder for folder in folders if folder.name.isdecimal()
+    )  # not those that are being written, or mended
 
 
-def described(path: Path) -> str:
-    """One line about it."""
-    plan = _json(path / "extraction.json").get("plan")
+def describe_extraction(path: Path) -> str:
+    """Summarize an extraction in one line."""
+    plan = _read_json(path / "extraction.json").get("plan")
     model = plan.get("model") if isinstance(plan, dict) else None
     ended = "complete" if (path / "complete.json").is_file() else "not complete"
-    return f"extraction{f' of {model}' if model else ''}, {ended}: {plural(len(shards(path)), 'shard')}"
+    return f"extraction{f' of {model}' if model else ''}, {ended}: {plural(len(shard_folders(path)), 'shard')}"
 
 
-def missing(path: Path) -> Iterator[str]:
-    """A line for each shard that a complete extraction lacks, or that is not the one it should be."""
+def find_faults(path: Path) -> Iterator[str]:
+    """Yield a line for each shard of a complete extraction that is missing, extra or wrong."""
     if not (path / "complete.json").is_file():
         return
-    there = {int(folder.name): folder for folder in shards(path)}
-    counts = _json(path / "complete.json").get("shards")
-    wanted = dict(enumerate(counts)) if isinstance(counts, list) else {}
-    for number in sorted(wanted.keys() | there.keys()):
-        if number not in there:
+    folders = {int(folder.name): folder for folder in shard_folders(path)}
+    counts = _read_json(path / "complete.json").get("shards")
+    expected = dict(enumerate(counts)) if isinstance(counts, list) else {}
+    for number in sorted(expected.keys() | folders.keys()):
+        if number not in folders:
             yield f"{path}: shard {number} is missing"
-        elif number not in wanted:
+        elif number not in expected:
             yield f"{path}: shard {number} is one too many"
-        elif problem := _misfit(there[number], number, wanted[number]):
+        elif problem := _shard_fault(folders[number], number, expected[number]):
             yield f"{path}: shard {number} {problem}"
 
 
-def _misfit(folder: Path, number: int, count: object) -> str:
-    """Why an archive is not the shard that was written here; damage is told by whoever verifies it."""
+def _shard_fault(folder: Path, number: int, count: object) -> str:
+    """Return why an archive is not the expected shard, or "".
+
+    Damage is reported by verification.
+    """
     try:
         archive = Archive(folder)
     except TorcheerError:
@@ -57,13 +62,13 @@ def _misfit(folder: Path, number: int, count: object) -> str:
         return "has lost its seal: its end is cut off"
     if archive.about.get("shard") != number:
         return f"is shard {archive.about.get('shard')!r} under another name"
-    found = sum(int(body.get("about", {}).get("count", 0)) for body in archive.frames)
-    return "" if found == count else f"has {found} samples, and {count} were written"
+    samples = sum(int(body.get("about", {}).get("count", 0)) for body in archive.frames)
+    return "" if samples == count else f"has {samples} samples, and {count} were written"
 
 
-def _json(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     try:
-        found = json.loads(file.read_bytes())
+        content = json.loads(file.read_bytes())
     except (ValueError, RecursionError) as error:
         raise ArchiveDamaged(f"{file} cannot be read: {error}") from None
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

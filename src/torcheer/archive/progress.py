@@ -1,4 +1,7 @@
-"""Saying how far long work is: nothing for two seconds, then a bar on a terminal, a line now and then elsewhere."""
+"""Progress of long work.
+
+Nothing for two seconds, then a bar on a terminal, occasional lines elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ from torcheer.terminal import human_bytes
 PATIENCE_SECS = 2.0
 EVERY_SECS = 10.0  # between two lines where there is no bar
 
-Told = Callable[[int], object]  # hears of bytes, or whatever is counted, as they are done
+ProgressCallback = Callable[[int], object]  # hears of bytes, or whatever is counted, as they are done
 
 
-def tell_nobody(count: int) -> None:
+def ignore_progress(count: int) -> None:
     """For whoever does not ask how far it is."""
 
 

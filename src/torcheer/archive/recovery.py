@@ -1,4 +1,4 @@
-"""A new archive of all that can be trusted of a damaged one."""
+"""Repair of a damaged archive: every intact value is copied to a new one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.exchange.guards import typed
+from torcheer.archive.exchange.guards import check_type
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.format.index_frames import Entry
-from torcheer.archive.listing import counted, state
-from torcheer.archive.progress import Told, tell_nobody
-from torcheer.archive.verification import Examined, examine
+from torcheer.archive.listing import describe_counts, describe_state
+from torcheer.archive.progress import ProgressCallback, ignore_progress
+from torcheer.archive.verification import TrustedArchive, examine
 from torcheer.encoding import decode
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
@@ -23,11 +23,11 @@ from torcheer.terminal import plural
 
 
 @dataclass(frozen=True)
-class Repaired:
-    """What a repair found, and where it wrote what could be trusted."""
+class RepairReport:
+    """Result of a repair: what was lost, what was kept, and where it is."""
 
-    path: Path  # the archive, which is as it was
-    to: Path | None  # the new one; None where nothing was to be repaired
+    path: Path  # the damaged archive, unchanged
+    to: Path | None  # the new one; None where there was nothing to repair
     kept: str  # "4 steps, 12 values, 1.2 MB"
     lost: tuple[str, ...]  # a sentence for each thing that the new one lacks
     torn_bytes: int  # of a step at the end that was never finished
@@ -43,59 +43,72 @@ class Repaired:
 
 
 def repair(
-    path: str | os.PathLike[str], to: str | os.PathLike[str] | None = None, *, told: Told = tell_nobody
-) -> Repaired:
-    """Write all that can be trusted of a damaged archive to a new one; the old one stays as it is."""
+    path: str | os.PathLike[str],
+    to: str | os.PathLike[str] | None = None,
+    *,
+    on_progress: ProgressCallback = ignore_progress,
+) -> RepairReport:
+    """Copy every intact value of a damaged archive to a new one; the old one is not changed.
+
+    `to`: the new folder, `<path>-repaired` by default. `on_progress` is called with each number of bytes checked.
+    """
     source = Path(path) if Path(path).name not in ("", "..") else Path(path).resolve()
     target = source.with_name(f"{source.name}-repaired") if to is None else Path(to)
-    found = examine(path, told)
-    if not found.lost:
-        return Repaired(Path(path), None, f"{counted(found)}, {state(found)}", (), found.torn_bytes)
+    archive = examine(path, on_progress)
+    if not archive.lost:
+        return RepairReport(
+            Path(path), None, f"{describe_counts(archive)}, {describe_state(archive)}", (), archive.torn_bytes
+        )
     if target.exists() or target.is_symlink():
         raise BadArgument(f"{target} is there already; repair to a new folder")
-    part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
+    temporary = target.with_name(f".{target.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)
     try:
-        _write(found, part)
-        part.replace(target)
+        _write_trusted(archive, temporary)
+        temporary.replace(target)
     finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return Repaired(Path(path), target, counted(Archive(target)), tuple(found.lost), found.torn_bytes)
+        shutil.rmtree(temporary, ignore_errors=True)
+    return RepairReport(Path(path), target, describe_counts(Archive(target)), tuple(archive.lost), archive.torn_bytes)
 
 
-def _write(found: Examined, part: Path) -> None:
-    emptied = {entry.step for entry in found.lost_entries}
-    bodies = [body for body in found.frames if body["entries"] or body["about"] or body["step"] not in emptied]
+def _write_trusted(archive: TrustedArchive, target: Path) -> None:
+    emptied = {entry.step for entry in archive.lost_entries}
+    bodies = [body for body in archive.frames if body["entries"] or body["about"] or body["step"] not in emptied]
     if not bodies:
-        raise ArchiveDamaged(f"nothing in {found.path} can be trusted: {'; '.join(found.lost)}")
-    values = _Values(found)
-    with Writer(part, about=found.about, codec=values.codec) as writer:
+        raise ArchiveDamaged(f"nothing in {archive.path} can be trusted: {'; '.join(archive.lost)}")
+    values = _TrustedValues(archive)
+    with Writer(target, about=archive.about, codec=values.codec) as writer:
         for body in bodies:
-            writer.step(values.of(body["entries"]), **_about(found, body["about"]))
+            writer.step(values.samples(body["entries"]), **_frame_about(archive, body["about"]))
 
 
-def _about(found: Examined, about: dict[str, Any]) -> dict[str, Any]:
-    """What a frame says of itself; a history also says why a value is not there."""
-    if found.about.get("kind") != "history" or not isinstance(about.get("left_out"), dict):
+def _frame_about(archive: TrustedArchive, about: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a frame; that of a history also lists the lost values as left out."""
+    if archive.about.get("kind") != "history" or not isinstance(about.get("left_out"), dict):
         return about
-    lost = {f"{one.layer} {one.variable}": "it was damaged, and a repair left it out" for one in found.lost_entries}
+    lost = {
+        f"{entry.layer} {entry.variable}": "it was damaged, and a repair left it out" for entry in archive.lost_entries
+    }
     return {**about, "left_out": {**about["left_out"], **lost}}
 
 
-class _Values:
-    """Values on their way into the new archive, each with a codec that keeps its bits."""
+class _TrustedValues:
+    """Values for the new archive, each with a codec that preserves its bits."""
 
-    def __init__(self, found: Examined) -> None:
-        self._found = found
+    def __init__(self, archive: TrustedArchive) -> None:
+        self._archive = archive
         self._codec = "raw"
 
-    def of(self, entries: list[Entry]) -> Iterator[Sample]:
+    def samples(self, entries: list[Entry]) -> Iterator[Sample]:
         for entry in entries:
             self._codec = entry.codec
             if entry.codec.startswith("int8"):  # it would round once more
                 self._codec = "zstd" if entry.codec.endswith("zstd") else "raw"
-            yield typed(decode(entry._asdict(), self._found.memory(entry), entry.step or 0), entry.type)
+            yield check_type(decode(entry._asdict(), self._archive.memory(entry), entry.step or 0), entry.type)
 
     def codec(self, sample: Sample) -> str:
-        """The writer asks this for the sample that it was just given."""
+        """Return the codec of the sample that was yielded last.
+
+        The Writer asks while it writes that sample.
+        """
         return self._codec

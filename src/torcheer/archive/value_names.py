@@ -1,4 +1,7 @@
-"""What people call the values of an archive: labels of a history, and names of arrays in other files."""
+"""Names for the values of an archive.
+
+Layer labels of a history, and array names for exported files.
+"""
 
 from __future__ import annotations
 
@@ -11,53 +14,58 @@ from torcheer.archive.saved_history import SavedTrace
 from torcheer.errors import TorcheerError
 from torcheer.history import ModelHistory
 
-_SEGMENT_BYTES, _NAME_BYTES = 200, 900  # file systems take 255 and 4096, and zarr adds to both
-_ODD = re.compile("[\x00-\x1f\x7f\\\\\ud800-\udfff]")  # what a zip, a terminal or UTF-8 would trip over
-_RESERVED = re.compile(r"\.{0,2}$|__|zarr\.json$|\.z", re.IGNORECASE)  # "", ".", "..", and what zarr keeps for itself
+_SEGMENT_BYTES, _NAME_BYTES = 200, 900  # file systems allow 255 and 4096, and zarr adds to both
+_UNSAFE = re.compile("[\x00-\x1f\x7f\\\\\ud800-\udfff]")  # characters that break a zip, a terminal or UTF-8
+_RESERVED = re.compile(r"\.{0,2}$|__|zarr\.json$|\.z", re.IGNORECASE)  # "", ".", "..", and names that zarr reserves
 
 
 def layer_labels(archive: Archive) -> dict[str, str]:
-    """The label of each layer that a history's archive knows by a number: {"7": "conv2d_3_7"}; else nothing."""
+    """Map op numbers in a history's archive to labels: {"7": "conv2d_3_7"}.
+
+    Empty for other archives.
+    """
     if archive.about.get("kind") != "history" or len(archive.frames) != 1:
         return {}
-    read = copy(archive)
-    read.frames = [{**body, "about": deepcopy(body["about"])} for body in archive.frames]  # reading uses it up
+    duplicate = copy(archive)
+    duplicate.frames = [{**body, "about": deepcopy(body["about"])} for body in archive.frames]  # reading uses it up
     try:
-        facts = ModelHistory(SavedTrace(read)).facts
+        facts = ModelHistory(SavedTrace(duplicate)).facts
         return {str(op.index): facts.layers.label(op.index) for op in facts.ops}
     except (TorcheerError, LookupError, TypeError, ValueError, AttributeError):
-        return {}  # records that cannot be read: the numbers are all there is
+        return {}  # unreadable records: only the numbers are left
 
 
 def array_names(archive: Archive, *, as_folders: bool = False) -> list[str]:
-    """A name for each entry, unlike all others: "12/features.6/value", of a history "conv2d_3_7/value 0".
+    """Return a unique name for each entry, such as "12/features.6/value".
 
-    `as_folders` is for files on disk: none is then a folder of another, and none differs from another by case only.
+    Names in a history begin with the label: "conv2d_3_7/value 0".
+
+    `as_folders` is for names used as paths on disk: no name is then a parent of another or differs only by case.
     """
     labels = layer_labels(archive)
-    names = _Names(as_folders)
-    return [names.take(_wanted(entry, labels)) for entry in archive.entries]
+    names = _UniqueNames(as_folders)
+    return [names.take(_preferred_name(entry, labels)) for entry in archive.entries]
 
 
-def _wanted(entry: Entry, labels: dict[str, str]) -> str:
+def _preferred_name(entry: Entry, labels: dict[str, str]) -> str:
     step = [] if labels else [str(entry.step or 0)]
     item = [str(entry.item)] if entry.item >= 0 else []
     segments = "/".join([*step, labels.get(entry.layer, entry.layer), entry.variable, *item]).split("/")
-    safe = "/".join(_segment(segment) for segment in segments)
-    return safe if len(safe.encode()) <= _NAME_BYTES else _short(safe.replace("/", "_"))
+    safe = "/".join(_safe_segment(segment) for segment in segments)
+    return safe if len(safe.encode()) <= _NAME_BYTES else _truncate(safe.replace("/", "_"))
 
 
-def _segment(text: str) -> str:
-    text = _short(_ODD.sub("_", text))
+def _safe_segment(text: str) -> str:
+    text = _truncate(_UNSAFE.sub("_", text))
     return f"_{text}" if _RESERVED.match(text) else text
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     return text.encode()[:_SEGMENT_BYTES].decode(errors="ignore")
 
 
-class _Names:
-    """Names given so far."""
+class _UniqueNames:
+    """Registry of names in use; `take` makes a new name unique."""
 
     def __init__(self, as_folders: bool) -> None:
         self._as_folders = as_folders
@@ -68,16 +76,16 @@ class _Names:
     def take(self, name: str) -> str:
         if not self._names.isdisjoint(self._above(self._key(name))):
             name = name.replace("/", "_")
-        found = name
-        while (key := self._key(found)) in self._names or key in self._folders:
+        candidate = name
+        while (key := self._key(candidate)) in self._names or key in self._folders:
             self._tries[name] = self._tries.get(name, 1) + 1
-            found = f"{name}~{self._tries[name]}"
+            candidate = f"{name}~{self._tries[name]}"
         self._names.add(key)
         self._folders.update(self._above(key))
-        return found
+        return candidate
 
     def _key(self, name: str) -> str:
-        """The same for names that some file systems take for one."""
+        """Normalize a name, so that names that collide on some file systems compare equal."""
         return unicodedata.normalize("NFC", name).casefold() if self._as_folders else name
 
     def _above(self, key: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Looking at an archive with doubt: what of it can be trusted, and a sentence for each thing that cannot."""
+"""Verification of an archive: which values are intact, and a sentence for each loss."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torcheer.archive.format import seals
-from torcheer.archive.format.archive_folder import CHECK_MARK, files_of, read_about, read_head, segment_files
+from torcheer.archive.format.archive_folder import CRC_KEY, list_segment_files, read_about, read_header, segment_paths
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.index_frames import (
-    HEAD_BYTES,
+    HEADER_BYTES,
     Entry,
-    frame_begins,
-    frame_starts,
-    head,
-    read_entry,
+    find_frame_marks,
+    index_header,
+    is_frame_start,
+    parse_entry,
     read_frame,
     strict_json,
 )
-from torcheer.archive.format.record_json import from_plain
-from torcheer.archive.progress import Told, tell_nobody
+from torcheer.archive.format.record_json import history_from_json
+from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.archive.value_names import layer_labels
 from torcheer.encoding import cut
 from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError
 from torcheer.terminal import plural
 
 
-def examine(path: str | os.PathLike[str], told: Told = tell_nobody) -> Examined:
-    """Look at every value of an archive, damaged or not."""
+def examine(path: str | os.PathLike[str], on_progress: ProgressCallback = ignore_progress) -> TrustedArchive:
+    """Verify every value of an archive, damaged or not."""
     problem = ""
     try:
         Archive(path)
     except TorcheerError as error:
         problem = str(error)
-    found = Examined(path)
-    found.check(told)
-    if problem and not found.lost:  # damage that cost nothing
-        found.lost.append(problem)
-    return found
+    archive = TrustedArchive(path)
+    archive.check(on_progress)
+    if problem and not archive.lost:  # damage without a lost value
+        archive.lost.append(problem)
+    return archive
 
 
-class Examined(Archive):
-    """An archive of which only what can be trusted is read; `lost` says what cannot."""
+class TrustedArchive(Archive):
+    """The intact part of a possibly damaged archive; `lost` has a sentence for each loss."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:  # Archive's own would stop at the first damage
         self.path = Path(path)
@@ -54,25 +54,25 @@ class Examined(Archive):
         self.lost: list[str] = []
         self.lost_entries: list[Entry] = []
         self._labels: dict[str, str] = {}
-        numbers = _numbers(self.path)
-        copied, self._finals = seals.copies(self.path), dict[int, int | None]()
+        numbers = _segment_numbers(self.path)
+        seal_copies, self._final_seals = seals.read_copies(self.path), dict[int, int | None]()
         about = self._read_about() if numbers else read_about(self.path)
         for number in range(len(numbers) and numbers[-1] + 1):
-            self._examine(number, last=number == numbers[-1])
-        self.about = self._guessed() if about is None else about
-        twice = about is not None and read_head(self.path)[1]
-        self.lost += seals.faults(self.path, copied, self._finals, self.about, twice=twice)
+            self._read_segment(number, last=number == numbers[-1])
+        self.about = self._guess_about() if about is None else about
+        keeps_copies = about is not None and read_header(self.path)[1]
+        self.lost += seals.find_faults(self.path, seal_copies, self._final_seals, self.about, keeps_copies=keeps_copies)
         self.entries = [entry for body in self.frames for entry in body["entries"]]
         self._labels = layer_labels(self)
 
-    def check(self, told: Told) -> None:
-        """Look at every value, and keep only those that are what was written."""
+    def check(self, on_progress: ProgressCallback) -> None:
+        """Verify every value, and keep only the intact ones."""
         for body in self.frames:
-            body["entries"] = [entry for entry in body["entries"] if self._is_good(entry, told)]
+            body["entries"] = [entry for entry in body["entries"] if self._value_is_intact(entry, on_progress)]
         self.entries = [entry for body in self.frames for entry in body["entries"]]
 
-    def _is_good(self, entry: Entry, told: Told) -> bool:
-        told(entry.stored)
+    def _value_is_intact(self, entry: Entry, on_progress: ProgressCallback) -> bool:
+        on_progress(entry.stored)
         if entry.offset + entry.stored > len(self.mapped(entry.segment)):
             self._lose(entry, "it lies outside of the data file")
             return False
@@ -83,10 +83,10 @@ class Examined(Archive):
             return False
         return True
 
-    def _lose(self, entry: Entry, why: str) -> None:
+    def _lose(self, entry: Entry, reason: str) -> None:
         item = f" item {entry.item}" if entry.item >= 0 else ""
         layer = self._labels.get(entry.layer, entry.layer)
-        self.lost.append(f"step {entry.step}: {cut(layer)} {cut(entry.variable)[1:-1]}{item}: {why}")
+        self.lost.append(f"step {entry.step}: {cut(layer)} {cut(entry.variable)[1:-1]}{item}: {reason}")
         self.lost_entries.append(entry)
 
     def _read_about(self) -> dict[str, Any] | None:
@@ -95,22 +95,22 @@ class Examined(Archive):
             return read_about(self.path)
         except TorcheerError as error:
             if isinstance(error, NotAnArchive) and _is_intact(file):
-                raise  # somebody else's, or of a version to come
+                raise  # another program's file, or a newer version
             self.lost.append(f"what the archive says of itself: {file.name} is missing or damaged")
             return None
 
-    def _guessed(self) -> dict[str, Any]:
-        """What an archive is about, from its frames: a history can be told."""
+    def _guess_about(self) -> dict[str, Any]:
+        """Reconstruct the archive's metadata from its frames: possible for a history."""
         about = self.frames[0]["about"] if len(self.frames) == 1 else {}
         try:
-            info, *_ = from_plain(deepcopy(about))  # reading uses it up
+            info, *_ = history_from_json(deepcopy(about))  # parsing modifies its argument
         except ArchiveDamaged:
             return {}
         parameters = any(entry.variable == "stored" for entry in self.frames[0]["entries"])
         return {"kind": "history", "model": info.model, "parameters": parameters}
 
-    def _examine(self, number: int, last: bool) -> None:
-        index, data = segment_files(self.path, number)
+    def _read_segment(self, number: int, last: bool) -> None:
+        index, data = segment_paths(self.path, number)
         if not data.exists():
             self._maps[number] = memoryview(bytearray())
         if not index.exists():
@@ -118,86 +118,88 @@ class Examined(Archive):
             self.lost.append(f"segment {number}: its index is missing, and with it what its {size} bytes of values are")
             return
         text = index.read_bytes()
-        before: int | None = 0  # checksum of the frame before; None where that cannot be told
-        for piece in _pieces(text, number):
-            self._piece(number, text, piece, last)
-            if piece.body and before is not None and piece.body.get("after") != before:
-                self.lost.append(f"segment {number}: a step or more, before byte {piece.at} of its index")
-            before = piece.check if piece.body else None
+        previous_crc: int | None = 0  # checksum of the previous frame; None where that is damaged
+        for piece in _split_index(text, number):
+            self._read_piece(number, text, piece, last)
+            if piece.body and previous_crc is not None and piece.body.get("after") != previous_crc:
+                self.lost.append(f"segment {number}: a step or more, before byte {piece.start} of its index")
+            previous_crc = piece.crc if piece.body else None
 
-    def _piece(self, number: int, text: bytes, piece: Piece, last: bool) -> None:
+    def _read_piece(self, number: int, text: bytes, piece: IndexPiece, last: bool) -> None:
         if piece.body is None:
             torn = last and piece.end == len(text) and not self.sealed
-            if torn and not any(frame_begins(text, place) for place in frame_starts(text, piece.at + 1)):
-                self.torn_bytes += piece.end - piece.at  # a step that was never finished
+            if torn and not any(is_frame_start(text, place) for place in find_frame_marks(text, piece.start + 1)):
+                self.torn_bytes += piece.end - piece.start  # a step that was never finished
                 return
             where = f"behind step {self.frames[-1]['step']}" if self.frames else "before all others"
             self.lost.append(
-                f"segment {number}: a step or more, {where}: {plural(piece.end - piece.at, 'byte')} of its index"
+                f"segment {number}: a step or more, {where}: {plural(piece.end - piece.start, 'byte')} of its index"
             )
             return
-        self.sealed = "seal" in piece.body and not _more(piece.body["seal"])
-        self._finals[number] = piece.check if self.sealed else None
+        self.sealed = "seal" in piece.body and not _announces_more(piece.body["seal"])
+        self._final_seals[number] = piece.crc if self.sealed else None
         if "seal" not in piece.body:
-            self._step(number, piece.body)
+            self._read_step(number, piece.body)
 
-    def _step(self, number: int, body: dict[str, Any]) -> None:
+    def _read_step(self, number: int, body: dict[str, Any]) -> None:
         step, entries, about = body.get("step"), body.get("entries"), body.get("about", {})
         if not isinstance(entries, list) or not isinstance(about, dict) or (type(step) is not int and entries):
             self.lost.append(f"step {cut(step)}: its frame cannot be understood")
             return
-        kept: dict[tuple[str, str, int], Entry] = {}
+        unique: dict[tuple[str, str, int], Entry] = {}
         for entry in entries:
             try:
-                made = read_entry(int(step or 0), entry, number)
+                parsed = parse_entry(int(step or 0), entry, number)
             except (ArchiveDamaged, KeyError, TypeError, AttributeError) as error:
                 self.lost.append(f"step {step}: {cut(entry)}: {error}")
                 continue
-            if kept.setdefault((made.layer, made.variable, made.item), made) is not made:
-                self._lose(made, "it is there twice")
-        self.frames.append({"step": step, "entries": list(kept.values()), "about": about})
+            if unique.setdefault((parsed.layer, parsed.variable, parsed.item), parsed) is not parsed:
+                self._lose(parsed, "it is there twice")
+        self.frames.append({"step": step, "entries": list(unique.values()), "about": about})
 
 
-class Piece(NamedTuple):
-    """Some bytes of an index: a whole frame, or what lies between two."""
+class IndexPiece(NamedTuple):
+    """A byte range of an index: a whole frame, or the damaged bytes between two."""
 
-    at: int
+    start: int
     end: int
-    body: dict[str, Any] | None  # None where it is no frame
-    check: int
+    body: dict[str, Any] | None  # None for damaged bytes
+    crc: int
 
 
-def _pieces(text: bytes, number: int) -> Iterator[Piece]:
-    at = HEAD_BYTES if text.startswith(head(number)) or read_frame(text, HEAD_BYTES) else 0
+def _split_index(text: bytes, number: int) -> Iterator[IndexPiece]:
+    at = HEADER_BYTES if text.startswith(index_header(number)) or read_frame(text, HEADER_BYTES) else 0
     while at < len(text):
-        found = read_frame(text, at)
-        if found is None:
-            end = next((place for place in frame_starts(text, at + 1) if read_frame(text, place)), len(text))
-            yield Piece(at, end, None, 0)
+        match = read_frame(text, at)
+        if match is None:
+            end = next((place for place in find_frame_marks(text, at + 1) if read_frame(text, place)), len(text))
+            yield IndexPiece(at, end, None, 0)
         else:
-            body, end, check = found
-            yield Piece(at, end, _body(body), check)
+            body, end, crc = match
+            yield IndexPiece(at, end, _parse_body(body), crc)
         at = end
 
 
-def _body(text: bytes) -> dict[str, Any] | None:
+def _parse_body(text: bytes) -> dict[str, Any] | None:
     try:
-        found = strict_json(text, "a frame")
+        body = strict_json(text, "a frame")
     except ArchiveDamaged:
         return None
-    return found if isinstance(found, dict) else None
+    return body if isinstance(body, dict) else None
 
 
-def _more(seal: Any) -> bool:
+def _announces_more(seal: Any) -> bool:
     return isinstance(seal, dict) and bool(seal.get("more"))
 
 
-def _numbers(path: Path) -> list[int]:
-    """The segments of which anything is there, in order."""
-    return sorted({int(file.stem) for file in files_of(path) if file.suffix == ".index" or file.stat().st_size})
+def _segment_numbers(path: Path) -> list[int]:
+    """List the numbers of the segments of which any file has content, in order."""
+    return sorted(
+        {int(file.stem) for file in list_segment_files(path) if file.suffix == ".index" or file.stat().st_size}
+    )
 
 
 def _is_intact(file: Path) -> bool:
-    """Whether a file ends with the right checksum of itself."""
-    text, found, check = file.read_bytes().rpartition(CHECK_MARK) if file.is_file() else (b"", b"", b"")
-    return bool(found) and check == b"%d}" % zlib.crc32(text)
+    """Return whether a file ends with its correct checksum."""
+    text, crc_key, crc = file.read_bytes().rpartition(CRC_KEY) if file.is_file() else (b"", b"", b"")
+    return bool(crc_key) and crc == b"%d}" % zlib.crc32(text)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from torcheer.archive import Archive
-from torcheer.archive.format.value_codecs import known
+from torcheer.archive.format.value_codecs import check_codec
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.batch_values import (
@@ -283,7 +283,7 @@ def _plan(
         data=zlib.crc32(str(batches.order).encode(), trial.check),
         ids=None if ids is None else zlib.crc32(ascii(list(ids)).encode()),
         batches_per_shard=max(1, per_shard),
-        codec=known(codec),
+        codec=check_codec(codec),
         seed=taker.seed,
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from torcheer.archive import Archive, Writer
 from torcheer.archive.format import seals
-from torcheer.archive.format.archive_folder import sync_folder
+from torcheer.archive.format.archive_folder import fsync_folder
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, NotAnArchive
 from torcheer.extraction.extraction_plan import Plan, about_shard, shard_name, writing
 from torcheer.records import Sample
@@ -88,7 +88,7 @@ class Shards:
         about = about_shard(self.plan, shard)
         done = _whole_batches(part, about, shard * self.plan.batches_per_shard)
         if done is None:  # sealed, and killed before it had its name
-            seals.complete(part, 0)
+            seals.publish_pending_copy(part, 0)
             self._name(shard)
             return -1
         self._writers[shard] = Writer(
@@ -116,7 +116,7 @@ class Shards:
         final, part = self.folder / shard_name(shard), self.folder / f".{shard_name(shard)}.part"
         (part / "LOCK").unlink(missing_ok=True)
         part.rename(final)
-        sync_folder(self.folder)
+        fsync_folder(self.folder)
         self._claims.give_back(shard)
 
     def end_of_data(self) -> None:

@@ -301,12 +301,12 @@ def check(chosen: argparse.Namespace) -> int:
 
 def show(chosen: argparse.Namespace) -> int:
     """Print what a session directory holds."""
-    from torcheer.archive.exchange.guards import size_of
+    from torcheer.archive.exchange.guards import total_bytes
     from torcheer.archive.progress import progress
     from torcheer.training.observe.run_contents import describe_run
 
     folder = chosen.path / "checkpoints"
-    with progress(f"verifying {folder}", size_of(folder) if folder.is_dir() else 0) as told:
+    with progress(f"verifying {folder}", total_bytes(folder) if folder.is_dir() else 0) as told:
         lines = describe_run(chosen.path, told)
     print("\n".join(lines))
     return 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.archive.progress import Told, tell_nobody
+from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
@@ -360,7 +360,7 @@ class Session:
         pipelines: Sequence[str] | None = None,
         *,
         batches: int | Mapping[str, int] | None = None,
-        on_progress: Told = tell_nobody,
+        on_progress: ProgressCallback = ignore_progress,
     ) -> dict[str, float]:
         """Return the columns of pipelines in evaluation mode, with averaged weights where there are some.
 

@@ -1,1 +1,4 @@
-"""One file per format an archive can travel in; `value_manifest.py` holds what they share."""
+"""Export and import of archives: one file per format.
+
+`value_manifest.py` holds what they share.
+"""

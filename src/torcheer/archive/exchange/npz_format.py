@@ -1,4 +1,4 @@
-"""numpy's npz: a zip of plain arrays; nothing pickled is ever read."""
+"""numpy's npz format: a zip of plain arrays; pickled objects are never read."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.archive.exchange.guards import inside, understood, whole_to_its_end
+from torcheer.archive.exchange.guards import check_member_name, check_zip_end, read_errors
 from torcheer.archive.exchange.value_manifest import (
     FORMAT,
     KEY,
-    MARK,
-    Content,
-    Packing,
-    Value,
-    manifest_in,
+    MADE_BY,
+    ExportSource,
+    ImportContent,
+    LazyArray,
     named_content,
+    pop_manifest,
 )
 from torcheer.encoding import TYPES
 from torcheer.errors import ArchiveDamaged, BadArgument
@@ -34,47 +34,47 @@ _HEADERS: dict[tuple[int, int], Any] = {
 }
 
 
-def write(file: Path, packing: Packing) -> None:
-    """One member per value, uncompressed; types that numpy lacks are kept as their bits."""
-    names = packing.names()
+def write(file: Path, source: ExportSource) -> None:
+    """Write one uncompressed member per value; types that numpy lacks are stored as their bits."""
+    names = source.names()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as out:
         for place, name in enumerate(names):
-            facts = packing.facts[place]
-            array = np.frombuffer(packing.bits(place), TYPES[facts.type]).reshape(facts.shape)
+            info = source.infos[place]
+            array = np.frombuffer(source.read_bytes(place), TYPES[info.type]).reshape(info.shape)
             with out.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-        out.writestr(zipfile.ZipInfo(_MANIFEST), packing.manifest(names))
+        out.writestr(zipfile.ZipInfo(_MANIFEST), source.manifest(names))
         out.comment = FORMAT.encode()
 
 
 @contextmanager
-def read(file: Path) -> Iterator[Content]:
-    """What a file holds, ours or any other."""
-    with understood(file):
+def read(file: Path) -> Iterator[ImportContent]:
+    """Read a file, one that export wrote or any other npz."""
+    with read_errors(file):
         archive = zipfile.ZipFile(file)
     with archive:
-        whole_to_its_end(archive, file)
-        members = {inside(one.filename, file): one for one in archive.infolist()}
+        check_zip_end(archive, file)
+        members = {check_member_name(member.filename, file): member for member in archive.infolist()}
         if len(members) != len(archive.infolist()):
             raise ArchiveDamaged(f"{file} names a member twice")
-        own = members.pop(_MANIFEST, None)
+        manifest_member = members.pop(_MANIFEST, None)
         values = {}
         for name, member in members.items():
             if name.endswith("/"):
                 continue  # a folder, as zip tools leave them
             if not name.endswith(".npy"):
                 raise BadArgument(f"{file}: {name!r} is no array")
-            values[name.removesuffix(".npy")] = _value(archive, member, file)
-        with understood(file, "what it says of its values"):
-            found = {KEY: archive.read(own).decode()} if own else {}
-        found |= MARK if archive.comment == FORMAT.encode() else {}
-        yield named_content(file, manifest_in(found, file), values, {})
+            values[name.removesuffix(".npy")] = _open_array(archive, member, file)
+        with read_errors(file, "what it says of its values"):
+            metadata = {KEY: archive.read(manifest_member).decode()} if manifest_member else {}
+        metadata |= MADE_BY if archive.comment == FORMAT.encode() else {}
+        yield named_content(file, pop_manifest(metadata, file), values, {})
 
 
-def _value(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path) -> Value:
-    with understood(file, f"its member {member.filename!r}"):
+def _open_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path) -> LazyArray:
+    with read_errors(file, f"its member {member.filename!r}"):
         with archive.open(member) as stream:
-            shape, columns_first, kind = _header(stream)
+            shape, columns_first, kind = _read_header(stream)
             start = stream.tell()
         if kind.hasobject:
             raise BadArgument(f"{file}: {member.filename!r} holds pickled objects, which are never read")
@@ -87,15 +87,15 @@ def _value(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path) -> Val
     def load() -> NDArray[Any]:
         with archive.open(member) as stream:
             stream.read(start)
-            data = _all(stream, needed)
+            data = _read_in_pieces(stream, needed)
         flat: NDArray[Any] = np.frombuffer(data, kind)
         return flat.reshape(shape[::-1]).T if columns_first else flat.reshape(shape)
 
-    return Value(kind.name, shape, load)
+    return LazyArray(kind.name, shape, load)
 
 
-def _all(stream: Any, count: int) -> bytearray:
-    """The rest of a member, piece by piece: read at once, it would be in memory twice."""
+def _read_in_pieces(stream: Any, count: int) -> bytearray:
+    """Read `count` bytes in pieces: read at once, they would be in memory twice."""
     data = bytearray(count)
     at = 0
     while at < count:
@@ -107,9 +107,9 @@ def _all(stream: Any, count: int) -> bytearray:
     return data
 
 
-def _header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+def _read_header(stream: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     if version not in _HEADERS:
         raise BadArgument(f"it is an array of version {version}, which holds named fields")
-    found: tuple[tuple[int, ...], bool, np.dtype[Any]] = _HEADERS[version](stream)
-    return found
+    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = _HEADERS[version](stream)
+    return header

@@ -1,8 +1,8 @@
-"""What all formats share: an archive as values and a text that says the rest, and the way back.
+"""The manifest that all exchange formats share: all of an archive but its array data.
 
-Formats keep arrays under names, or as rows of a table. What they have no place for (which step, layer, variable and
-item an array is, its type where they lack it, what the archive and its frames say of themselves) stands in the
-manifest: a CRC-32 in eight digits, a blank, and a JSON object.
+Formats store arrays under names, or as rows of a table. What they have no place for (an array's step, layer, variable
+and item, its type where they lack it, the metadata of the archive and its frames) goes into the manifest: a CRC-32 in
+eight digits, a blank, and a JSON object.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from torcheer.archive.exchange.guards import believable, size_of, typed, understood
+from torcheer.archive.exchange.guards import check_type, check_unpacked_size, read_errors, total_bytes
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.index_frames import strict_json
-from torcheer.archive.progress import Told
+from torcheer.archive.progress import ProgressCallback
 from torcheer.archive.value_names import array_names
 from torcheer.encoding import bytes_of, decode, described, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
 
 FORMAT, VERSION = "torcheer exchange", 1
-KEY = "torcheer"  # under which a format keeps the manifest
-MARK = {"made_by": FORMAT}  # beside it: a file that has lost one of them is damaged, and not somebody else's
+KEY = "torcheer"  # a format stores the manifest under this key
+MADE_BY = {"made_by": FORMAT}  # stored beside it: a file with only one of them is damaged, not another program's
 
-Frames = Iterator[tuple[dict[str, Any], Iterator[Sample]]]  # what each says of itself, and its values
+Frames = Iterator[tuple[dict[str, Any], Iterator[Sample]]]  # per frame: its metadata and its values
 
 
-class Facts(NamedTuple):
-    """What is known of a value besides its bytes."""
+class ValueInfo(NamedTuple):
+    """Description of a value: everything but its bytes."""
 
     step: int
     layer: str
@@ -45,13 +45,13 @@ class Facts(NamedTuple):
     def bytes(self) -> int:
         return bytes_of(self.type, self.shape)
 
-    def check(self, data: Any) -> str:
-        """A checksum over facts and bytes."""
+    def checksum(self, data: Any) -> str:
+        """Return a checksum over the description and the bytes."""
         return f"{zlib.crc32(data, zlib.crc32(json.dumps(self).encode())):08x}"
 
 
-class Value(NamedTuple):
-    """An array of a file, read when it is asked for."""
+class LazyArray(NamedTuple):
+    """An array of a file, read by `load` when needed."""
 
     type: str
     shape: tuple[int, ...]
@@ -62,129 +62,142 @@ class Value(NamedTuple):
         return bytes_of(self.type, self.shape)
 
 
-class Content(NamedTuple):
-    """What a file holds, one value in memory at a time."""
+class ImportContent(NamedTuple):
+    """Content of a file to import; its frames yield one value in memory at a time."""
 
     about: dict[str, Any]
     frames: Frames
 
 
-class Packing:
-    """An archive on its way out: its values, each read once, and after that the manifest."""
+class ExportSource:
+    """An archive being exported: its values, each read once, then the manifest."""
 
-    def __init__(self, archive: Archive, told: Told) -> None:
+    def __init__(self, archive: Archive, on_progress: ProgressCallback) -> None:
         self.archive = archive
-        self.facts = [
-            Facts(one.step or 0, one.layer, one.variable, one.item, one.type, one.shape) for one in archive.entries
+        self.infos = [
+            ValueInfo(entry.step or 0, entry.layer, entry.variable, entry.item, entry.type, entry.shape)
+            for entry in archive.entries
         ]
-        self.checks = ["00000000"] * len(self.facts)
-        self._told = told
+        self.crcs = ["00000000"] * len(self.infos)
+        self._on_progress = on_progress
 
-    def bits(self, place: int) -> memoryview:
-        """The bytes of a value."""
+    def read_bytes(self, place: int) -> memoryview:
+        """Read the bytes of a value, and note its checksum."""
         data = self.archive.memory(self.archive.entries[place])
-        self.checks[place] = self.facts[place].check(data)
-        self._told(len(data))
+        self.crcs[place] = self.infos[place].checksum(data)
+        self._on_progress(len(data))
         return data
 
     def names(self, *, as_folders: bool = False) -> list[str]:
-        """What the arrays are called."""
+        """Return the names of the arrays."""
         return array_names(self.archive, as_folders=as_folders)
 
     def manifest(self, names: list[str] | None = None) -> str:
-        """The text, as long before the values were read as after; tables keep facts as columns instead of names."""
+        """Return the manifest's text, of the same length before and after the values are read.
+
+        `names`: of the arrays; None for tables, which store the descriptions as columns.
+        """
         frames = [{"about": body.get("about", {}), "values": len(body["entries"])} for body in self.archive.frames]
-        found = {"format": FORMAT, "version": VERSION, "about": self.archive.about, "frames": frames}
+        document = {"format": FORMAT, "version": VERSION, "about": self.archive.about, "frames": frames}
         if names is not None:
-            rows = zip(names, self.facts, self.checks, strict=True)
-            found["values"] = [{"name": name, **one._asdict(), "crc32": check} for name, one, check in rows]
-        text = json.dumps(found, separators=(",", ":"))
+            rows = zip(names, self.infos, self.crcs, strict=True)
+            document["values"] = [{"name": name, **info._asdict(), "crc32": crc} for name, info, crc in rows]
+        text = json.dumps(document, separators=(",", ":"))
         return f"{zlib.crc32(text.encode()):08x} {text}"
 
 
-def parse(text: Any, file: Path) -> dict[str, Any]:
-    """A manifest that can be trusted to be what was written."""
-    check, _, body = str(text).partition(" ")
-    if check != f"{zlib.crc32(body.encode(errors='replace')):08x}":
+def parse_manifest(text: Any, file: Path) -> dict[str, Any]:
+    """Parse a manifest and verify its checksum and version."""
+    crc, _, body = str(text).partition(" ")
+    if crc != f"{zlib.crc32(body.encode(errors='replace')):08x}":
         raise ArchiveDamaged(f"{file}: what it says of its values is not what was written")
-    found = strict_json(body.encode(), f"{file}: what it says of its values")
-    if not isinstance(found, dict) or found.get("format") != FORMAT or not isinstance(found.get("version"), int):
+    document = strict_json(body.encode(), f"{file}: what it says of its values")
+    if (
+        not isinstance(document, dict)
+        or document.get("format") != FORMAT
+        or not isinstance(document.get("version"), int)
+    ):
         raise ArchiveDamaged(f"{file}: what it says of its values is not one of ours")
-    if found["version"] > VERSION:
+    if document["version"] > VERSION:
         raise BadArgument(
-            f"{file} is of version {found['version']}, and this torcheer reads up to {VERSION}: update it"
+            f"{file} is of version {document['version']}, and this torcheer reads up to {VERSION}: update it"
         )
-    frames = found.get("frames")
-    good = isinstance(found.get("about"), dict) and isinstance(frames, list)
-    if not good or not all(isinstance(one, dict) and isinstance(one.get("about"), dict) for one in found["frames"]):
+    frames = document.get("frames")
+    is_valid = isinstance(document.get("about"), dict) and isinstance(frames, list)
+    if not is_valid or not all(
+        isinstance(frame, dict) and isinstance(frame.get("about"), dict) for frame in document["frames"]
+    ):
         raise ArchiveDamaged(f"{file}: what it says of its frames cannot be read")
-    return found
+    return document
 
 
-def manifest_in(metadata: dict[str, Any], file: Path) -> Any:
-    """Take the manifest out of what a file says of itself; None where it is not one of ours."""
+def pop_manifest(metadata: dict[str, Any], file: Path) -> Any:
+    """Remove the manifest from a file's metadata and return it.
+
+    None for a file of another program.
+    """
     if metadata.get("made_by") == FORMAT and KEY not in metadata:
         raise ArchiveDamaged(f"{file}: what it says of its values is missing, though export wrote it")
     return metadata.pop(KEY, None)
 
 
-def named_content(file: Path, manifest: Any, values: Mapping[str, Value], about: dict[str, Any]) -> Content:
-    """Arrays under names: as the manifest says, or each as a layer of its own where there is none."""
-    believable(sum(one.bytes for one in values.values()), size_of(file), file)
+def named_content(file: Path, manifest: Any, values: Mapping[str, LazyArray], about: dict[str, Any]) -> ImportContent:
+    """Build the content from named arrays; without a manifest each array is a layer."""
+    check_unpacked_size(sum(array.bytes for array in values.values()), total_bytes(file), file)
     if manifest is None:
-        found: dict[str, Any] = {"about": {"kind": "tensors", "from": file.name, **about}}
-        rows = [{"name": name, **_foreign(name, value)._asdict()} for name, value in values.items()]
-        found["frames"] = [{"about": {}, "values": len(rows)}]
+        document: dict[str, Any] = {"about": {"kind": "tensors", "from": file.name, **about}}
+        rows = [{"name": name, **_info_of_foreign_array(name, value)._asdict()} for name, value in values.items()]
+        document["frames"] = [{"about": {}, "values": len(rows)}]
     else:
-        found = parse(manifest, file)
-        rows = _rows(found.get("values"), values, file)
-    samples = (checked(row, _bits(row["name"], values, file), file) for row in rows)
-    return Content(found["about"], in_frames(found["frames"], samples, file))
+        document = parse_manifest(manifest, file)
+        rows = _check_rows(document.get("values"), values, file)
+    samples = (decode_value(row, _load_bytes(row["name"], values, file), file) for row in rows)
+    return ImportContent(document["about"], group_into_frames(document["frames"], samples, file))
 
 
-def _foreign(name: str, value: Value) -> Facts:
-    return Facts(0, name, "value", -1, value.type, value.shape)
+def _info_of_foreign_array(name: str, value: LazyArray) -> ValueInfo:
+    return ValueInfo(0, name, "value", -1, value.type, value.shape)
 
 
-def _rows(rows: Any, values: Mapping[str, Value], file: Path) -> list[dict[str, Any]]:
-    """What a manifest says of its arrays, where those are the ones that are there."""
+def _check_rows(rows: Any, values: Mapping[str, LazyArray], file: Path) -> list[dict[str, Any]]:
+    """Validate the manifest's rows: they must name exactly the arrays in the file."""
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ArchiveDamaged(f"{file}: what it says of its values cannot be read")
     names = [str(row.get("name")) for row in rows]
     if len(names) != len(values) or set(names) != set(values):
-        odd = sorted(set(names) ^ set(values)) or ["one of them twice"]
-        raise ArchiveDamaged(f"{file}: its arrays are not those it was written with: {', '.join(odd[:5])}")
+        mismatches = sorted(set(names) ^ set(values)) or ["one of them twice"]
+        raise ArchiveDamaged(f"{file}: its arrays are not those it was written with: {', '.join(mismatches[:5])}")
     return rows
 
 
-def _bits(name: str, values: Mapping[str, Value], file: Path) -> memoryview:
-    with understood(file, f"its array {name!r}"):
+def _load_bytes(name: str, values: Mapping[str, LazyArray], file: Path) -> memoryview:
+    with read_errors(file, f"its array {name!r}"):
         _, _, data = to_bytes(values[name].load())
     return data
 
 
-def checked(row: Mapping[str, Any], data: Any, file: Path) -> Sample:
-    """The value that facts and bytes make; bytes that are not what was written raise."""
+def decode_value(row: Mapping[str, Any], data: Any, file: Path) -> Sample:
+    """Decode a value from its description and bytes; raise where the checksum differs."""
     step = row.get("step")
     try:
         sample = decode(row, data, step if type(step) is int else 0)
     except ArchiveDamaged as error:
         raise ArchiveDamaged(f"{file}: {error}") from None
-    facts = Facts(sample.step, *described(row))
-    if row.get("crc32") not in (None, facts.check(data)) or type(step) is not int:
-        raise ArchiveDamaged(f"{file}: {facts.layer!r} {facts.variable} of step {step} is not what was written")
-    return typed(sample, facts.type)
+    info = ValueInfo(sample.step, *described(row))
+    if row.get("crc32") not in (None, info.checksum(data)) or type(step) is not int:
+        raise ArchiveDamaged(f"{file}: {info.layer!r} {info.variable} of step {step} is not what was written")
+    return check_type(sample, info.type)
 
 
-def in_frames(frames: list[dict[str, Any]], samples: Iterator[Sample], file: Path) -> Frames:
-    """Values dealt out to the frames they were written in; one too few or too many raises."""
+def group_into_frames(frames: list[dict[str, Any]], samples: Iterator[Sample], file: Path) -> Frames:
+    """Distribute values to the frames they were written in; raise on one too few or too many."""
     for frame in frames:
-        yield frame["about"], _next(samples, frame.get("values"), file)
+        yield frame["about"], _take(samples, frame.get("values"), file)
     if next(samples, None) is not None:
         raise ArchiveDamaged(f"{file} holds more values than it says")
 
 
-def _next(samples: Iterator[Sample], count: Any, file: Path) -> Iterator[Sample]:
+def _take(samples: Iterator[Sample], count: Any, file: Path) -> Iterator[Sample]:
     for _ in range(count if isinstance(count, int) else 0):
         sample = next(samples, None)
         if sample is None:

@@ -1,1 +1,1 @@
-"""The format on disk: segments, index frames, codecs, seals; a writer and a reader of it."""
+"""The format on disk: segments, index frames, codecs and seals, with its writer and reader."""

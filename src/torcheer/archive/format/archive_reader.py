@@ -1,4 +1,4 @@
-"""Reading an archive: memory-mapped, each value checked when it is first touched."""
+"""Memory-mapped reader of an archive; each value is verified on first access."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from torcheer.archive.format import seals
-from torcheer.archive.format.archive_folder import read_head, segment_files, segments_of
-from torcheer.archive.format.index_frames import Entry, scan
+from torcheer.archive.format.archive_folder import list_segments, read_header, segment_paths
+from torcheer.archive.format.index_frames import Entry, scan_index
 from torcheer.archive.format.value_codecs import unpack
 from torcheer.encoding import crc32, decode, from_bytes
 from torcheer.errors import ArchiveDamaged, UnknownLayer
@@ -26,32 +26,32 @@ class Archive:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.about, twice = read_head(self.path)
-        copied = seals.copies(self.path)  # before the indexes, which may be sealed meanwhile
-        self.frames: list[dict[str, Any]] = []  # of each step its "step", "entries" and "about"
+        self.about, keeps_copies = read_header(self.path)
+        seal_copies = seals.read_copies(self.path)  # before the indexes, which may be sealed meanwhile
+        self.frames: list[dict[str, Any]] = []  # per step: "step", "entries" and "about"
         self.entries: list[Entry] = []
         self.torn_bytes = 0  # of a frame that was being written when its writer died; its step was never committed
-        self.sealed = False  # whether the writer has said that this is all
+        self.sealed = False  # whether the writer closed it: nothing will be appended
         self._maps: dict[int, memoryview] = {}
         self._checked: set[tuple[int, ...]] = set()
-        numbers = segments_of(self.path)
-        ends = {number: self._read_index(number, last=number == len(numbers) - 1) for number in numbers}
-        for fault in seals.faults(self.path, copied, ends, self.about, twice=twice):
+        numbers = list_segments(self.path)
+        final_seals = {number: self._read_index(number, last=number == len(numbers) - 1) for number in numbers}
+        for fault in seals.find_faults(self.path, seal_copies, final_seals, self.about, keeps_copies=keeps_copies):
             raise ArchiveDamaged(fault)
 
     def _read_index(self, number: int, last: bool) -> int | None:
-        """Take in a segment; the CRC-32 of the seal that says that it is the last, where it has one."""
-        index, data = segment_files(self.path, number)
-        found = scan(index.read_bytes(), number, str(index))
-        found.check_data(data.stat().st_size if data.exists() else 0, str(data))
-        if found.seal is None and not last:
+        """Read a segment's index; return the CRC-32 of its final seal, if it has one."""
+        index, data = segment_paths(self.path, number)
+        scan = scan_index(index.read_bytes(), number, str(index))
+        scan.check_data(data.stat().st_size if data.exists() else 0, str(data))
+        if scan.seal is None and not last:
             raise ArchiveDamaged(f"{index} is not sealed, though another segment follows it")
-        self.sealed = found.seal is not None and not found.more
-        self.torn_bytes += found.torn
-        self.frames += found.frames
-        for body in found.frames:
+        self.sealed = scan.seal is not None and not scan.expects_next
+        self.torn_bytes += scan.torn_bytes
+        self.frames += scan.frames
+        for body in scan.frames:
             self.entries += body["entries"]
-        return found.final
+        return scan.final_seal_crc
 
     @property
     def steps(self) -> list[int | None]:
@@ -59,54 +59,56 @@ class Archive:
         return [body["step"] for body in self.frames]
 
     def array(self, entry: Entry) -> NDArray[Any]:
-        """The values of an entry, over the file's own memory where they are stored as they are."""
+        """Return an entry's values: a view of the mapped file for the raw codec, a copy otherwise."""
         return from_bytes(entry.type, entry.shape, self.memory(entry).toreadonly())
 
-    def memory(self, entry: Entry, *, again: bool = False) -> memoryview:
-        """The bytes of an entry's values, checked the first time; writing to them never reaches the file.
+    def memory(self, entry: Entry, *, reread: bool = False) -> memoryview:
+        """Return the bytes of an entry's values, verified on first access.
 
-        `again` reads the file anew, for memory that was written to.
+        Writes never reach the file.
+
+        `reread` maps the file again, for memory that was written to.
         """
         if not entry.stored:
             return memoryview(bytearray())
-        source = self._map(entry.segment) if again else self.mapped(entry.segment)
+        source = self._map(entry.segment) if reread else self.mapped(entry.segment)
         stored = source[entry.offset : entry.offset + entry.stored]
-        place = (entry.segment, entry.offset, entry.stored, entry.crc32)
-        if again or place not in self._checked:
+        key = (entry.segment, entry.offset, entry.stored, entry.crc32)
+        if reread or key not in self._checked:
             if len(stored) != entry.stored or crc32(stored) != entry.crc32:
                 raise ArchiveDamaged(
                     f"{self.path}: {entry.layer!r} {entry.variable} of step {entry.step} is not what was written"
                 )
-            self._checked.add(place)
+            self._checked.add(key)
         return unpack(entry.codec, entry.scale, entry.type, entry.shape, stored)
 
     def mapped(self, number: int) -> memoryview:
-        """The data of a segment, in private memory that is filled as it is touched."""
+        """Return a segment's data as a private (copy-on-write) memory map, cached."""
         if number not in self._maps:
             self._maps[number] = self._map(number)
         return self._maps[number]
 
     def _map(self, number: int) -> memoryview:
-        with open(segment_files(self.path, number)[1], "rb") as file:
-            if not os.fstat(file.fileno()).st_size:  # nothing that could be mapped
+        with open(segment_paths(self.path, number)[1], "rb") as file:
+            if not os.fstat(file.fileno()).st_size:  # an empty file cannot be mapped
                 return memoryview(bytearray())
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
 
     def find(self, layer: str, variable: str = "value", step: int | None = None, item: int = -1) -> Entry:
-        """One entry, the newest where several steps have it."""
+        """Find one entry: the newest where several steps have it."""
         for entry in reversed(self.entries):
             if (entry.layer, entry.variable, entry.item) == (layer, variable, item) and step in (None, entry.step):
                 return entry
-        known = sorted({f"{entry.layer} ({entry.variable})" for entry in self.entries})
-        raise UnknownLayer(f"no {variable} of {layer!r} in {self.path}; it has {', '.join(known[:8]) or 'nothing'}")
+        names = sorted({f"{entry.layer} ({entry.variable})" for entry in self.entries})
+        raise UnknownLayer(f"no {variable} of {layer!r} in {self.path}; it has {', '.join(names[:8]) or 'nothing'}")
 
     def samples(self) -> Iterator[Sample]:
-        """Every value, in the order they were written."""
+        """Iterate over all values in the order they were written."""
         for entry in self.entries:
             yield decode(entry._asdict(), self.memory(entry).toreadonly(), entry.step or 0)
 
     def verify(self) -> int:
-        """Check every value; return how many there are."""
+        """Verify the checksum of every value; return how many there are."""
         for entry in self.entries:
             self.memory(entry)
         return len(self.entries)

@@ -1,4 +1,4 @@
-"""Writing an archive: values first, then the frame that makes them count."""
+"""Writer of an archive: a step's values first, then the index frame that commits them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any
 
-from torcheer.archive.format.archive_folder import Segment, WritingLock, begin, segments_of
+from torcheer.archive.format.archive_folder import Segment, WritingLock, list_segments, write_header
 from torcheer.archive.format.index_frames import ALIGN
-from torcheer.archive.format.value_codecs import Codec, codec_for, known, pack
+from torcheer.archive.format.value_codecs import Codec, check_codec, codec_for, pack
 from torcheer.encoding import crc32, encode, whole_number
 from torcheer.errors import ArchiveClosed, BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample
 
 SEGMENT_BYTES = 1 << 30
-SYNCS = ("step", "interval", "never")
-_SMALL_BYTES, _GATHERED_BYTES = 1 << 16, 1 << 20  # smaller values are gathered, and written together
-_TRY = {  # what helps
+FSYNC_MODES = ("step", "interval", "never")
+_SMALL_BYTES, _BUFFER_BYTES = 1 << 16, 1 << 20  # values below the first are buffered, up to the second
+_ADVICE = {  # errno -> what to try
     errno.ENOSPC: "Free some space and go on: the writer can be used further",
     errno.EDQUOT: "Free some of your quota and go on: the writer can be used further",
     errno.EFBIG: "Raise the limit on the size of files (ulimit -f), or use a smaller segment_bytes",
@@ -34,11 +34,13 @@ _TRY = {  # what helps
 
 
 class Writer:
-    """Appends steps to an archive; each is there whole or not at all.
+    """Append steps to an archive, each of them atomically.
 
+    `path`: the folder; created if missing, otherwise appended to. `about`: metadata of a new archive, as JSON.
     `fsync="step"` waits for the disk at every step, `"interval"` at most every `interval_secs`, `"never"` leaves it to
-    the system. A process that is killed loses nothing that was committed, either way; a machine without power may.
-    `codec` stores less than the values themselves: a name of `codecs.CODECS`, or a function from a Sample to one.
+    the system. A killed process loses nothing that was committed, either way; a power loss may.
+    `segment_bytes`: start a new segment beyond this size.
+    `codec` compresses values: a name of `value_codecs.CODECS`, or a function from a Sample to one.
     """
 
     def __init__(
@@ -51,125 +53,128 @@ class Writer:
         segment_bytes: int = SEGMENT_BYTES,
         codec: Codec = "raw",
     ) -> None:
-        if fsync not in SYNCS:
-            raise BadArgument(f"fsync={fsync!r}: use one of {', '.join(SYNCS)}")
+        if fsync not in FSYNC_MODES:
+            raise BadArgument(f"fsync={fsync!r}: use one of {', '.join(FSYNC_MODES)}")
         self.path = Path(path)
-        self._codec = codec if callable(codec) else known(codec)
-        self._fsync, self._interval, self._limit = fsync, interval_secs, segment_bytes
-        self._syncs = fsync != "never"
-        self._synced = time.monotonic()
+        self._codec = codec if callable(codec) else check_codec(codec)
+        self._fsync, self._interval_secs, self._segment_bytes = fsync, interval_secs, segment_bytes
+        self._fsyncs = fsync != "never"
+        self._last_fsync = time.monotonic()
         self._steps = 0  # committed by this writer
-        self._turn, self._inside = Lock(), 0  # the thread that writes a step
+        self._step_lock, self._writing_thread = Lock(), 0  # the thread that is inside step()
         self.closed = False
-        with self._told():
+        with self._explain_os_errors():
             self._lock = WritingLock(self.path)
             try:
-                begin(self.path, about or {}, sync=self._syncs)
-                self._segment = Segment(self.path, max(segments_of(self.path), default=0), sync=self._syncs)
-                if self._segment.more:  # a writer was killed between two segments
-                    self._room()
+                write_header(self.path, about or {}, sync=self._fsyncs)
+                self._segment = Segment(self.path, max(list_segments(self.path), default=0), sync=self._fsyncs)
+                if self._segment.expects_next:  # a writer was killed between two segments
+                    self._writable_segment()
             except BaseException:
                 self._lock.release()
                 raise
 
     def step(self, samples: Iterable[Sample], /, **about: Any) -> None:
-        """Write the values of one step, and commit them; threads wait for one another."""
+        """Write the values of one step and commit them; concurrent threads are serialized."""
         if self._lock.process != os.getpid():
             raise ArchiveClosed(
                 f"{self.path}: this Writer is that of process {self._lock.process}; it cannot be shared"
             )
-        self._assert_not_inside()
-        with self._turn:
+        self._check_not_reentrant()
+        with self._step_lock:
             if self.closed:
                 raise ArchiveClosed(f"{self.path}: this Writer is closed; a new one goes on where it ended")
             try:
-                self._inside = get_ident()
+                self._writing_thread = get_ident()
                 self._step(samples, about)
             finally:
-                self._inside = 0
+                self._writing_thread = 0
 
-    def _assert_not_inside(self) -> None:
-        if self._inside == get_ident():
+    def _check_not_reentrant(self) -> None:
+        if self._writing_thread == get_ident():
             raise BadArgument(f"{self.path}: the samples of a step cannot write or close the archive that they go to")
 
     def _step(self, samples: Iterable[Sample], about: dict[str, Any]) -> None:
-        segment = self._room()
+        segment = self._writable_segment()
         try:
-            values = _Values(self, segment)
-            body, due = {**values.gather(samples), "about": about}, self._due()
-            with self._told():
-                values.flush()
-                segment.commit(body, values.end, sync=due)
+            buffer = _StepBuffer(self, segment)
+            body, fsync_due = {**buffer.write_all(samples), "about": about}, self._fsync_due()
+            with self._explain_os_errors():
+                buffer.flush()
+                segment.commit(body, buffer.end, sync=fsync_due)
         except BaseException:
-            with suppress(OSError):  # what cannot be taken away now is before the next step
-                segment.forget()  # the disk is full, an array cannot be kept: what was committed stays
+            with suppress(OSError):  # if it fails now, it is repeated before the next step
+                segment.rollback()  # the disk is full, an array cannot be stored: committed steps stay
             raise
         self._steps += 1
-        if due:
-            self._synced = time.monotonic()
+        if fsync_due:
+            self._last_fsync = time.monotonic()
 
-    def _room(self) -> Segment:
-        """The segment to write to: the next one, where this one is full."""
+    def _writable_segment(self) -> Segment:
+        """Return the segment to write to; start the next one where the current one is full."""
         segment = self._segment
-        with self._told():
+        with self._explain_os_errors():
             if segment.dirty:
-                segment.forget()
-            ended = segment.committed
-            full = ended.frames and ended.data_end + ended.index_end >= self._limit
-            if full or ended.sealed:
-                if not ended.sealed:
-                    segment.seal(more=True, sync=self._syncs)
-                self._segment = Segment(self.path, segment.number + 1, sync=self._syncs)
+                segment.rollback()
+            state = segment.committed
+            full = state.frames and state.data_end + state.index_end >= self._segment_bytes
+            if full or state.sealed:
+                if not state.sealed:
+                    segment.seal(more=True, sync=self._fsyncs)
+                self._segment = Segment(self.path, segment.number + 1, sync=self._fsyncs)
                 segment.close()
         return self._segment
 
     @property
     def in_place(self) -> bool:
-        """Whether the files that are written are still those under the archive's name; False where it was removed."""
+        """Return whether the open files are still those at the archive's path.
+
+        False after it was removed.
+        """
         return self._segment.is_at(self.path)
 
     def close(self, *, seal: bool = True) -> None:
-        """End the archive. Sealed, it says where it ends, and a lost tail would be noticed."""
+        """Close the archive; `seal` records where it ends, so that a lost tail is detected."""
         if self._lock.process != os.getpid():
-            self.closed = True  # a fork's copy: the archive is its parent's
+            self.closed = True  # a forked copy: the archive belongs to the parent process
             return
-        self._assert_not_inside()
-        with self._turn:
+        self._check_not_reentrant()
+        with self._step_lock:
             if self.closed:
                 return
             try:
-                with self._told():
-                    self._end(seal)
+                with self._explain_os_errors():
+                    self._end_segment(seal)
             finally:
-                self._let_go()
+                self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self.closed = True
         self._segment.close()
         self._lock.release()
 
-    def _end(self, seal: bool) -> None:
+    def _end_segment(self, seal: bool) -> None:
         segment = self._segment
         if segment.dirty:
-            segment.forget()
+            segment.rollback()
         if seal and not segment.committed.sealed:
-            segment.seal(more=False, sync=self._syncs)
-        elif self._syncs:
+            segment.seal(more=False, sync=self._fsyncs)
+        elif self._fsyncs:
             segment.sync()
 
-    def _due(self) -> bool:
-        late = time.monotonic() - self._synced >= self._interval
+    def _fsync_due(self) -> bool:
+        late = time.monotonic() - self._last_fsync >= self._interval_secs
         return self._fsync == "step" or (self._fsync == "interval" and late)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """What the system refuses, with what is there and what to try."""
+    def _explain_os_errors(self) -> Iterator[None]:
+        """Turn an OSError into CannotWrite, with what is committed and what to try."""
         try:
             yield
         except OSError as error:
             if isinstance(error, TorcheerError):
                 raise
-            advice = _TRY.get(error.errno or 0, "See what the system says of this disk")
+            advice = _ADVICE.get(error.errno or 0, "See what the system says of this disk")
             raise CannotWrite(
                 error.errno,
                 f"{self.path}: {error.strerror or error}. The {self._steps} steps that this writer has committed are "
@@ -183,53 +188,53 @@ class Writer:
         self.close(seal=problem[0] is None)
 
 
-class _Values:
-    """The values of one step on their way into the data file."""
+class _StepBuffer:
+    """Write buffer for the values of one step: small ones are written together."""
 
     def __init__(self, writer: Writer, segment: Segment) -> None:
         self._writer, self._segment = writer, segment
         self.end = segment.committed.data_end
-        self._small = bytearray()
+        self._pending = bytearray()
         self._entries: list[dict[str, Any]] = []
 
-    def gather(self, samples: Iterable[Sample]) -> dict[str, Any]:
+    def write_all(self, samples: Iterable[Sample]) -> dict[str, Any]:
         """Write every value; return the frame's step and entries."""
-        steps, seen = set(), set()
+        steps, keys = set(), set()
         for sample in samples:
-            about = self._write(sample)
+            entry = self._write(sample)
             steps.add(whole_number(sample.step, "step"))
-            seen.add((about["layer"], about["variable"], about["item"]))
-        if len(steps) > 1 or len(seen) < len(self._entries):
+            keys.add((entry["layer"], entry["variable"], entry["item"]))
+        if len(steps) > 1 or len(keys) < len(self._entries):
             raise BadArgument("step(): a frame holds one step, and each layer, variable and item once")
         return {"step": min(steps, default=None), "entries": self._entries}
 
     def _write(self, sample: Sample) -> dict[str, Any]:
-        about, payload = encode(sample)
-        codec, stored = pack(codec_for(self._writer._codec, sample), about["type"], payload)
-        entry = {**about, "offset": 0, "stored": len(stored), "crc32": crc32(stored), **codec}
+        descriptor, payload = encode(sample)
+        codec_fields, stored = pack(codec_for(self._writer._codec, sample), descriptor["type"], payload)
+        entry = {**descriptor, "offset": 0, "stored": len(stored), "crc32": crc32(stored), **codec_fields}
         entry["offset"] = self._add(stored)
         self._entries.append(entry)
         return entry
 
     def _add(self, stored: Any) -> int:
-        gap = -self.end % ALIGN if len(stored) else 0
-        offset = self.end + gap
+        padding = -self.end % ALIGN if len(stored) else 0
+        offset = self.end + padding
         if len(stored) < _SMALL_BYTES:
-            self._small += bytes(gap)
-            self._small += stored
+            self._pending += bytes(padding)
+            self._pending += stored
             self.end = offset + len(stored)
-            if len(self._small) >= _GATHERED_BYTES:
+            if len(self._pending) >= _BUFFER_BYTES:
                 self.flush()
         else:
             self.flush()
-            with self._writer._told():
-                self._segment.put(stored, offset)
+            with self._writer._explain_os_errors():
+                self._segment.write_values(stored, offset)
             self.end = offset + len(stored)
         return offset
 
     def flush(self) -> None:
-        """Write what was gathered."""
-        if self._small:
-            with self._writer._told():
-                self._segment.put(self._small, self.end - len(self._small))
-            self._small = bytearray()
+        """Write the buffered values."""
+        if self._pending:
+            with self._writer._explain_os_errors():
+                self._segment.write_values(self._pending, self.end - len(self._pending))
+            self._pending = bytearray()

@@ -1,6 +1,6 @@
-"""Frames of an index: a length, two checksums and a JSON object each, one after the other.
+"""Frames of an index file: each a length, two checksums and a JSON object.
 
-Everything a reader needs to know of the bytes is in docs/archive-format.md.
+The byte layout is specified in docs/archive-format.md.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 
 VERSION = 1
 MAGIC = b"torchidx"
-ALIGN = 64  # values begin at multiples of it, so that they can be used where they lie
-MOST_BODY_BYTES = 2**32 - 1  # what the length of a frame can say
-_MOST_DEPTH = 100
-_COMMON = frozenset((int, float, str, bool))  # most of what there is, and nothing in it
-_HEAD = struct.Struct("<8sII")  # magic, version, number of the segment
+ALIGN = 64  # values begin at multiples of it, so that they can be used from the mapped file without a copy
+MAX_BODY_BYTES = 2**32 - 1  # the length field of a frame has 32 bits
+_MAX_DEPTH = 100
+_LEAF_TYPES = frozenset((int, float, str, bool))  # the most frequent values, which contain no others
+_HEADER = struct.Struct("<8sII")  # magic, version, number of the segment
 _FRAME = struct.Struct("<4sIII")  # "FRME", length of the body, its CRC-32, CRC-32 of the twelve bytes before
 _MARK = b"FRME"
-HEAD_BYTES = _HEAD.size
+HEADER_BYTES = _HEADER.size
 
 
 class Entry(NamedTuple):
-    """Where a value is."""
+    """Location and description of one stored value."""
 
     step: int | None
     layer: str
@@ -42,32 +42,32 @@ class Entry(NamedTuple):
     offset: int
     stored: int
     crc32: int
-    codec: str = "raw"  # what was stored instead of the bytes themselves: see `codecs`
-    scale: float = 1.0  # of one step of int8
+    codec: str = "raw"  # how the bytes are stored: see `value_codecs`
+    scale: float = 1.0  # the value of one int8 step
 
 
-class Scan(NamedTuple):
-    """What an index holds."""
+class IndexScan(NamedTuple):
+    """Parsed content of an index file."""
 
     frames: list[dict[str, Any]]  # the steps: "step", "entries" (a list of Entry), "about"
     seal: dict[str, Any] | None  # "frames", "bytes", "more"
     end: int  # where the last whole frame ends
-    torn: int  # bytes behind it: a frame that was being written when its writer died
-    last: int  # CRC-32 of the last frame's body; the next one names it
+    torn_bytes: int  # bytes after it: a frame that was being written when its writer died
+    last_crc: int  # CRC-32 of the last frame's body, which the next frame names
     data_end: int  # where the last value ends
 
     @property
-    def more(self) -> bool:
-        """Whether another segment was to follow."""
+    def expects_next(self) -> bool:
+        """Return whether its seal announces another segment."""
         return self.seal is not None and bool(self.seal.get("more"))
 
     @property
-    def final(self) -> int | None:
-        """The CRC-32 of the seal that says that no other segment follows; None where there is none."""
-        return None if self.seal is None or self.more else self.last
+    def final_seal_crc(self) -> int | None:
+        """Return the CRC-32 of the seal if it is the archive's last; None otherwise."""
+        return None if self.seal is None or self.expects_next else self.last_crc
 
     def check_data(self, size: int, where: str) -> None:
-        """Compare with what the data file has."""
+        """Check the size of the data file against the index."""
         if size < self.data_end:
             raise ArchiveDamaged(f"{where} has {size} bytes, and values lie outside of the file: up to {self.data_end}")
         if self.seal is not None and self.seal["bytes"] != size:
@@ -75,71 +75,80 @@ class Scan(NamedTuple):
 
 
 @contextmanager
-def no_collecting() -> Iterator[None]:
-    """Let Python's collector rest: it would go through every record again and again, and they make no circles."""
-    was = gc.isenabled()
+def gc_paused() -> Iterator[None]:
+    """Pause Python's garbage collector.
+
+    It would rescan every record many times, and they form no cycles.
+    """
+    enabled = gc.isenabled()
     try:
         gc.disable()
         yield
     finally:
-        if was:
+        if enabled:
             gc.enable()
 
 
-def head(segment: int) -> bytes:
-    """How an index begins."""
-    return _HEAD.pack(MAGIC, VERSION, segment)
+def index_header(segment: int) -> bytes:
+    """Return the header of an index file."""
+    return _HEADER.pack(MAGIC, VERSION, segment)
 
 
-def frame(body: dict[str, Any], after: int) -> tuple[bytes, int]:
-    """A frame that follows one whose checksum was `after`, and its own checksum."""
-    text = to_json({**body, "after": after}, "a step")
-    if len(text) > MOST_BODY_BYTES:
-        raise BadArgument(f"a step's index takes {len(text)} bytes, and {MOST_BODY_BYTES} fit: write it as several")
-    check = zlib.crc32(text)
-    start = struct.pack("<4sII", _MARK, len(text), check)
-    return start + struct.pack("<I", zlib.crc32(start)) + text, check
+def encode_frame(body: dict[str, Any], previous_crc: int) -> tuple[bytes, int]:
+    """Encode a frame that follows the one with checksum `previous_crc`.
+
+    Return it with its own checksum.
+    """
+    text = to_json({**body, "after": previous_crc}, "a step")
+    if len(text) > MAX_BODY_BYTES:
+        raise BadArgument(f"a step's index takes {len(text)} bytes, and {MAX_BODY_BYTES} fit: write it as several")
+    crc = zlib.crc32(text)
+    prefix = struct.pack("<4sII", _MARK, len(text), crc)
+    return prefix + struct.pack("<I", zlib.crc32(prefix)) + text, crc
 
 
-@no_collecting()
-def scan(data: bytes | memoryview, segment: int, where: str) -> Scan:
-    """Every whole frame of an index; damage raises, an unfinished frame at the end does not."""
-    if len(data) < HEAD_BYTES:
-        return Scan([], None, 0, len(data), 0, 0)
-    _check_head(data, segment, where)
+@gc_paused()
+def scan_index(data: bytes | memoryview, segment: int, where: str) -> IndexScan:
+    """Parse every whole frame of an index.
+
+    Damage raises, an unfinished frame at the end does not.
+    """
+    if len(data) < HEADER_BYTES:
+        return IndexScan([], None, 0, len(data), 0, 0)
+    _check_header(data, segment, where)
     frames: list[dict[str, Any]] = []
-    seal, bodies = None, list(_bodies(data, where))
+    seal, bodies = None, list(_read_bodies(data, where))
     for body, _, _ in bodies:
         if seal is not None:
             raise ArchiveDamaged(f"{where}: a frame stands behind the seal")
         if "seal" in body:
-            seal = _seal(body["seal"], len(frames), where)
+            seal = _check_seal(body["seal"], len(frames), where)
         else:
-            frames.append(_step(body, segment, where))
-    end, last = bodies[-1][1:] if bodies else (HEAD_BYTES, 0)
+            frames.append(_parse_step(body, segment, where))
+    end, last_crc = bodies[-1][1:] if bodies else (HEADER_BYTES, 0)
     torn = len(data) - end
     if torn and seal is not None:
         raise ArchiveDamaged(f"{where}: {torn} bytes stand behind its seal")
-    if any(frame_begins(data, later) for later in frame_starts(data, end + 1)):
+    if any(is_frame_start(data, offset) for offset in find_frame_marks(data, end + 1)):
         raise ArchiveDamaged(f"{where}: the frame at byte {end} is damaged; others follow it")
     ends = (entry.offset + entry.stored for body in frames for entry in body["entries"])
-    return Scan(frames, seal, end, torn, last, max(ends, default=0))
+    return IndexScan(frames, seal, end, torn, last_crc, max(ends, default=0))
 
 
-def _bodies(data: bytes | memoryview, where: str) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """The body of each whole frame, where it ends, its checksum."""
-    at, after = HEAD_BYTES, 0
-    while (found := read_frame(data, at)) is not None:
-        text, at, check = found
-        body = strict_json(text, f"{where}: the frame that ends at byte {at}")
-        if not isinstance(body, dict) or body.get("after") != after:
-            raise ArchiveDamaged(f"{where}: the frame that ends at byte {at} does not follow the one before it")
-        after = check
-        yield body, at, check
+def _read_bodies(data: bytes | memoryview, where: str) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """Yield the body of each whole frame, its end offset and its checksum."""
+    offset, previous_crc = HEADER_BYTES, 0
+    while (match := read_frame(data, offset)) is not None:
+        text, offset, crc = match
+        body = strict_json(text, f"{where}: the frame that ends at byte {offset}")
+        if not isinstance(body, dict) or body.get("after") != previous_crc:
+            raise ArchiveDamaged(f"{where}: the frame that ends at byte {offset} does not follow the one before it")
+        previous_crc = crc
+        yield body, offset, crc
 
 
-def _check_head(data: bytes | memoryview, segment: int, where: str) -> None:
-    magic, version, number = _HEAD.unpack_from(data)
+def _check_header(data: bytes | memoryview, segment: int, where: str) -> None:
+    magic, version, number = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise NotAnArchive(f"{where} is no index of an archive: it begins with {bytes(magic)!r}")
     if version != VERSION:
@@ -148,34 +157,37 @@ def _check_head(data: bytes | memoryview, segment: int, where: str) -> None:
         raise ArchiveDamaged(f"{where} says that it is segment {number}")
 
 
-def frame_begins(data: bytes | memoryview, at: int) -> bool:
-    """Whether the first 16 bytes of a frame stand here."""
-    if at + _FRAME.size > len(data):
+def is_frame_start(data: bytes | memoryview, offset: int) -> bool:
+    """Return whether a valid frame prefix (16 bytes) begins at `offset`."""
+    if offset + _FRAME.size > len(data):
         return False
-    mark, _, _, own = _FRAME.unpack_from(data, at)
-    return bool(mark == _MARK and zlib.crc32(data[at : at + 12]) == own)
+    mark, _, _, prefix_crc = _FRAME.unpack_from(data, offset)
+    return bool(mark == _MARK and zlib.crc32(data[offset : offset + 12]) == prefix_crc)
 
 
-def read_frame(data: bytes | memoryview, at: int) -> tuple[bytes, int, int] | None:
-    """The body of the frame that begins here, where it ends, its checksum; None unless all of it is there."""
-    if not frame_begins(data, at):
+def read_frame(data: bytes | memoryview, offset: int) -> tuple[bytes, int, int] | None:
+    """Read the frame at `offset`: its body, end offset and checksum.
+
+    None unless it is whole and intact.
+    """
+    if not is_frame_start(data, offset):
         return None
-    _, length, check, _ = _FRAME.unpack_from(data, at)
-    begin = at + _FRAME.size
+    _, length, crc, _ = _FRAME.unpack_from(data, offset)
+    begin = offset + _FRAME.size
     text = bytes(data[begin : begin + length])
-    return (text, begin + length, check) if len(text) == length and zlib.crc32(text) == check else None
+    return (text, begin + length, crc) if len(text) == length and zlib.crc32(text) == crc else None
 
 
-def frame_starts(data: bytes | memoryview, start: int) -> Iterator[int]:
-    """Places where a frame might begin."""
+def find_frame_marks(data: bytes | memoryview, start: int) -> Iterator[int]:
+    """Yield the offsets of all frame marks, from `start` on."""
     text = bytes(data[start:])
-    at = text.find(_MARK)
-    while at >= 0:
-        yield start + at
-        at = text.find(_MARK, at + 1)
+    position = text.find(_MARK)
+    while position >= 0:
+        yield start + position
+        position = text.find(_MARK, position + 1)
 
 
-def _seal(seal: Any, frames: int, where: str) -> dict[str, Any]:
+def _check_seal(seal: Any, frames: int, where: str) -> dict[str, Any]:
     if not isinstance(seal, dict) or type(seal.get("bytes")) is not int or type(seal.get("more", False)) is not bool:
         raise ArchiveDamaged(f"{where}: its seal cannot be read: {cut(seal)}")
     if type(seal.get("frames")) is not int or seal["frames"] != frames:
@@ -183,8 +195,8 @@ def _seal(seal: Any, frames: int, where: str) -> dict[str, Any]:
     return seal
 
 
-def _step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any]:
-    """A step's frame, its entries as records."""
+def _parse_step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any]:
+    """Validate the frame of a step; its entries become `Entry` records."""
     step, entries, about = body.get("step"), body.get("entries"), body.get("about", {})
     if (
         not isinstance(entries, list)
@@ -193,16 +205,16 @@ def _step(body: dict[str, Any], segment: int, where: str) -> dict[str, Any]:
     ):
         raise ArchiveDamaged(f"{where}: a frame cannot be read: step {cut(step)}, entries {cut(entries)}")
     try:
-        made = [read_entry(step, entry, segment) for entry in entries]
+        parsed = [parse_entry(step, entry, segment) for entry in entries]
     except (ArchiveDamaged, KeyError, TypeError, AttributeError) as error:
         text = str(error) if isinstance(error, ArchiveDamaged) else repr(error)
         raise ArchiveDamaged(f"{where}: step {cut(step)} has an entry that cannot be read: {text}") from None
-    if len({(one.layer, one.variable, one.item) for one in made}) < len(made):
+    if len({(entry.layer, entry.variable, entry.item) for entry in parsed}) < len(parsed):
         raise ArchiveDamaged(f"{where}: step {step} names a layer, variable and item twice")
-    return {"step": step, "entries": made, "about": about}
+    return {"step": step, "entries": parsed, "about": about}
 
 
-def read_entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
+def parse_entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
     layer, variable, item, kind, shape = described(entry)
     offset, stored, crc32 = entry["offset"], entry["stored"], entry["crc32"]
     if (
@@ -212,49 +224,49 @@ def read_entry(step: int | None, entry: dict[str, Any], segment: int) -> Entry:
         or (offset % ALIGN and stored)
     ):
         raise ArchiveDamaged(f"{cut(layer)} lies at {cut(offset)}, {cut(stored)} bytes")
-    codec, scale = value_codecs.read(entry, kind, shape)
+    codec, scale = value_codecs.parse_codec(entry, kind, shape)
     if len(entry) != 8 + ("as" in entry) + ("zstd" in entry):
         raise ArchiveDamaged(f"{cut(layer)} has keys that this torcheer does not know: {cut(list(entry))}")
     return Entry(step, layer, variable, item, kind, shape, segment, offset, stored, crc32, codec, scale)
 
 
-def to_json(value: dict[str, Any], what: str) -> bytes:
-    """JSON that `strict_json` reads again; what users have put into its "about" is looked through."""
+def to_json(value: dict[str, Any], subject: str) -> bytes:
+    """Serialize to JSON that `strict_json` accepts; the user's part, "about", is validated."""
     try:
-        _check_keys(value.get("about") or {}, _MOST_DEPTH)
+        _check_keys(value.get("about") or {}, _MAX_DEPTH)
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadArgument(f"{what} cannot be written as JSON: {cut(error)}") from None
+        raise BadArgument(f"{subject} cannot be written as JSON: {cut(error)}") from None
 
 
 def _check_keys(value: Any, depth: int) -> None:
-    """JSON's keys are text: 1 and "1" would be one."""
+    """Reject keys that are not text: JSON would merge 1 and "1"."""
     if not depth:
-        raise ValueError(f"it is nested more than {_MOST_DEPTH} deep")
+        raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is not text")
         value = value.values()
     for part in value:
-        if type(part) not in _COMMON and isinstance(part, (dict, list, tuple)):
+        if type(part) not in _LEAF_TYPES and isinstance(part, (dict, list, tuple)):
             _check_keys(part, depth - 1)
 
 
 def strict_json(text: bytes, where: str) -> Any:
-    """JSON in UTF-8, no key twice, no NaN."""
+    """Parse JSON in UTF-8; reject duplicate keys and NaN."""
     try:
-        return json.loads(text.decode(), object_pairs_hook=_once, parse_constant=_refused)
+        return json.loads(text.decode(), object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:
         raise ArchiveDamaged(f"{where} cannot be read: {cut(str(error))}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
         raise ValueError(f"a key stands twice among {cut([key for key, _ in pairs])}")
-    return found
+    return mapping
 
 
-def _refused(text: str) -> Any:
+def _reject_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")

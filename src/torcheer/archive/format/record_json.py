@@ -1,6 +1,7 @@
-"""Records as JSON and back: only our own plain records have a name in it, and nothing is looked up by one.
+"""Conversion of a history's records to JSON and back.
 
-A hundred thousand operations are written field by field, and what many of them share only once.
+Only the record types of `records.py` are named in it, and nothing is imported or looked up by such a name.
+A hundred thousand operations are stored as columns, with each distinct value once.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from torcheer.errors import ArchiveDamaged
 from torcheer.records import Argument, Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
 
 
-class Told:
-    """Something that JSON cannot hold, of which the text was kept: a dtype, a device, a function."""
+class OpaqueValue:
+    """A value that JSON cannot hold (a dtype, device, function): only its text was saved."""
 
     __slots__ = ("text",)
 
@@ -26,41 +27,57 @@ class Told:
         return self.text
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Told) and other.text == self.text
+        return isinstance(other, OpaqueValue) and other.text == self.text
 
     def __hash__(self) -> int:
         return hash(self.text)
 
 
-def to_plain(info: RunInfo, ops: list[Op], below: list[Op], runs: Sequence[ModuleRun] = ()) -> dict[str, Any]:
-    """A history's records, as JSON can hold them."""
-    shelf = Shelf()
-    about = {one.name: plain(getattr(info, one.name)) for one in fields(RunInfo) if one.name not in _INFO_RECORDS}
-    about |= {name: [shelf.number(one) for one in getattr(info, name).values()] for name in _INFO_RECORDS}
-    found: dict[str, Any] = {"info": about, "ops": _columns(ops, shelf), "below": _columns(below, shelf)}
-    found["runs"] = [
-        [shelf.number(run.call), *(list(map(_row, side)) for side in (run.inputs, run.outputs))] for run in runs
+def history_to_json(info: RunInfo, ops: list[Op], below: list[Op], runs: Sequence[ModuleRun] = ()) -> dict[str, Any]:
+    """Convert a history's records to a JSON document."""
+    table = RecordTable()
+    info_fields = {
+        field.name: value_to_json(getattr(info, field.name))
+        for field in fields(RunInfo)
+        if field.name not in _INFO_RECORDS
+    }
+    info_fields |= {name: [table.number(field) for field in getattr(info, name).values()] for name in _INFO_RECORDS}
+    document: dict[str, Any] = {
+        "info": info_fields,
+        "ops": _ops_to_columns(ops, table),
+        "below": _ops_to_columns(below, table),
+    }
+    document["runs"] = [
+        [table.number(run.call), *(list(map(_argument_to_json, side)) for side in (run.inputs, run.outputs))]
+        for run in runs
     ]
-    return {**found, "records": shelf.rows()}
+    return {**document, "records": table.rows()}
 
 
-def from_plain(found: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op], list[ModuleRun]]:
-    """What `to_plain` was given."""
+def history_from_json(document: dict[str, Any]) -> tuple[RunInfo, list[Op], list[Op], list[ModuleRun]]:
+    """Rebuild the records from a document of `history_to_json`."""
     try:
-        shelf = _records(found["records"])
-        about = {name: restored(value) for name, value in found["info"].items() if name not in _INFO_RECORDS}
+        records = _parse_records(document["records"])
+        info_fields = {
+            name: value_from_json(value) for name, value in document["info"].items() if name not in _INFO_RECORDS
+        }
         for name, (kind, key) in _INFO_RECORDS.items():
-            about[name] = {getattr(one, key): one for one in _picked(shelf[kind.__name__], found["info"][name])}
-        ops = _ops(found["ops"], shelf)
-        runs = [_run(shelf["ModuleCall"], row, ops) for row in found.get("runs", ())]  # files of 0.1 have none
-        return RunInfo(**about), ops, _ops(found["below"], shelf), runs
+            info_fields[name] = {
+                getattr(record, key): record
+                for record in _lookup_records(records[kind.__name__], document["info"][name])
+            }
+        ops = _ops_from_columns(document["ops"], records)
+        runs = [
+            _run_from_json(records["ModuleCall"], row, ops) for row in document.get("runs", ())
+        ]  # files of 0.1 have none
+        return RunInfo(**info_fields), ops, _ops_from_columns(document["below"], records), runs
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveDamaged(f"the records of a history cannot be read: {error!r}") from None
 
 
 # -- records ---------------------------------------------------------------------------------------------------------
 
-_ROWS: dict[Any, tuple[type, ...]] = {  # the types of their fields
+_FIELD_TYPES: dict[Any, tuple[type, ...]] = {  # the types of their fields
     TensorMeta: (tuple, str, str, int, bool),
     ModuleCall: (str, int, str),
     Stored: (str, str, tuple, str, int, bool, tuple),
@@ -70,186 +87,193 @@ _ROWS: dict[Any, tuple[type, ...]] = {  # the types of their fields
 _INFO_RECORDS: dict[str, tuple[Any, str]] = {"modules": (ModuleInfo, "address"), "stored": (Stored, "name")}
 
 
-class Shelf:
-    """Records of every kind, each once; others name it by its number."""
+class RecordTable:
+    """Deduplicated records of every kind; other rows refer to them by number."""
 
     def __init__(self) -> None:
-        self._numbers: dict[type, dict[Any, int]] = {kind: {} for kind in _ROWS}
+        self._numbers: dict[type, dict[Any, int]] = {kind: {} for kind in _FIELD_TYPES}
 
     def number(self, record: Any) -> int:
-        """Where a record stands among those of its kind."""
+        """Return the index of a record among those of its kind, adding it if it is new."""
         numbers = self._numbers[type(record)]
         return numbers.setdefault(record, len(numbers))
 
     def rows(self) -> dict[str, list[list[Any]]]:
-        """All of them."""
-        found = {}
+        """Return all records as rows of field values, by kind."""
+        tables = {}
         for kind, numbers in self._numbers.items():
-            names = getattr(kind, "_fields", None) or [one.name for one in fields(kind)]
-            found[kind.__name__] = [[getattr(record, name) for name in names] for record in numbers]
-        return found
+            names = getattr(kind, "_fields", None) or [field.name for field in fields(kind)]
+            tables[kind.__name__] = [[getattr(record, name) for name in names] for record in numbers]
+        return tables
 
 
-def _records(rows: dict[str, list[list[Any]]]) -> dict[str, list[Any]]:
-    return {kind.__name__: [_record(kind, types, row) for row in rows[kind.__name__]] for kind, types in _ROWS.items()}
+def _parse_records(rows: dict[str, list[list[Any]]]) -> dict[str, list[Any]]:
+    return {
+        kind.__name__: [_parse_record(kind, types, row) for row in rows[kind.__name__]]
+        for kind, types in _FIELD_TYPES.items()
+    }
 
 
-def _record(kind: Any, types: tuple[type, ...], row: list[Any]) -> Any:
+def _parse_record(kind: Any, types: tuple[type, ...], row: list[Any]) -> Any:
     parts = [tuple(part) if type(part) is list else part for part in row]
     if tuple(map(type, parts)) != types:
         raise ValueError(f"no {kind.__name__}: {row!r:.80}")
     return kind(*parts)
 
 
-def _picked(shelf: Sequence[Any], numbers: Iterable[Any]) -> list[Any]:
-    """Records by their numbers; a negative one names none."""
-    return [shelf[number] if number >= 0 else shelf[len(shelf)] for number in numbers]
+def _lookup_records(records: Sequence[Any], numbers: Iterable[Any]) -> list[Any]:
+    """Look up records by number; a negative number raises IndexError."""
+    return [records[number] if number >= 0 else records[len(records)] for number in numbers]
 
 
 # -- operations, field by field --------------------------------------------------------------------------------------
 
-_NUMBERS = ("index", "elapsed_secs")  # nearly every one differs
-_RECORDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "ModuleCall", "output_of": "ModuleCall"}
-_RECORDS["written"] = "TensorMeta"
-_LATER = ("written",)  # not in files of 0.1, where all that an operation wrote counts as returned
-_REPEATED: dict[str, Any] = {  # the rest, each distinct value once, and their types
+_NUMBER_FIELDS = ("index", "elapsed_secs")  # nearly all distinct: stored as they are
+_RECORD_FIELDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "ModuleCall", "output_of": "ModuleCall"}
+_RECORD_FIELDS["written"] = "TensorMeta"
+_SINCE_0_2 = ("written",)  # not in files of 0.1, where all that an operation wrote counts as returned
+_REPEATED_FIELDS: dict[str, Any] = {  # the rest, each distinct value once, and their types
     **dict.fromkeys(("name", "kind", "function", "grad_fn", "level", "edited", "note"), str),
     **dict.fromkeys(("root_call", "under"), int),
     **dict.fromkeys(("inplace", "view", "random"), bool),
-    **dict.fromkeys((*_RECORDS, "parents", "site", "settings"), tuple),
+    **dict.fromkeys((*_RECORD_FIELDS, "parents", "site", "settings"), tuple),
     "source": (Source, type(None)),
 }
 
 
-def _columns(ops: list[Op], shelf: Shelf) -> dict[str, Any]:
-    found: dict[str, Any] = {name: [getattr(op, name) for op in ops] for name in (*_NUMBERS, *_REPEATED)}
-    # Told by how far back a parent is, loops repeat themselves.
-    found["parents"] = [tuple([(op.index - edge.parent, edge.output, edge.where) for edge in op.parents]) for op in ops]
-    for name in _REPEATED:
-        values = keys = found[name]
+def _ops_to_columns(ops: list[Op], table: RecordTable) -> dict[str, Any]:
+    columns: dict[str, Any] = {name: [getattr(op, name) for op in ops] for name in (*_NUMBER_FIELDS, *_REPEATED_FIELDS)}
+    # Parents as distances back from the op: then the iterations of a loop have equal values.
+    columns["parents"] = [
+        tuple([(op.index - edge.parent, edge.output, edge.where) for edge in op.parents]) for op in ops
+    ]
+    for name in _REPEATED_FIELDS:
+        values = keys = columns[name]
         if name in ("parents", "settings"):  # 1, 1.0 and True are equal, and a setting of 1.0 is not one of 1
             keys = list(map(repr, values))
         numbers: dict[Any, int] = {}
-        at = [numbers.setdefault(key, len(numbers)) for key in keys]
+        indices = [numbers.setdefault(key, len(numbers)) for key in keys]
         distinct = dict(zip(keys, values)).values() if keys is not values else numbers
-        of = [_to_plain(name, value, shelf) for value in distinct]
-        found[name] = {"of": of, "at": at if len(of) > 1 else len(ops)}
-    return found
+        encoded = [_field_to_json(name, value, table) for value in distinct]
+        columns[name] = {"of": encoded, "at": indices if len(encoded) > 1 else len(ops)}
+    return columns
 
 
-def _to_plain(name: str, value: Any, shelf: Shelf) -> Any:
-    if name in _RECORDS:
-        return [shelf.number(record) for record in value]
+def _field_to_json(name: str, value: Any, table: RecordTable) -> Any:
+    if name in _RECORD_FIELDS:
+        return [table.number(record) for record in value]
     if name == "source":
-        return None if value is None else shelf.number(value)
-    return value if name == "parents" else plain(value)
+        return None if value is None else table.number(value)
+    return value if name == "parents" else value_to_json(value)
 
 
-def _ops(found: dict[str, Any], shelf: dict[str, list[Any]]) -> list[Op]:
+def _ops_from_columns(stored: dict[str, Any], records: dict[str, list[Any]]) -> list[Op]:
     columns: list[list[Any]] = []
-    found = {name: {"of": [[]], "at": len(found["index"])} for name in _LATER} | found
+    stored = {name: {"of": [[]], "at": len(stored["index"])} for name in _SINCE_0_2} | stored
     for field in fields(Op):
-        values = found[field.name]
-        if field.name in _NUMBERS:
+        values = stored[field.name]
+        if field.name in _NUMBER_FIELDS:
             if not set(map(type, values)) <= {int, float}:
                 raise ValueError(f"{field.name} of an operation is a number")
             columns.append(values)
         else:
-            distinct = [_from_plain(field.name, value, shelf) for value in values["of"]]
-            if not all(isinstance(value, _REPEATED[field.name]) for value in distinct):
-                raise ValueError(f"{field.name} of an operation is {_REPEATED[field.name]}")
-            at = values["at"]
-            if type(at) is int and at == len(columns[0]):
-                at = [0] * at  # all the same
-            columns.append(_picked(distinct, at))
+            distinct = [_field_from_json(field.name, value, records) for value in values["of"]]
+            if not all(isinstance(value, _REPEATED_FIELDS[field.name]) for value in distinct):
+                raise ValueError(f"{field.name} of an operation is {_REPEATED_FIELDS[field.name]}")
+            indices = values["at"]
+            if type(indices) is int and indices == len(columns[0]):
+                indices = [0] * indices  # all ops share one value
+            columns.append(_lookup_records(distinct, indices))
     names = [field.name for field in fields(Op)]
     parents = names.index("parents")
-    columns[parents] = [_edges(index, edges) for index, edges in zip(columns[names.index("index")], columns[parents])]
-    if set(found) != set(names) or len(set(map(len, columns))) > 1:
-        raise ValueError(f"operations are of one length in every field, and have no others: {list(found)}")
+    columns[parents] = [
+        _check_edges(index, edges) for index, edges in zip(columns[names.index("index")], columns[parents])
+    ]
+    if set(stored) != set(names) or len(set(map(len, columns))) > 1:
+        raise ValueError(f"operations are of one length in every field, and have no others: {list(stored)}")
     return list(map(Op, *columns))
 
 
-def _from_plain(name: str, value: Any, shelf: dict[str, list[Any]]) -> Any:
-    if name in _RECORDS:
-        return tuple(_picked(shelf[_RECORDS[name]], value))
+def _field_from_json(name: str, value: Any, records: dict[str, list[Any]]) -> Any:
+    if name in _RECORD_FIELDS:
+        return tuple(_lookup_records(records[_RECORD_FIELDS[name]], value))
     if name == "source":
-        return None if value is None else _picked(shelf["Source"], [value])[0]
+        return None if value is None else _lookup_records(records["Source"], [value])[0]
     if name == "parents":
-        return tuple((back, output, tuple(where)) for back, output, where in value)
-    return restored(value)
+        return tuple((distance, output, tuple(where)) for distance, output, where in value)
+    return value_from_json(value)
 
 
-def _edges(index: int, edges: tuple[Any, ...]) -> tuple[Edge, ...]:
-    for back, output, _ in edges:
-        if not (0 < back <= index and output >= 0):
-            raise ValueError(f"operation {index} cannot read output {output} of operation {index - back}")
-    return tuple([Edge(index - back, output, where) for back, output, where in edges])
+def _check_edges(index: int, edges: tuple[Any, ...]) -> tuple[Edge, ...]:
+    for distance, output, _ in edges:
+        if not (0 < distance <= index and output >= 0):
+            raise ValueError(f"operation {index} cannot read output {output} of operation {index - distance}")
+    return tuple([Edge(index - distance, output, where) for distance, output, where in edges])
 
 
 # -- what modules received and returned ------------------------------------------------------------------------------
 
-_STORED, _SETTING = -1, -2  # in the place of an op's index
+_STORED, _SETTING = -1, -2  # in place of an op's index
 
 
-def _row(argument: Argument) -> list[Any]:
+def _argument_to_json(argument: Argument) -> list[Any]:
     where = list(argument.where)
     if argument.parent >= 0:
         return [where, argument.parent, argument.output]
-    return [where, _STORED, argument.stored] if argument.stored else [where, _SETTING, plain(argument.setting)]
+    return [where, _STORED, argument.stored] if argument.stored else [where, _SETTING, value_to_json(argument.setting)]
 
 
-def _run(calls: Sequence[ModuleCall], row: list[Any], ops: list[Op]) -> ModuleRun:
+def _run_from_json(calls: Sequence[ModuleCall], row: list[Any], ops: list[Op]) -> ModuleRun:
     number, inputs, outputs = row
-    sides = [tuple([_argument(parts, ops) for parts in side]) for side in (inputs, outputs)]
-    return ModuleRun(_picked(calls, [number])[0], *sides)
+    sides = [tuple([_argument_from_json(parts, ops) for parts in side]) for side in (inputs, outputs)]
+    return ModuleRun(_lookup_records(calls, [number])[0], *sides)
 
 
-def _argument(parts: list[Any], ops: list[Op]) -> Argument:
-    where, parent, what = parts
-    place = tuple(where)
+def _argument_from_json(parts: list[Any], ops: list[Op]) -> Argument:
+    where, parent, payload = parts
+    path = tuple(where)
     if parent == _SETTING:
-        return Argument(place, setting=restored(what))
-    if parent == _STORED and type(what) is str:
-        return Argument(place, stored=what)
-    if parent < 0 or what < 0:
-        raise ValueError(f"a module cannot have received output {what} of operation {parent}")
-    ops[parent].tensors[what]  # an IndexError where there is none
-    return Argument(place, parent, what)
+        return Argument(path, setting=value_from_json(payload))
+    if parent == _STORED and type(payload) is str:
+        return Argument(path, stored=payload)
+    if parent < 0 or payload < 0:
+        raise ValueError(f"a module cannot have received output {payload} of operation {parent}")
+    ops[parent].tensors[payload]  # an IndexError where there is none
+    return Argument(path, parent, payload)
 
 
 # -- any value -------------------------------------------------------------------------------------------------------
 
 
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it."""
+def value_to_json(value: Any) -> Any:
+    """Convert any value to JSON; what JSON cannot hold becomes its text."""
     if value is None or type(value) in (bool, int, str) or (type(value) is float and math.isfinite(value)):
         return value
     if isinstance(value, list):
-        return [plain(part) for part in value]
+        return [value_to_json(part) for part in value]
     if isinstance(value, tuple):
-        return {"$": "tuple", "v": [plain(part) for part in value]}
+        return {"$": "tuple", "v": [value_to_json(part) for part in value]}
     if isinstance(value, dict):
-        return {"$": "dict", "v": [[plain(key), plain(part)] for key, part in value.items()]}
+        return {"$": "dict", "v": [[value_to_json(key), value_to_json(part)] for key, part in value.items()]}
     if isinstance(value, slice):
-        return {"$": "slice", "v": [plain(part) for part in (value.start, value.stop, value.step)]}
+        return {"$": "slice", "v": [value_to_json(part) for part in (value.start, value.stop, value.step)]}
     if isinstance(value, (float, complex)):
         return {"$": "complex" if isinstance(value, complex) else "float", "v": str(value)}
     return {"$": "told", "v": "..." if value is Ellipsis else str(value)}
 
 
-def restored(value: Any) -> Any:
-    """What `plain` was given."""
+def value_from_json(value: Any) -> Any:
+    """Rebuild a value that `value_to_json` converted."""
     if isinstance(value, list):
-        return [restored(part) for part in value]
-    return _MAKE[value["$"]](value["v"]) if isinstance(value, dict) else value
+        return [value_from_json(part) for part in value]
+    return _DECODERS[value["$"]](value["v"]) if isinstance(value, dict) else value
 
 
-_MAKE: dict[str, Callable[[Any], Any]] = {
-    "tuple": lambda parts: tuple([restored(part) for part in parts]),
-    "dict": lambda parts: {restored(key): restored(part) for key, part in parts},
-    "slice": lambda parts: slice(*[restored(part) for part in parts]),
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "tuple": lambda parts: tuple([value_from_json(part) for part in parts]),
+    "dict": lambda parts: {value_from_json(key): value_from_json(part) for key, part in parts},
+    "slice": lambda parts: slice(*[value_from_json(part) for part in parts]),
     "float": float,
     "complex": complex,
-    "told": lambda text: Ellipsis if text == "..." else Told(str(text)),
+    "told": lambda text: Ellipsis if text == "..." else OpaqueValue(str(text)),
 }

@@ -1,4 +1,7 @@
-"""A second copy of the seal, in its own file: it tells an archive that was cut from one whose writer was killed."""
+"""A second copy of the final seal, in its own file.
+
+It distinguishes a truncated archive from one whose writer was killed.
+"""
 
 from __future__ import annotations
 
@@ -11,77 +14,85 @@ from pathlib import Path
 from torcheer.archive.format.index_frames import strict_json, to_json
 from torcheer.errors import ArchiveDamaged
 
-_NAME = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.seal")
-_CHECK = b',"crc32":'
-_ALWAYS_SEALED = ("history", "studio recording")  # they get their name once they are whole
+_COPY_NAME = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.seal")
+_CRC_KEY = b',"crc32":'
+_ALWAYS_SEALED = ("history", "studio recording")  # renamed into place only when complete
 
 
-def announce(path: Path, number: int, frame: int, *, sync: bool) -> None:
-    """Write the copy under another name, before the seal itself: whoever is killed between the two left this."""
-    text = to_json({"segment": number, "frame": frame}, "a seal")[:-1]
-    with open(_part(path, number), "wb") as file:
-        file.write(text + _CHECK + b"%d}" % zlib.crc32(text))
+def write_pending_copy(path: Path, number: int, seal_crc: int, *, sync: bool) -> None:
+    """Write the copy under a temporary name before the seal.
+
+    A writer killed between the two leaves this file.
+    """
+    text = to_json({"segment": number, "frame": seal_crc}, "a seal")[:-1]
+    with open(_pending_path(path, number), "wb") as file:
+        file.write(text + _CRC_KEY + b"%d}" % zlib.crc32(text))
         file.flush()
         if sync:
             os.fsync(file.fileno())
 
 
-def confirm(path: Path, number: int) -> None:
-    """Give the copy its name, once the seal is written."""
-    _part(path, number).replace(_file(path, number))
+def publish_copy(path: Path, number: int) -> None:
+    """Rename the copy to its final name, after the seal was written."""
+    _pending_path(path, number).replace(_copy_path(path, number))
 
 
-def complete(path: Path, number: int) -> None:
-    """Give the copy its name where a writer was killed between the seal and that."""
-    if _part(path, number).exists():
-        confirm(path, number)
+def publish_pending_copy(path: Path, number: int) -> None:
+    """Rename a copy that a killed writer left under its temporary name, if there is one."""
+    if _pending_path(path, number).exists():
+        publish_copy(path, number)
 
 
-def copies(path: Path) -> dict[int, int | None]:
-    """The CRC-32 of each seal of which there is a copy, by segment; None where the copy is damaged.
+def read_copies(path: Path) -> dict[int, int | None]:
+    """Read the copies: segment -> CRC-32 of its seal; None where the copy is damaged.
 
-    To be read before the indexes: a copy is there only after its seal.
+    Call it before reading the indexes: a copy appears only after its seal.
     """
-    found = (file for file in path.glob("[0-9]*.seal") if _NAME.fullmatch(file.name))
-    return {int(file.stem): _read(file) for file in found}
+    files = (file for file in path.glob("[0-9]*.seal") if _COPY_NAME.fullmatch(file.name))
+    return {int(file.stem): _read_copy(file) for file in files}
 
 
-def faults(
-    path: Path, copied: Mapping[int, int | None], seals: Mapping[int, int | None], about: object, *, twice: bool
+def find_faults(
+    path: Path,
+    seal_copies: Mapping[int, int | None],
+    final_seals: Mapping[int, int | None],
+    about: object,
+    *,
+    keeps_copies: bool,
 ) -> Iterator[str]:
-    """A sentence for each seal that is missing, short or another one.
+    """Yield a sentence for each seal that is missing, truncated or different from its copy.
 
-    `seals` has, for each segment that is there, the CRC-32 of the seal that says that it is the last, or None; `twice`
-    says that the archive's writer keeps copies.
+    `final_seals`: for each segment the CRC-32 of its final seal, or None. `keeps_copies`: whether the archive's writer
+    stores copies of seals (`"seals": "twice"` in its header).
     """
-    for number, frame in sorted(copied.items()):
-        if frame is None:
-            yield f"{_file(path, number)}: the copy of the seal of segment {number} is cut or damaged"
-        elif seals.get(number) != frame:
+    for number, seal_crc in sorted(seal_copies.items()):
+        if seal_crc is None:
+            yield f"{_copy_path(path, number)}: the copy of the seal of segment {number} is cut or damaged"
+        elif final_seals.get(number) != seal_crc:
             yield f"{path}: segment {number} was sealed, and its seal is gone: the end of its index is cut off"
-    last = max(seals, default=0)
-    if seals.get(last) is None:
+    last = max(final_seals, default=0)
+    if final_seals.get(last) is None:
         kind = about.get("kind") if isinstance(about, dict) else None
-        if kind in _ALWAYS_SEALED and last not in copied and not path.name.startswith("."):
+        if kind in _ALWAYS_SEALED and last not in seal_copies and not path.name.startswith("."):
             yield f"{path}: a {kind} is always sealed, and its seal is missing: the end of its index is cut off"
-    elif twice and not any(file.exists() for file in (_file(path, last), _part(path, last))):
-        yield f"{_file(path, last)} is missing: the copy of the seal of segment {last}"
+    elif keeps_copies and not any(file.exists() for file in (_copy_path(path, last), _pending_path(path, last))):
+        yield f"{_copy_path(path, last)} is missing: the copy of the seal of segment {last}"
 
 
-def _read(file: Path) -> int | None:
+def _read_copy(file: Path) -> int | None:
     try:
         text = file.read_bytes()
-        whole, _, check = text.rpartition(_CHECK)
-        found = strict_json(text, str(file))
-        good = check == b"%d}" % zlib.crc32(whole) and found.get("segment") == int(file.stem)
-        return int(found["frame"]) if good else None
+        body, _, crc = text.rpartition(_CRC_KEY)
+        document = strict_json(text, str(file))
+        is_valid = crc == b"%d}" % zlib.crc32(body) and document.get("segment") == int(file.stem)
+        return int(document["frame"]) if is_valid else None
     except (ArchiveDamaged, OSError, LookupError, TypeError, ValueError, AttributeError):
         return None
 
 
-def _file(path: Path, number: int) -> Path:
+def _copy_path(path: Path, number: int) -> Path:
     return path / f"{number:06}.seal"
 
 
-def _part(path: Path, number: int) -> Path:
+def _pending_path(path: Path, number: int) -> Path:
     return path / f".{number:06}.seal.part"

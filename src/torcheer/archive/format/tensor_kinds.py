@@ -1,6 +1,6 @@
-"""Values that are no plain array: what they are made of, and how they are put together again.
+"""Tensors that are not plain arrays: split into plain parts, and rebuilt from them.
 
-Sparse, nested, masked and quantised tensors are kept as the plain tensors inside them, beside what else they need.
+Sparse, nested, masked and quantised tensors are stored as the plain tensors inside them plus settings in JSON.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ _COMPRESSED = {  # layout -> the names of its two index tensors
     "sparse_csr": ("crow_indices", "col_indices"), "sparse_csc": ("ccol_indices", "row_indices"),
     "sparse_bsr": ("crow_indices", "col_indices"), "sparse_bsc": ("ccol_indices", "row_indices"),
 }  # fmt: skip
-_QUANTISED = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # and what their integers are
+_QUANTISED = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # quantised type -> its integer type
 
 
-class Composite(NamedTuple):
-    """A value in parts."""
+class CompositeTensor(NamedTuple):
+    """A tensor as plain parts and settings."""
 
     kind: str  # "sparse_coo"
     parts: dict[str, Any]  # plain tensors by name
     settings: dict[str, Any]  # what JSON can hold: shapes, scales
 
 
-def whole(value: Any) -> Any:
-    """A distributed tensor of which this process has all, as the plain tensor it is; anything else as it is."""
+def complete_local_tensor(value: Any) -> Any:
+    """Convert a distributed tensor that is complete in this process to a plain one.
+
+    Return others unchanged.
+    """
     placements = getattr(value, "placements", None)
     if placements is None or not hasattr(value, "to_local"):
         return value
-    alone = value.device_mesh.size() == 1 and not any(one.is_partial() for one in placements)
-    if alone or all(one.is_replicate() for one in placements):
+    alone = value.device_mesh.size() == 1 and not any(placement.is_partial() for placement in placements)
+    if alone or all(placement.is_replicate() for placement in placements):
         return value.to_local()
     raise ValueUnavailable(
         f"this process has only its own part, {placements} of shape {tuple(value.shape)}; "
@@ -41,17 +44,20 @@ def whole(value: Any) -> Any:
     )
 
 
-def taken_apart(value: Any) -> Composite | None:
-    """The parts of a tensor that is no plain array; None where it is one, or where nothing is known of its kind."""
+def split_tensor(value: Any) -> CompositeTensor | None:
+    """Split a tensor that is not a plain array into parts.
+
+    None for a plain array or an unknown kind.
+    """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(value, torch.Tensor) or value.is_meta:
         return None
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        kind = _kind(torch, value)
-        return Composite(kind, *_APART[kind](value.detach())) if kind else None
+        kind = _tensor_kind(torch, value)
+        return CompositeTensor(kind, *_SPLITTERS[kind](value.detach())) if kind else None
 
 
-def _kind(torch: Any, value: Any) -> str:
+def _tensor_kind(torch: Any, value: Any) -> str:
     masked = getattr(sys.modules.get("torch.masked"), "MaskedTensor", None)
     if masked is not None and isinstance(value, masked):
         return "masked"
@@ -65,74 +71,75 @@ def _kind(torch: Any, value: Any) -> str:
             if name in _QUANTISED
             else ""
         )
-    return layout if layout in _APART else ""
+    return layout if layout in _SPLITTERS else ""
 
 
-def _coo(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_coo(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     parts = {"indices": value._indices(), "values": value._values()}
     return parts, {"shape": list(value.shape), "coalesced": value.is_coalesced()}
 
 
-def _compressed(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_compressed(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     names = _COMPRESSED[str(value.layout).removeprefix("torch.")]
     parts = {name: getattr(value, name)() for name in (*names, "values")}
     return parts, {"shape": list(value.shape)}
 
 
-def _quantised(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_quantised(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     settings = {"scale": value.q_scale(), "zero_point": value.q_zero_point()}
     return {"integers": value.int_repr()}, {"type": str(value.dtype).removeprefix("torch."), **settings}
 
 
-def _quantised_by_channel(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_quantised_by_channel(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     scales, zeros = value.q_per_channel_scales(), value.q_per_channel_zero_points()
     settings = {"scales": scales.tolist(), "zero_points": zeros.tolist(), "axis": value.q_per_channel_axis()}
     return {"integers": value.int_repr()}, {"type": str(value.dtype).removeprefix("torch."), **settings}
 
 
-def _nested(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_nested(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return {str(number): part for number, part in enumerate(value.unbind())}, {"count": value.size(0)}
 
 
-def _jagged(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_jagged(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     parts = {"values": value.values(), "offsets": value.offsets()}
     if value.lengths() is not None:
         parts["lengths"] = value.lengths()
     return parts, {"ragged": value._ragged_idx}
 
 
-def _masked(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_masked(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     parts = {"data": value.get_data(), "mask": value.get_mask()}
     if any(part.layout is not sys.modules["torch"].strided for part in parts.values()):
         raise ValueUnavailable("a masked tensor over a sparse one cannot be kept; to_tensor(0) of it can")
     return parts, {}
 
 
-_APART: dict[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] = {
-    "sparse_coo": _coo, **dict.fromkeys(_COMPRESSED, _compressed), "quantised": _quantised,
-    "quantised by channel": _quantised_by_channel, "nested": _nested, "jagged": _jagged, "masked": _masked,
+_SPLITTERS: dict[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "sparse_coo": _split_coo, **dict.fromkeys(_COMPRESSED, _split_compressed), "quantised": _split_quantised,
+    "quantised by channel": _split_quantised_by_channel, "nested": _split_nested, "jagged": _split_jagged,
+    "masked": _split_masked,
 }  # fmt: skip
 
 
-# -- and together again ----------------------------------------------------------------------------------------------
+# -- rebuilding ------------------------------------------------------------------------------------------------------
 
 
-def put_together(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    """The value that `taken_apart` was given; needs torch, whose own kinds of tensors these are."""
+def rebuild_tensor(kind: str, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """Rebuild the tensor that `split_tensor` split; requires torch to be imported."""
     torch = sys.modules.get("torch")
     if torch is None:
         raise ValueUnavailable(f"it is a tensor of torch's own kind, {kind}: import torch before it is read")
-    if kind not in _TOGETHER:
-        raise ArchiveDamaged(f"a value of unknown kind {kind!r}; known are {', '.join(_TOGETHER)}")
+    if kind not in _BUILDERS:
+        raise ArchiveDamaged(f"a value of unknown kind {kind!r}; known are {', '.join(_BUILDERS)}")
     try:
         with torch.inference_mode(False), torch._C.DisableTorchFunction():
-            return _TOGETHER[kind](torch, parts, settings)
+            return _BUILDERS[kind](torch, parts, settings)
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise ArchiveDamaged(f"the parts of a value of kind {kind} do not go together: {error}") from None
 
 
-def _of_type(settings: Mapping[str, Any], **types: type) -> list[Any]:
-    """Settings by their names, if they are of the right types."""
+def _typed_settings(settings: Mapping[str, Any], **types: type) -> list[Any]:
+    """Return settings by name; raise where one has the wrong type."""
     for name, kind in types.items():
         if type(settings[name]) is not kind:
             raise ValueError(f"{name} is {settings[name]!r}")
@@ -144,31 +151,31 @@ def _check_integers(integers: Any, kind: str) -> None:
         raise ValueError(f"{kind} made of {integers.dtype}")
 
 
-def _to_coo(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    shape, coalesced = _of_type(settings, shape=list, coalesced=bool)
-    made = torch.sparse_coo_tensor(parts["indices"], parts["values"], shape, check_invariants=True)
-    return made._coalesced_(True) if coalesced else made
+def _build_coo(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    shape, coalesced = _typed_settings(settings, shape=list, coalesced=bool)
+    tensor = torch.sparse_coo_tensor(parts["indices"], parts["values"], shape, check_invariants=True)
+    return tensor._coalesced_(True) if coalesced else tensor
 
 
-def _to_compressed(layout: str) -> Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Any]:
+def _compressed_builder(layout: str) -> Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Any]:
     def make(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-        (shape,) = _of_type(settings, shape=list)
+        (shape,) = _typed_settings(settings, shape=list)
         tensors = [parts[name] for name in (*_COMPRESSED[layout], "values")]
         return torch.sparse_compressed_tensor(*tensors, shape, layout=getattr(torch, layout), check_invariants=True)
 
     return make
 
 
-def _to_quantised(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    scale, zero, kind = _of_type(settings, scale=float, zero_point=int, type=str)
+def _build_quantised(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    scale, zero, kind = _typed_settings(settings, scale=float, zero_point=int, type=str)
     _check_integers(parts["integers"], kind)
     if not math.isfinite(scale):
         raise ValueError(f"a scale of {scale}")
     return torch._make_per_tensor_quantized_tensor(parts["integers"], scale, zero)
 
 
-def _to_quantised_by_channel(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    scales, zeros, axis, kind = _of_type(settings, scales=list, zero_points=list, axis=int, type=str)
+def _build_quantised_by_channel(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    scales, zeros, axis, kind = _typed_settings(settings, scales=list, zero_points=list, axis=int, type=str)
     _check_integers(parts["integers"], kind)
     scales, zeros = torch.tensor(scales, dtype=torch.float64), torch.tensor(zeros, dtype=torch.int64)
     if scales.shape != zeros.shape or parts["integers"].shape[axis] != len(scales):
@@ -176,14 +183,14 @@ def _to_quantised_by_channel(torch: Any, parts: Mapping[str, Any], settings: Map
     return torch._make_per_channel_quantized_tensor(parts["integers"], scales, zeros, axis)
 
 
-def _to_nested(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
-    (count,) = _of_type(settings, count=int)
+def _build_nested(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    (count,) = _typed_settings(settings, count=int)
     return torch.nested.as_nested_tensor([parts[str(number)] for number in range(count)])
 
 
-def _to_jagged(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+def _build_jagged(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     offsets, values = parts["offsets"], parts["values"]
-    (ragged,) = _of_type(settings, ragged=int)
+    (ragged,) = _typed_settings(settings, ragged=int)
     if not len(offsets) or offsets[0] < 0 or (offsets.diff() < 0).any() or offsets[-1] > values.shape[ragged - 1]:
         raise ValueError(f"offsets up to {int(offsets[-1]) if len(offsets) else None} in {tuple(values.shape)}")
     lengths = parts.get("lengths")
@@ -192,15 +199,16 @@ def _to_jagged(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]
     return torch.nested.nested_tensor_from_jagged(values, offsets, lengths, jagged_dim=ragged, **ends)
 
 
-def _to_masked(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+def _build_masked(torch: Any, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
     import warnings
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is a prototype
+        warnings.simplefilter("ignore")  # torch warns that masked tensors are a prototype
         return torch.masked.masked_tensor(parts["data"], parts["mask"])
 
 
-_TOGETHER: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Any]] = {
-    "sparse_coo": _to_coo, **{layout: _to_compressed(layout) for layout in _COMPRESSED}, "quantised": _to_quantised,
-    "quantised by channel": _to_quantised_by_channel, "nested": _to_nested, "jagged": _to_jagged, "masked": _to_masked,
+_BUILDERS: dict[str, Callable[[Any, Mapping[str, Any], Mapping[str, Any]], Any]] = {
+    "sparse_coo": _build_coo, **{layout: _compressed_builder(layout) for layout in _COMPRESSED},
+    "quantised": _build_quantised, "quantised by channel": _build_quantised_by_channel,
+    "nested": _build_nested, "jagged": _build_jagged, "masked": _build_masked,
 }  # fmt: skip

@@ -1,4 +1,7 @@
-"""What stands on disk for a value: its bytes, or fewer. What a codec cannot hold is kept as it is."""
+"""Codecs of stored values: raw, zstd, float16, int8.
+
+A value that a lossy codec cannot represent is stored raw.
+"""
 
 from __future__ import annotations
 
@@ -15,41 +18,41 @@ from torcheer.records import Sample
 
 CODECS = ("raw", "zstd", "float16", "int8", "float16+zstd", "int8+zstd")
 Codec = str | Callable[[Sample], str]
-_HOLDS = {"float16": ("float32", "float64"), "int8": ("float16", "float32", "float64")}
+_SOURCE_TYPES = {"float16": ("float32", "float64"), "int8": ("float16", "float32", "float64")}
 _ZSTD_LEVEL = 3
-_ZSTD_RATIO = 1 << 15  # no frame of zstd's grows more: each 128 KiB take 4 bytes or more
-_LEAST_SCALE = float(np.finfo(np.float64).tiny)  # below, a scale has too few bits to divide by
+_ZSTD_MAX_RATIO = 1 << 15  # no zstd frame expands more: each 128 KiB take at least 4 bytes
+_MIN_SCALE = float(np.finfo(np.float64).tiny)  # below it, a scale is subnormal and too imprecise to divide by
 
 
 def codec_for(codec: Codec, sample: Sample) -> str:
-    """The name of the codec that is wanted for a sample; one that a Writer was given is `known` already."""
-    return codec if isinstance(codec, str) else known(codec(sample), f" for {sample.layer!r}")
+    """Return the codec name for a sample; a name given to the Writer was checked there."""
+    return codec if isinstance(codec, str) else check_codec(codec(sample), f" for {sample.layer!r}")
 
 
-def known(name: Any, where: str = "") -> str:
-    """A codec's name, if it is one."""
+def check_codec(name: Any, where: str = "") -> str:
+    """Validate a codec name; `where` is appended to the error's subject."""
     if name not in CODECS:
         raise BadArgument(f"codec={name!r}{where}: use one of {', '.join(CODECS)}, or a function that picks one")
     if name.endswith("zstd"):
-        _zstandard()
+        _import_zstandard()
     return str(name)
 
 
 def pack(codec: str, kind: str, payload: memoryview) -> tuple[dict[str, Any], Any]:
-    """What an entry says of its codec, and the bytes to store."""
-    about: dict[str, Any] = {}
+    """Encode a payload; return the codec fields of its index entry and the bytes to store."""
+    fields: dict[str, Any] = {}
     stored: Any = payload
     if codec == "raw":
-        return about, stored
+        return fields, stored
     lossy = codec.removesuffix("zstd").removesuffix("+")
-    if kind in _HOLDS.get(lossy, ()) and payload.nbytes:
+    if kind in _SOURCE_TYPES.get(lossy, ()) and payload.nbytes:
         values = np.frombuffer(payload, TYPES[kind])
-        about, stored = (_to_float16 if lossy == "float16" else _to_int8)(values, payload)
+        fields, stored = (_to_float16 if lossy == "float16" else _to_int8)(values, payload)
     if codec.endswith("zstd"):
-        small = _zstandard().ZstdCompressor(level=_ZSTD_LEVEL).compress(stored)
-        if len(small) < len(stored):
-            about, stored = {**about, "zstd": len(stored)}, small
-    return about, stored
+        compressed = _import_zstandard().ZstdCompressor(level=_ZSTD_LEVEL).compress(stored)
+        if len(compressed) < len(stored):
+            fields, stored = {**fields, "zstd": len(stored)}, compressed
+    return fields, stored
 
 
 def _to_float16(values: NDArray[Any], payload: memoryview) -> tuple[dict[str, Any], memoryview]:
@@ -61,7 +64,7 @@ def _to_float16(values: NDArray[Any], payload: memoryview) -> tuple[dict[str, An
 
 
 def _to_int8(values: NDArray[Any], payload: memoryview) -> tuple[dict[str, Any], memoryview]:
-    peak = max(float(values.max()), -float(values.min()))  # NaN stays one
+    peak = max(float(values.max()), -float(values.min()))  # NaN stays NaN
     scale = peak / 127 if peak else 1.0
     if not _can_scale(scale, values.dtype):
         return {}, payload
@@ -70,24 +73,27 @@ def _to_int8(values: NDArray[Any], payload: memoryview) -> tuple[dict[str, Any],
 
 
 def _can_scale(scale: float, kind: np.dtype[Any]) -> bool:
-    """Whether 127 steps of a scale are a number of a type."""
+    """Return whether 127 steps of a scale are finite in a type."""
     with np.errstate(over="ignore"):
-        return _LEAST_SCALE <= scale < math.inf and bool(np.isfinite(np.float64(scale * 127).astype(kind)))
+        return _MIN_SCALE <= scale < math.inf and bool(np.isfinite(np.float64(scale * 127).astype(kind)))
 
 
-def read(entry: Mapping[str, Any], kind: str, shape: tuple[int, ...]) -> tuple[str, float]:
-    """The codec and the scale that an entry of an index names, if its `stored` can be right."""
-    held, name, scale = kind, "", 1.0
+def parse_codec(entry: Mapping[str, Any], kind: str, shape: tuple[int, ...]) -> tuple[str, float]:
+    """Parse the codec and scale of an index entry; raise where its stored size is impossible."""
+    stored_type, name, scale = kind, "", 1.0
     if "as" in entry:
-        found = entry["as"]
-        name, scale = found["type"], found.get("scale", 1.0)
-        good = kind in _HOLDS.get(name, ()) and set(found) == {"type", *(["scale"] if name == "int8" else [])}
-        if not good or type(scale) is not float or not _can_scale(scale, TYPES[kind]):
-            raise ArchiveDamaged(f"a value of type {kind} cannot be stored as {found!r}")
-        held = name
-    needed, stored = bytes_of(held, shape), entry["stored"]
+        encoding = entry["as"]
+        name, scale = encoding["type"], encoding.get("scale", 1.0)
+        is_valid = kind in _SOURCE_TYPES.get(name, ()) and set(encoding) == {
+            "type",
+            *(["scale"] if name == "int8" else []),
+        }
+        if not is_valid or type(scale) is not float or not _can_scale(scale, TYPES[kind]):
+            raise ArchiveDamaged(f"a value of type {kind} cannot be stored as {encoding!r}")
+        stored_type = name
+    needed, stored = bytes_of(stored_type, shape), entry["stored"]
     if "zstd" in entry:
-        if type(entry["zstd"]) is not int or entry["zstd"] != needed or not needed <= stored * _ZSTD_RATIO:
+        if type(entry["zstd"]) is not int or entry["zstd"] != needed or not needed <= stored * _ZSTD_MAX_RATIO:
             raise ArchiveDamaged(f"a value of {needed} bytes cannot be {stored} compressed ones of {entry['zstd']!r}")
         return (f"{name}+zstd" if name else "zstd"), scale
     if needed != stored:
@@ -98,35 +104,38 @@ def read(entry: Mapping[str, Any], kind: str, shape: tuple[int, ...]) -> tuple[s
 
 
 def unpack(codec: str, scale: float, kind: str, shape: tuple[int, ...], stored: memoryview) -> memoryview:
-    """The bytes that `pack` was given, as exactly as the codec kept them; in memory of their own unless it is raw."""
-    lossy, held = codec.removesuffix("zstd").removesuffix("+"), stored
+    """Decode stored bytes to the payload, as exactly as the codec allows.
+
+    A copy unless it is raw.
+    """
+    lossy, data = codec.removesuffix("zstd").removesuffix("+"), stored
     if codec.endswith("zstd"):
-        held = memoryview(_decompressed(stored, bytes_of(lossy or kind, shape)))
+        data = memoryview(_decompress(stored, bytes_of(lossy or kind, shape)))
     if lossy == "float16":
-        held = _bytes(np.frombuffer(held, "<f2").astype(TYPES[kind]))
+        data = _as_bytes(np.frombuffer(data, "<f2").astype(TYPES[kind]))
     elif lossy == "int8":
-        held = _bytes((np.frombuffer(held, "i1").astype(np.float64) * scale).astype(TYPES[kind]))
-    return held
+        data = _as_bytes((np.frombuffer(data, "i1").astype(np.float64) * scale).astype(TYPES[kind]))
+    return data
 
 
-def _bytes(values: NDArray[Any]) -> memoryview:
+def _as_bytes(values: NDArray[Any]) -> memoryview:
     return memoryview(values.view(np.uint8).data) if values.size else memoryview(bytearray())
 
 
-def _decompressed(stored: memoryview, size: int) -> bytearray:
-    zstandard = _zstandard()
+def _decompress(stored: memoryview, size: int) -> bytearray:
+    zstandard = _import_zstandard()
     try:
-        if zstandard.frame_content_size(stored) != size:  # it would be believed, whatever the index says
+        if zstandard.frame_content_size(stored) != size:  # zstandard would allocate it, whatever the index says
             raise ArchiveDamaged(f"{len(stored)} compressed bytes do not hold the {size} that the index says")
-        found = bytearray(zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False))
+        data = bytearray(zstandard.ZstdDecompressor().decompress(stored, max_output_size=size, allow_extra_data=False))
     except zstandard.ZstdError as error:
         raise ArchiveDamaged(f"{len(stored)} compressed bytes cannot be read: {error}") from None
-    if len(found) != size:
-        raise ArchiveDamaged(f"{len(stored)} compressed bytes hold {len(found)}, and the index says {size}")
-    return found
+    if len(data) != size:
+        raise ArchiveDamaged(f"{len(stored)} compressed bytes hold {len(data)}, and the index says {size}")
+    return data
 
 
-def _zstandard() -> Any:
+def _import_zstandard() -> Any:
     try:
         import zstandard
     except ImportError:

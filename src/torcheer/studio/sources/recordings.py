@@ -233,9 +233,9 @@ def _open_archive(path: Path) -> tuple[Archive, list[str]]:
     try:
         return Archive(path), []
     except ArchiveDamaged:
-        from torcheer.archive.verification import Examined
+        from torcheer.archive.verification import TrustedArchive
 
-        archive = Examined(path)
+        archive = TrustedArchive(path)
         return archive, archive.lost[:20]
 
 

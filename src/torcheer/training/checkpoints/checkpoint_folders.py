@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.format.archive_folder import sync_folder
+from torcheer.archive.format.archive_folder import fsync_folder
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest
@@ -153,7 +153,7 @@ class CheckpointStore:
         if path.exists():
             path.rename(self.folder / f".old-{path.name}-{time.time_ns()}")
         part.rename(path)
-        sync_folder(self.folder)
+        fsync_folder(self.folder)
 
     def _prune(self, step: int) -> None:
         """Remove checkpoints that are neither among the last nor the best; this step's was just written."""

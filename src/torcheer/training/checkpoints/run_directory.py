@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torcheer.archive.format.archive_folder import WritingLock, sync_folder
+from torcheer.archive.format.archive_folder import WritingLock, fsync_folder
 from torcheer.archive.format.index_frames import strict_json
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError
 
@@ -94,7 +94,7 @@ def replace_file(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-        sync_folder(path.parent)
+        fsync_folder(path.parent)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.format.archive_folder import sync_folder
+from torcheer.archive.format.archive_folder import fsync_folder
 from torcheer.archive.format.index_frames import strict_json
 from torcheer.errors import TorcheerError
 from torcheer.training.checkpoints.run_directory import explain_write_errors, replace_file
@@ -58,7 +58,7 @@ def archive_run(directory: Path, result: dict[str, Any]) -> Path:
         for name in MOVED:
             if (directory / name).exists():
                 (directory / name).rename(home / name)
-                sync_folder(directory)
+                fsync_folder(directory)
     return home
 
 

@@ -6,14 +6,14 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
-from torcheer.archive.progress import Told, tell_nobody
+from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.spec.session_parts import DebugPipeline
 
 
 def evaluate_pipeline(
-    runner: PipelineRunner, batches: int | None, precision: AbstractContextManager[Any], on_progress: Told = tell_nobody
+    runner: PipelineRunner, batches: int | None, precision: AbstractContextManager[Any], on_progress: ProgressCallback = ignore_progress
 ) -> dict[str, float]:
     """Return a pipeline's columns over all its data, or over the first `batches` batches."""
     runner.reset()
