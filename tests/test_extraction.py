@@ -30,7 +30,7 @@ from torcheer.errors import (
     ValueUnavailable,
 )
 from torcheer.extraction import Extraction, open_extraction
-from torcheer.extraction.extraction_plan import Plan
+from torcheer.extraction.extraction_plan import ExtractionPlan
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -562,7 +562,7 @@ def test_a_foreign_newer_or_damaged_plan_is_refused(tmp_path: Path, text: str) -
 
 def test_the_plan_says_what_it_is(ready: Extraction) -> None:
     written = json.loads((ready.path / "extraction.json").read_text())
-    assert written["plan"]["layers"] == LAYERS and isinstance(ready.plan, Plan)
+    assert written["plan"]["layers"] == LAYERS and isinstance(ready.plan, ExtractionPlan)
 
 
 def test_it_says_how_far_it_is_where_nobody_watches(

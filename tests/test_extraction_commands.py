@@ -173,5 +173,5 @@ def test_an_interrupted_command_exits_with_130(tmp_path: Path, config: Any, monk
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("torcheer.extraction.extraction_run._run", interrupted)
+    monkeypatch.setattr("torcheer.extraction.extraction_run._run_all", interrupted)
     assert run(tmp_path, config) == 130

@@ -23,7 +23,7 @@ import torcheer as tl
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
 from torcheer.extraction import extraction_plan as plans
-from torcheer.extraction.shards import Shards
+from torcheer.extraction.shards import ShardWriter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -319,7 +319,7 @@ def test_data_that_has_grown_since_is_told(tmp_path: Path, monkeypatch: pytest.M
 
     data = Growing()
     with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(plans, "finish", killed)
+        patch.setattr(plans, "mark_complete", killed)
         run(tmp_path / "x", data, batch_size=4)
     data.count = 50
     with pytest.raises(ArchiveDamaged, match="another length"):
@@ -374,11 +374,11 @@ def test_a_loader_that_fills_its_batch_again_changes_nothing(tmp_path: Path) -> 
 
 
 def test_a_value_that_is_nobody_elses_is_not_copied() -> None:
-    from torcheer.extraction.batch_values import _own
+    from torcheer.extraction.batch_values import _copy_shared
 
     alone, shared = torch.rand(9), torch.rand(9)
     held = shared.view(3, 3)
-    found = _own({"alone": alone, "part of it": alone[:2], "shared": shared})
+    found = _copy_shared({"alone": alone, "part of it": alone[:2], "shared": shared})
     assert found["alone"] is alone and found["shared"] is not shared and torch.equal(found["shared"], held.view(9))
 
 
@@ -400,7 +400,7 @@ def test_a_shard_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: 
 
 
 def test_the_generators_of_a_gpu_are_left_alone_by_a_model_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torcheer.extraction.batch_values import _seed
+    from torcheer.extraction.batch_values import _seed_generators
 
     def seeded(*_: Any) -> None:
         raise AssertionError
@@ -408,7 +408,7 @@ def test_the_generators_of_a_gpu_are_left_alone_by_a_model_that_is_not_there(mon
     monkeypatch.setattr(torch, "manual_seed", seeded)
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded)
     with torch.random.fork_rng(devices=[]):
-        _seed(3, torch.device("cpu"))
+        _seed_generators(3, torch.device("cpu"))
         assert torch.initial_seed() == 3
 
 
@@ -437,7 +437,7 @@ def test_a_shard_that_was_whole_but_not_sealed_is_sealed(tmp_path: Path, monkeyp
         raise OSError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(Shards, "_seal", killed)
+        patch.setattr(ShardWriter, "_seal", killed)
         run(tmp_path / "x")
     assert numbers(run(tmp_path / "x")) == list(range(50))
 
@@ -447,7 +447,7 @@ def test_a_shard_that_was_sealed_but_not_named_is_named(tmp_path: Path, monkeypa
         raise OSError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(Shards, "_name", killed)
+        patch.setattr(ShardWriter, "_name", killed)
         run(tmp_path / "x")
     assert numbers(run(tmp_path / "x")) == list(range(50))
 
@@ -470,8 +470,8 @@ def test_a_run_that_could_not_write_its_plan_can_be_begun_again(
 
 def test_two_that_begin_at_once_agree_on_one_plan(tmp_path: Path) -> None:
     plan = run(tmp_path / "x").plan
-    plans._write(tmp_path / "x" / "extraction.json", {"plan": "of the second"}, once=True)
-    assert plans.read(tmp_path / "x") == plan
+    plans._write_json(tmp_path / "x" / "extraction.json", {"plan": "of the second"}, once=True)
+    assert plans.read_plan(tmp_path / "x") == plan
 
 
 def test_after_a_full_disk_the_same_process_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

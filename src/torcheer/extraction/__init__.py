@@ -1,4 +1,7 @@
-"""Chosen layers of every sample of a dataset, on disk: `torcheer.extract` writes them, `open_extraction` reads them."""
+"""Selected layers of every sample of a dataset, on disk.
+
+`torcheer.extract` writes them, `open_extraction` reads them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ __all__ = ["Extraction", "Layer", "extract", "open_extraction"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "extract":  # looked up when asked for: reading needs no torch
+    if name == "extract":  # imported on first use: reading needs no torch
         from torcheer.extraction.extraction_run import extract
 
         return extract

@@ -1,4 +1,4 @@
-"""One batch through the model: the values of the chosen layers, one row for each sample."""
+"""Run one batch through the model and return the selected layers, one row per sample."""
 
 from __future__ import annotations
 
@@ -17,83 +17,86 @@ from torcheer.capture.forward_pass import log_forward_pass
 from torcheer.capture.values.save_policy import Save
 from torcheer.encoding import type_name
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.extraction.batches import Batch, count_of, model_inputs
-from torcheer.extraction.hook_values import Hooks
+from torcheer.extraction.batches import Batch, count_rows, model_inputs
+from torcheer.extraction.hook_values import HookReader
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
 from torcheer.inputs import call_arguments
 
-LEEWAY = 0.02  # of two runs that are called the same
+TOLERANCE = 0.02  # relative difference up to which two runs count as the same
 Reduce = Callable[..., Any]
 Values = dict[str, Tensor | list[Tensor]]  # a tensor of the whole batch, or a list of one tensor for each sample
 
 
-class Taker:
-    """Takes the values of chosen layers out of a model's runs."""
+class LayerReader:
+    """Read the values of selected layers from a model's forward passes."""
 
     def __init__(
         self, model: torch.nn.Module, layers: Any, *, device: torch.device, transformed: bool, seed: int
     ) -> None:
         self.model, self.device, self.transformed, self.seed = model, device, transformed, seed
-        self.layers = _as_table(layers)
+        self.layers = _parse_layers(layers)
         self._fused = True
         self._stop_early = False
-        self._hooks: Hooks | None = None
-        self._misses = 0  # how often they could not tell
+        self._hooks: HookReader | None = None
+        self._misses = 0  # how often the hooks gave no result
 
-    def trial(self, batch: Batch) -> Values:
-        """The first run: it finds out whether everything that was asked for is there, and how it is reached."""
+    def run_trial(self, batch: Batch) -> Values:
+        """Run the first batch: check that every layer exists, find the cheapest way to read them."""
         try:
-            values = self.take(batch)
-        except UnknownLayer:  # perhaps inside of a fused operation, which the next run opens
+            values = self.read(batch)
+        except UnknownLayer:  # perhaps inside a fused operation, which the next run opens
             self._fused = False
-            values = self.take(batch)
+            values = self.read(batch)
         self._stop_early = True
-        self._hooks = Hooks.of(self.model, self.layers)
-        for _ in range(2):  # the first time they may learn which values are written over later on
-            if self._hooks is not None and not are_equal(self.take(batch), values):
+        self._hooks = HookReader.for_layers(self.model, self.layers)
+        for _ in range(2):  # the first run may detect which values are overwritten in place later
+            if self._hooks is not None and not are_equal(self.read(batch), values):
                 self._hooks = None
         return values
 
-    def take(self, batch: Batch) -> Values:
-        """The values of one batch, in memory that nobody else writes to."""
+    def read(self, batch: Batch) -> Values:
+        """Return the values of one batch, in memory that nothing else writes to."""
         try:
-            return self._take(batch)
+            return self._read(batch)
         except Exception as error:
             text = f"{batch} did not go through; it is {describe_arguments((batch.data,), {})}"
             explain(error, self.model, extraction=text, history=NO_HISTORY)
             raise
 
-    def _take(self, batch: Batch) -> Values:
+    def _read(self, batch: Batch) -> Values:
         args, kwargs = call_arguments(self.model, model_inputs(batch.data, transformed=self.transformed))
-        count = count_of((args, kwargs)) if batch.rows is None else batch.rows
-        args, kwargs = _moved((args, kwargs), self.device)
-        _seed(self.seed + batch.number, self.device)  # so that a model that draws numbers draws the same again
-        return _own(self._values(args, kwargs, batch, count))
+        count = count_rows((args, kwargs)) if batch.rows is None else batch.rows
+        args, kwargs = _move_to((args, kwargs), self.device)
+        _seed_generators(self.seed + batch.number, self.device)  # a model that samples gives the same values again
+        return _copy_shared(self._values(args, kwargs, batch, count))
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any], batch: Batch, count: int) -> Values:
-        taken = self._taken(args, kwargs)
-        found: Values = {}
+        raw_values = self._raw_values(args, kwargs)
+        values: Values = {}
         for name, reduce in self.layers.items():
-            value = taken[name]
-            made = _reduced(reduce, value, batch.data) if reduce else value
-            found[name] = _checked(name, made, count, reduce is not None)
-        return found
+            value = raw_values[name]
+            rows = _apply_reduce(reduce, value, batch.data) if reduce else value
+            values[name] = _check_rows(name, rows, count, reduce is not None)
+        return values
 
-    def _taken(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
-        """The layers' own values: by hooks where these gave what a capture gave, else by a capture."""
+    def _raw_values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, Any]:
+        """Return the layers' values.
+
+        By hooks where these agreed with a capture, otherwise by a capture.
+        """
         if self._hooks is not None:
-            if (taken := self._hooks.run(args, kwargs)) is not None:
-                return taken
+            if (values := self._hooks.run(args, kwargs)) is not None:
+                return values
             self._misses += 1
-            if self._misses > 1:  # to run everything twice would be dearer than any capture
+            if self._misses > 1:  # running every batch twice would cost more than a capture
                 self._hooks = None
         save = Save(list(self.layers), detach=True, stop_early=self._stop_early)
         history = log_forward_pass(self.model, args, input_kwargs=kwargs, layers_to_save=save, fused=self._fused)
         return {name: history[name].tensor_contents for name in self.layers}
 
 
-def _as_table(layers: Any) -> dict[str, Reduce | None]:
-    """Names, each with what is to be made of its value."""
+def _parse_layers(layers: Any) -> dict[str, Reduce | None]:
+    """Normalize `layers` to a dict from name to reduce function or None."""
     if isinstance(layers, str):
         layers = [layers]
     if isinstance(layers, Mapping):
@@ -112,194 +115,207 @@ def _as_table(layers: Any) -> dict[str, Reduce | None]:
     return table
 
 
-def _reduced(reduce: Reduce, value: Any, data: Any) -> Any:
-    """What a function makes of a value; one with two parameters is also given the batch."""
+def _apply_reduce(reduce: Reduce, value: Any, data: Any) -> Any:
+    """Call a reduce function with the value, and with the batch if it takes two parameters."""
     try:
         takes_two = len([
-            one for one in inspect.signature(reduce).parameters.values()
-            if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) and one.default is one.empty
+            parameter for parameter in inspect.signature(reduce).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and parameter.default is parameter.empty
         ]) > 1  # fmt: skip
     except (TypeError, ValueError):  # builtins have no signature
         takes_two = False
     return reduce(value, data) if takes_two else reduce(value)
 
 
-def _checked(name: str, value: Any, count: int, reduced: bool) -> Tensor | list[Tensor]:
-    """A value with one row for each sample, or a clear word why it is none."""
+def _check_rows(name: str, value: Any, count: int, reduced: bool) -> Tensor | list[Tensor]:
+    """Return the value as one row per sample; raise where it is none."""
     if isinstance(value, Tensor):
-        value = value.unbind() if value.is_nested else _plain(value)
+        value = value.unbind() if value.is_nested else _to_dense(value)
         if isinstance(value, Tensor) and value.ndim and len(value) == count:
             return value
     if isinstance(value, (list, tuple)) and (reduced or not isinstance(value, tuple) or len(value) == count):
         rows = list(value)
-        if len(rows) == count and all(isinstance(row, Tensor) for row in rows) and not _is_outputs(value, reduced):
-            return [_plain(row) for row in rows]
-    what = tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} of {_size(value)}"
+        if len(rows) == count and all(isinstance(row, Tensor) for row in rows) and not _is_output_tuple(value, reduced):
+            return [_to_dense(row) for row in rows]
+    description = (
+        tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} of {_describe_length(value)}"
+    )
     raise BadArgument(
-        f"layer {name!r} gives {what} for a batch of {count}, and one row for each sample is needed; say how it is "
+        f"layer {name!r} gives {description} for a batch of {count}, and one row for each sample is needed; say how it is "
         f"made: layers={{{name!r}: lambda value: …}}, with a tensor of {count} rows or a list of {count} tensors"
     )
 
 
-def _is_outputs(value: Any, reduced: bool) -> bool:
-    """Whether a tuple is what a module with several outputs returned, and not one value for each sample."""
+def _is_output_tuple(value: Any, reduced: bool) -> bool:
+    """Return whether a tuple is the outputs of a module rather than one value per sample."""
     return isinstance(value, tuple) and not reduced
 
 
-def _own(values: Values) -> Values:
-    """A copy of each value whose memory somebody else holds, too: a buffer of the model, a batch that its loader fills
-    again. The disk gets to it while the next batch is computed."""
-    ours = Counter(_memory(one) for value in values.values() for one in _rows(value))
-    more = _holders(torch.empty(1)) - 1  # torch counts itself while it is asked
+def _copy_shared(values: Values) -> Values:
+    """Copy each value whose storage is shared: a model's buffer, a batch that its loader reuses.
 
-    def own(one: Tensor) -> Tensor:
-        return one if _holders(one) == ours[_memory(one)] + more else one.clone()
+    Values are written to disk while the next batch is computed, which could overwrite shared storage.
+    """
+    own_references = Counter(_storage_id(tensor) for value in values.values() for tensor in _tensor_list(value))
+    extra_references = _storage_refcount(torch.empty(1)) - 1  # the query itself adds references
 
-    return _each(values, own)
+    def copy_if_shared(tensor: Tensor) -> Tensor:
+        return (
+            tensor
+            if _storage_refcount(tensor) == own_references[_storage_id(tensor)] + extra_references
+            else tensor.clone()
+        )
+
+    return _map_tensors(values, copy_if_shared)
 
 
-def _holders(tensor: Tensor) -> int:
-    """How many tensors, arrays and the like hold a tensor's memory."""
-    return torch._C._storage_Use_Count(_memory(tensor))
+def _storage_refcount(tensor: Tensor) -> int:
+    """Return how many tensors, arrays and other objects share a tensor's storage."""
+    return torch._C._storage_Use_Count(_storage_id(tensor))
 
 
-def _memory(tensor: Tensor) -> int:
+def _storage_id(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _each(values: Values, make: Callable[[Tensor], Tensor]) -> Values:
+def _map_tensors(values: Values, make: Callable[[Tensor], Tensor]) -> Values:
     return {
         name: [make(row) for row in value] if isinstance(value, list) else make(value) for name, value in values.items()
     }
 
 
-def _rows(value: Tensor | list[Tensor]) -> list[Tensor]:
+def _tensor_list(value: Tensor | list[Tensor]) -> list[Tensor]:
     return value if isinstance(value, list) else [value]
 
 
-def _plain(value: Tensor) -> Tensor:
+def _to_dense(value: Tensor) -> Tensor:
     value = value.dequantize() if value.is_quantized else value
     return value if value.layout is torch.strided else value.to_dense()
 
 
-def _size(value: Any) -> str:
+def _describe_length(value: Any) -> str:
     return f"{len(value)} things" if hasattr(value, "__len__") else "no length"
 
 
-def _moved(data: Any, device: torch.device) -> Any:
+def _move_to(data: Any, device: torch.device) -> Any:
     if isinstance(data, Tensor):
         return data.to(device, non_blocking=True)
     if isinstance(data, Mapping):
-        return {key: _moved(part, device) for key, part in data.items()}
+        return {key: _move_to(part, device) for key, part in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*[_moved(part, device) for part in data])
+        return type(data)(*[_move_to(part, device) for part in data])
     if isinstance(data, (tuple, list)):
-        return type(data)(_moved(part, device) for part in data)
+        return type(data)(_move_to(part, device) for part in data)
     return data
 
 
-def rows_of(values: Values) -> int:
-    """How many samples there are."""
+def count_samples(values: Values) -> int:
+    """Return how many samples the values have."""
     return len(next(iter(values.values())))
 
 
-def sizes_of(values: Values) -> dict[str, int]:
-    """The bytes of each layer's value."""
-    return {name: sum(one.numel() * one.element_size() for one in _rows(value)) for name, value in values.items()}
+def layer_bytes(values: Values) -> dict[str, int]:
+    """Return the size of each layer's value in bytes."""
+    return {
+        name: sum(tensor.numel() * tensor.element_size() for tensor in _tensor_list(value))
+        for name, value in values.items()
+    }
 
 
-def are_alike(value: Tensor, stored: NDArray[Any], kind: str) -> bool:
-    """Whether a stored value may be this one, from another number of threads, another device, through a lossy codec."""
+def is_close(value: Tensor, stored: NDArray[Any], kind: str) -> bool:
+    """Return whether a stored value matches, up to thread count, device and a lossy codec."""
     if tuple(value.shape) != stored.shape or type_name(value.dtype) != kind:
         return False
-    if not value.is_floating_point() or stored.dtype.name != kind:  # a rounding may turn an argmax anywhere
+    if not value.is_floating_point() or stored.dtype.name != kind:  # rounding may change an argmax arbitrarily
         return True
     new, old = value.detach().cpu().double().nan_to_num(), torch.from_numpy(stored.astype(np.float64)).nan_to_num()
-    return bool((new - old).abs().sum() <= LEEWAY * (new.abs().sum() + old.abs().sum()))
+    return bool((new - old).abs().sum() <= TOLERANCE * (new.abs().sum() + old.abs().sum()))
 
 
-def are_equal(ones: Values, others: Values) -> bool:
-    """Whether two runs gave the same, bit for bit."""
+def are_equal(first: Values, second: Values) -> bool:
+    """Return whether two runs gave bit-equal values."""
     return all(
-        len(_rows(one)) == len(_rows(others[name]))
+        len(_tensor_list(value)) == len(_tensor_list(second[name]))
         and all(
-            a.dtype == b.dtype and a.shape == b.shape and torch.equal(_bits(a), _bits(b))
-            for a, b in zip(_rows(one), _rows(others[name]))
+            a.dtype == b.dtype and a.shape == b.shape and torch.equal(_as_bytes(a), _as_bytes(b))
+            for a, b in zip(_tensor_list(value), _tensor_list(second[name]))
         )
-        for name, one in ones.items()
+        for name, value in first.items()
     )
 
 
-def _bits(tensor: Tensor) -> Tensor:
-    """The bytes of a tensor: NaN equals NaN there, and -0 is not 0."""
+def _as_bytes(tensor: Tensor) -> Tensor:
+    """Return a tensor's bytes: there NaN equals NaN, and -0 differs from 0."""
     return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() else tensor
 
 
-def on_their_way(values: Values) -> dict[torch.device, Any]:
-    """A mark in the queue of each GPU that values are on, behind them."""
-    gpus = {one.device for value in values.values() for one in _rows(value) if one.is_cuda}
+def record_events(values: Values) -> dict[torch.device, Any]:
+    """Record a CUDA event after the values on each GPU that holds some."""
+    gpus = {tensor.device for value in values.values() for tensor in _tensor_list(value) if tensor.is_cuda}
     return {gpu: torch.cuda.current_stream(gpu).record_event() for gpu in gpus}
 
 
-def fetched(values: Values, ready: dict[torch.device, Any]) -> Values:
-    """Values on the CPU, copied in a stream of their own so that the next batch does not wait for them."""
-    if not ready:
+def fetch_to_cpu(values: Values, events: dict[torch.device, Any]) -> Values:
+    """Copy values to the CPU on a side stream, so that the next batch does not wait for them."""
+    if not events:
         return values
-    beside = {gpu: torch.cuda.Stream(gpu) for gpu in ready}  # type: ignore[no-untyped-call]
-    for gpu, mark in ready.items():
-        beside[gpu].wait_event(mark)
+    streams = {gpu: torch.cuda.Stream(gpu) for gpu in events}  # type: ignore[no-untyped-call]
+    for gpu, event in events.items():
+        streams[gpu].wait_event(event)
 
-    def fetch(one: Tensor) -> Tensor:
-        if one.device not in beside:
-            return one
-        with torch.cuda.stream(beside[one.device]):
-            return one.cpu()
+    def fetch(tensor: Tensor) -> Tensor:
+        if tensor.device not in streams:
+            return tensor
+        with torch.cuda.stream(streams[tensor.device]):
+            return tensor.cpu()
 
-    return _each(values, fetch)
+    return _map_tensors(values, fetch)
 
 
 @contextmanager
-def at_rest(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """A model in evaluation mode on a device, without gradients; afterwards everything is as it was."""
+def evaluation_mode(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """Put a model in evaluation mode on a device, without gradients; restore everything on exit."""
     modes = [(module, module.training) for module in model.modules()]
-    before = next((tensor.device for tensor in _tensors(model)), device)
+    original_device = next((tensor.device for tensor in _parameters_and_buffers(model)), device)
     cuda = range(torch.cuda.device_count()) if device.type == "cuda" else ()
     with torch.random.fork_rng(devices=cuda), torch.no_grad():
         try:
             model.eval()
-            if before != device:
+            if original_device != device:
                 model.to(device)
             yield
         finally:
             for module, mode in modes:
                 module.training = mode
-            if before != device:
-                model.to(before)
+            if original_device != device:
+                model.to(original_device)
 
 
-def device_of(model: torch.nn.Module, asked: Any) -> torch.device:
-    """Where to run: where it was asked for, or where the model is."""
-    there = list(dict.fromkeys(tensor.device for tensor in _tensors(model))) or [torch.device("cpu")]
-    if asked is None:
-        return there[0]
+def choose_device(model: torch.nn.Module, requested: Any) -> torch.device:
+    """Return the device to run on: the requested one, or the model's."""
+    devices = list(dict.fromkeys(tensor.device for tensor in _parameters_and_buffers(model))) or [torch.device("cpu")]
+    if requested is None:
+        return devices[0]
     try:
-        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if asked == "auto" else asked)
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if requested == "auto" else requested)
     except (RuntimeError, TypeError) as error:
-        raise BadArgument(f"device={asked!r}: {str(error).splitlines()[0]}") from None
+        raise BadArgument(f"device={requested!r}: {str(error).splitlines()[0]}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise BadArgument(f"device={asked!r}: this torch finds no GPU; device='auto' takes one where there is one")
-    if len(there) > 1:  # it could not be put back
-        raise BadArgument(f"device={asked!r}: the model is spread over {', '.join(map(str, there))}; leave device out")
+        raise BadArgument(f"device={requested!r}: this torch finds no GPU; device='auto' takes one where there is one")
+    if len(devices) > 1:  # the placement could not be restored
+        raise BadArgument(
+            f"device={requested!r}: the model is spread over {', '.join(map(str, devices))}; leave device out"
+        )
     return device
 
 
-def _seed(seed: int, device: torch.device) -> None:
-    """Only where the model draws: `at_rest` puts back nothing else."""
+def _seed_generators(seed: int, device: torch.device) -> None:
+    """Seed only the generators of the model's device: `evaluation_mode` restores no others."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed_all(seed)
 
 
-def _tensors(model: torch.nn.Module) -> Iterator[Tensor]:
+def _parameters_and_buffers(model: torch.nn.Module) -> Iterator[Tensor]:
     yield from model.parameters()
     yield from model.buffers()

@@ -1,4 +1,4 @@
-"""Any data as batches in a fixed order, of which those that are done already are not even loaded."""
+"""Any data as batches in a fixed order; finished batches are skipped without loading them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _SHUFFLING = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 class Batch(NamedTuple):
-    """What goes through the model at once."""
+    """One batch for the model."""
 
     number: int
-    data: Any  # as the data gives it, after `transform`
-    rows: int | None  # how many samples it has; None where only its tensors tell
-    ids: list[Any] | None  # which samples of a dataset; None where the data has no numbers of its own
+    data: Any  # as the dataset or loader yields it, after `transform`
+    rows: int | None  # how many samples it has; None if only its tensors show it
+    ids: list[Any] | None  # indices of its samples in the dataset; None for data without indices
 
     def __str__(self) -> str:
         if not self.ids:
@@ -43,96 +43,99 @@ class Batch(NamedTuple):
         return f"batch {self.number} ({ends})"
 
 
-Wanted = Callable[[int], bool]  # whether a batch, by its number, is still to be done
+BatchFilter = Callable[[int], bool]  # whether the batch of this number is still to be computed
 
 
 class Batches:
-    """Data as batches. A DataLoader gives batches; anything else gives samples, which are collated."""
+    """Data as batches: a DataLoader yields batches, anything else samples, which are collated."""
 
     def __init__(self, data: Any, batch_size: int | None, transform: Callable[[Any], Any] | None) -> None:
-        self.given_batches = isinstance(data, DataLoader)
-        if self.given_batches and batch_size is not None:
+        self.is_loader = isinstance(data, DataLoader)
+        if self.is_loader and batch_size is not None:
             raise BadArgument("batch_size goes with a dataset; a DataLoader has its own")
         if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
             raise BadArgument(f"batch_size={batch_size!r}: give a whole number from 1 on")
         self.data, self.transform = data, transform
-        self.batch_size = None if self.given_batches else batch_size or BATCH_SIZE
+        self.batch_size = None if self.is_loader else batch_size or BATCH_SIZE
         self._indexed = _is_indexed(data)
-        self._stream: Iterator[Any] | None = None  # begun by `first`; some data cannot be begun twice
-        self.samples: int | None = None  # how many there will be; None where only the end will tell
-        self.order = 0  # a checksum over which samples make which batch
-        if self.given_batches:
-            self.samples, self.order = _order(data, self._indexed)
+        self._stream: Iterator[Any] | None = None  # started by `first`; some data cannot be iterated twice
+        self.samples: int | None = None  # total number; None if unknown before the end
+        self.order = 0  # checksum over the assignment of samples to batches
+        if self.is_loader:
+            self.samples, self.order = _check_order(data, self._indexed)
         elif self._indexed:
             self.samples = len(data)
         elif not isinstance(data, Iterable):
             raise BadArgument(
-                f"data is {_a(data)}: give a Dataset, a DataLoader, a tensor, a list, or an iterable of samples"
+                f"data is {_type_name(data)}: give a Dataset, a DataLoader, a tensor, a list, or an iterable of samples"
             )
 
     @property
     def length(self) -> int | None:
-        """How many samples the dataset has, where they have numbers."""
+        """Return how many samples the dataset has; None for data without indices."""
         if not self._indexed:
             return None
-        return len(self.data.dataset if self.given_batches else self.data)
+        return len(self.data.dataset if self.is_loader else self.data)
 
     @property
-    def is_once(self) -> bool:
-        """Whether the data can be gone through only once, and only here: a generator."""
+    def is_single_pass(self) -> bool:
+        """Return whether the data can be iterated only once, and only in this process: a generator."""
         return isinstance(self.data, Iterator)
 
     def first(self) -> Batch:
-        """The first batch, for a trial; a stream gets it back."""
+        """Return the first batch, for a trial; a stream will yield it again."""
         if not self._indexed:
-            stream = self._parts()
-            begun = list(islice(stream, 1))
-            self._stream = chain(begun, stream)
-            found = [self._made(0, part) for part in begun]
+            stream = self._groups()
+            head = list(islice(stream, 1))
+            self._stream = chain(head, stream)
+            batches = [self._make_batch(0, part) for part in head]
         else:
-            found = list(islice(self.wanted(lambda number: number == 0), 1))
-        if not found:
+            batches = list(islice(self.select(lambda number: number == 0), 1))
+        if not batches:
             raise BadArgument("data has no samples")
-        return found[0]
+        return batches[0]
 
-    def begins_alike(self, first: int) -> bool:
-        """Whether the data begins with the batch of that checksum once more: others will go through it, too."""
+    def starts_with(self, first: int) -> bool:
+        """Return whether a new iteration begins with the batch of that checksum.
+
+        Workers iterate over the data themselves, and need the same batches.
+        """
         if self._indexed:
             return True
-        return any(self.check(self._made(0, part)) == first for part in islice(self._parts(), 1))
+        return any(self.checksum(self._make_batch(0, part)) == first for part in islice(self._groups(), 1))
 
-    def check(self, batch: Batch) -> int:
-        """A checksum over what the model is given."""
-        return _checksum(model_inputs(batch.data, transformed=self.transform is not None))
+    def checksum(self, batch: Batch) -> int:
+        """Return a checksum over the model's inputs."""
+        return _data_checksum(model_inputs(batch.data, transformed=self.transform is not None))
 
-    def wanted(self, wanted: Wanted) -> Iterator[Batch]:
-        """The wanted batches, in order."""
+    def select(self, is_wanted: BatchFilter) -> Iterator[Batch]:
+        """Iterate over the batches that the filter accepts, in order."""
         if self._indexed:
-            yield from self._from_dataset(wanted)
+            yield from self._from_dataset(is_wanted)
             return
-        stream, self._stream = self._stream or self._parts(), None
+        stream, self._stream = self._stream or self._groups(), None
         for number, part in enumerate(stream):
-            if wanted(number):
-                yield self._made(number, part)
+            if is_wanted(number):
+                yield self._make_batch(number, part)
 
-    def _from_dataset(self, wanted: Wanted) -> Iterator[Batch]:
+    def _from_dataset(self, is_wanted: BatchFilter) -> Iterator[Batch]:
         chosen: list[tuple[int, list[Any]]] = []
 
         def sampler() -> Iterator[list[Any]]:
             for number, indices in enumerate(self._indices()):
-                if wanted(number):
+                if is_wanted(number):
                     chosen.append((number, indices))
                     yield indices
 
-        for data in self._loader(_Sampler(sampler)):
+        for data in self._loader(_LazySampler(sampler)):
             number, indices = chosen.pop(0)
-            ids = [_id(index) for index in indices]
-            yield Batch(number, self._transformed(data) if self.given_batches else data, len(ids), ids)
-        if chosen:  # a loader takes a StopIteration of its dataset for the end
+            ids = [_to_json_id(index) for index in indices]
+            yield Batch(number, self._apply_transform(data) if self.is_loader else data, len(ids), ids)
+        if chosen:  # a loader treats a StopIteration raised by its dataset as the end
             raise TorcheerError(f"the data ended inside of batch {chosen[0][0]}, though more samples were to come")
 
     def _indices(self) -> Iterator[list[Any]]:
-        if self.given_batches:
+        if self.is_loader:
             yield from (list(indices) for indices in self.data.batch_sampler)
             return
         assert self.samples is not None and self.batch_size is not None
@@ -140,55 +143,58 @@ class Batches:
             yield list(range(start, min(start + self.batch_size, self.samples)))
 
     def _loader(self, sampler: Any) -> DataLoader[Any]:
-        if not self.given_batches:
-            return DataLoader(_Items(self.data, self.transform), batch_sampler=sampler, collate_fn=_collate)
-        given = self.data
+        if not self.is_loader:
+            return DataLoader(_TransformedItems(self.data, self.transform), batch_sampler=sampler, collate_fn=_collate)
+        loader = self.data
         return DataLoader(
-            given.dataset,
+            loader.dataset,
             batch_sampler=sampler,
-            **{name: getattr(given, name) for name in (
+            **{name: getattr(loader, name) for name in (
                 "collate_fn", "num_workers", "pin_memory", "timeout", "multiprocessing_context", "prefetch_factor",
             )},
-            worker_init_fn=_worker_start(given),
+            worker_init_fn=_worker_init(loader),
         )  # fmt: skip
 
-    def _parts(self) -> Iterator[Any]:
-        """What makes a batch each: those of a DataLoader, and lists of samples of anything else."""
-        if self.given_batches:
-            yield from _ending_workers(self.data)
+    def _groups(self) -> Iterator[Any]:
+        """Yield what makes up each batch: a DataLoader's batches, or lists of samples."""
+        if self.is_loader:
+            yield from _with_worker_exit(self.data)
             return
         items = iter(self.data)
         while part := list(islice(items, self.batch_size)):
             yield part
 
-    def _made(self, number: int, part: Any) -> Batch:
-        if self.given_batches:
-            return Batch(number, self._transformed(part), None, None)
-        return Batch(number, _collate([self._transformed(item) for item in part]), len(part), None)
+    def _make_batch(self, number: int, part: Any) -> Batch:
+        if self.is_loader:
+            return Batch(number, self._apply_transform(part), None, None)
+        return Batch(number, _collate([self._apply_transform(item) for item in part]), len(part), None)
 
-    def _transformed(self, item: Any) -> Any:
+    def _apply_transform(self, item: Any) -> Any:
         return item if self.transform is None else self.transform(item)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_stream": None}  # other processes begin anew
+        return {**vars(self), "_stream": None}  # other processes start a new iteration
 
 
-def _worker_start(loader: DataLoader[Any]) -> WorkerStart | None:
+def _worker_init(loader: DataLoader[Any]) -> WorkerStart | None:
     return WorkerStart(loader.worker_init_fn) if loader.num_workers else None
 
 
-def _ending_workers(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """The same loader, its workers ending with this process; the user's own is not changed."""
+def _with_worker_exit(loader: DataLoader[Any]) -> DataLoader[Any]:
+    """Copy the loader with workers that exit with this process.
+
+    The user's loader is not changed.
+    """
     if not loader.num_workers:
         return loader
-    found = copy(loader)
-    found.worker_init_fn = _worker_start(loader)
-    found._iterator = None  # persistent workers were started by another
-    return found
+    duplicate = copy(loader)
+    duplicate.worker_init_fn = _worker_init(loader)
+    duplicate._iterator = None  # the persistent workers belong to the user's loader
+    return duplicate
 
 
-class _Sampler:
-    """Lists of indices, worked out while they are asked for."""
+class _LazySampler:
+    """Batch sampler over lists of indices that are computed lazily."""
 
     def __init__(self, make: Callable[[], Iterator[list[int]]]) -> None:
         self._make = make
@@ -197,8 +203,8 @@ class _Sampler:
         return self._make()
 
 
-class _Items(Dataset[Any]):
-    """The samples of anything with a length and an index, transformed."""
+class _TransformedItems(Dataset[Any]):
+    """Transformed samples of anything with a length and an index."""
 
     def __init__(self, data: Any, transform: Callable[[Any], Any] | None) -> None:
         self._data, self._transform = data, transform
@@ -209,24 +215,24 @@ class _Items(Dataset[Any]):
 
 
 def model_inputs(data: Any, *, transformed: bool) -> Any:
-    """What of a batch the model is given: the first of (image, label), unless a transform has made all of it."""
+    """Return the model's inputs in a batch: the first of (image, label), or all after a transform."""
     return data[0] if isinstance(data, (tuple, list)) and not transformed else data
 
 
-def count_of(data: Any) -> int:
-    """How many samples a batch has: the first length of its first tensor."""
-    for leaf in _leaves(data):
+def count_rows(data: Any) -> int:
+    """Return how many samples a batch has: the first dimension of its first tensor."""
+    for leaf in _iterate_leaves(data):
         if isinstance(leaf, torch.Tensor) and leaf.ndim:
             return len(leaf)
     raise BadArgument("a batch without a tensor in it: give a transform that makes one")
 
 
-def _leaves(data: Any) -> Iterator[Any]:
+def _iterate_leaves(data: Any) -> Iterator[Any]:
     if isinstance(data, Mapping):
         data = tuple(data.values())
     if isinstance(data, (tuple, list)):
         for part in data:
-            yield from _leaves(part)
+            yield from _iterate_leaves(part)
     else:
         yield data
 
@@ -235,70 +241,73 @@ def _collate(items: list[Any]) -> Any:
     try:
         return default_collate(items)
     except TypeError as error:
-        raise _NotCollated(
-            f"samples of type {_a(items[0])} cannot be made a batch ({str(error).split(';')[0]}); give a transform "
+        raise _CollateError(
+            f"samples of type {_type_name(items[0])} cannot be made a batch ({str(error).split(';')[0]}); give a transform "
             f"that makes tensors of them, or a DataLoader with its own collate_fn"
         ) from None
     except RuntimeError as error:
-        raise _NotCollated(
+        raise _CollateError(
             f"samples cannot be made a batch: {error}. Give a transform that makes them alike, batch_size=1, or a "
             f"DataLoader with its own collate_fn"
         ) from None
 
 
-class _NotCollated(TorcheerError, TypeError):
-    """Samples that do not fit into one batch."""
+class _CollateError(TorcheerError, TypeError):
+    """Raised for samples that cannot be collated into a batch."""
 
 
 def _is_indexed(data: Any) -> bool:
-    """Whether samples can be asked for by their numbers, so that those that are done already are not loaded."""
+    """Return whether samples can be read by index, so that finished ones need not be loaded."""
     if isinstance(data, DataLoader):
-        is_plain = type(data).__iter__ is DataLoader.__iter__  # a subclass may do anything to its batches
+        is_plain = type(data).__iter__ is DataLoader.__iter__  # a subclass may change its batches
         return is_plain and not isinstance(data.dataset, IterableDataset) and data.batch_sampler is not None
     indexed = hasattr(data, "__getitem__") and hasattr(data, "__len__")
     return indexed and not isinstance(data, (Mapping, str, bytes, IterableDataset))
 
 
-def _order(loader: DataLoader[Any], indexed: bool) -> tuple[int | None, int]:
-    """How many samples a loader gives, and a checksum over their order; one that cannot be had again is refused."""
+def _check_order(loader: DataLoader[Any], indexed: bool) -> tuple[int | None, int]:
+    """Return a loader's sample count and a checksum over its order.
+
+    Refuse an order that is not repeatable.
+    """
     sampler = loader.batch_sampler
     shuffles = isinstance(loader.sampler, _SHUFFLING) or isinstance(getattr(sampler, "sampler", None), _SHUFFLING)
-    workers = loader.num_workers if isinstance(loader.dataset, IterableDataset) else 0  # they take turns
-    samples, check = None, zlib.crc32(repr((loader.batch_size, loader.drop_last, workers)).encode())
+    workers = loader.num_workers if isinstance(loader.dataset, IterableDataset) else 0  # they interleave batches
+    samples, crc = None, zlib.crc32(repr((loader.batch_size, loader.drop_last, workers)).encode())
     if indexed and not shuffles:
-        samples, check = _checked_order(sampler)
-        shuffles = _checked_order(sampler) != (samples, check)
+        samples, crc = _order_checksum(sampler)
+        shuffles = _order_checksum(sampler) != (samples, crc)
     if shuffles:
         raise BadArgument("the DataLoader shuffles: an extraction needs a fixed order, so make it with shuffle=False")
-    return samples, check
+    return samples, crc
 
 
-def _checked_order(sampler: Any) -> tuple[int, int]:
-    samples = check = 0
+def _order_checksum(sampler: Any) -> tuple[int, int]:
+    samples = crc = 0
     for indices in sampler:
-        ids = [_id(index) for index in indices]
-        samples, check = samples + len(ids), zlib.crc32(repr(ids).encode(), check)
-    return samples, check
+        ids = [_to_json_id(index) for index in indices]
+        samples, crc = samples + len(ids), zlib.crc32(repr(ids).encode(), crc)
+    return samples, crc
 
 
-def _id(index: Any) -> int | str:
-    """What a sampler gives, as JSON can hold it: numbers may be numpy's or torch's own."""
+def _to_json_id(index: Any) -> int | str:
+    """Convert a sampler's index to JSON: it may be a numpy or torch integer."""
     try:
         return operator.index(index)
     except TypeError:
         return str(index)
 
 
-def _checksum(data: Any) -> int:
-    """Of everything that the tensors in it hold."""
-    check = 0
-    for leaf in _leaves(data):
+def _data_checksum(data: Any) -> int:
+    """Return a checksum over all tensors in the data."""
+    crc = 0
+    for leaf in _iterate_leaves(data):
         if isinstance(leaf, torch.Tensor):
-            kept = leaf if not refusal(leaf) else torch.tensor(leaf.shape)  # sparse, nested: its shape says enough
-            name, shape, content = to_bytes(kept)
-            check = zlib.crc32(content, zlib.crc32(f"{name} {shape}".encode(), check))
-    return check
+            content = leaf if not refusal(leaf) else torch.tensor(leaf.shape)  # sparse, nested: its shape says enough
+            name, shape, data_bytes = to_bytes(content)
+            crc = zlib.crc32(data_bytes, zlib.crc32(f"{name} {shape}".encode(), crc))
+    return crc
 
 
-def _a(thing: Any) -> str:
-    return type(thing).__name__
+def _type_name(value: Any) -> str:
+    return type(value).__name__

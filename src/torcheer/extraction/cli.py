@@ -12,10 +12,10 @@ from torcheer.config import Config, bind, downloads, find, override, problem, re
 from torcheer.config.folder_modules import lies_in, searching
 from torcheer.config.number_fields import misplaced_texts, parameters_of
 
-NEEDED = ("model", "data", "layers", "to")
-PASSED = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")
-KNOWN = (*PASSED, "model", "data", "transform")
-SPEC = ("class", "args", "kwargs")
+REQUIRED_KEYS = ("model", "data", "layers", "to")
+EXTRACT_KEYS = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")
+ALL_KEYS = (*EXTRACT_KEYS, "model", "data", "transform")
+SPEC_KEYS = ("class", "args", "kwargs")
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -31,47 +31,49 @@ def main(command: str, arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="let CONFIG name its classes")
     parser.add_argument("--dry-run", action="store_true", help="tell size and time, and write nothing")
-    chosen = parser.parse_args(arguments)
-    config = override(read(chosen.config), chosen.changes)
-    from torcheer.extraction.extraction_run import extract  # a wrong config is told before torch is loaded
+    options = parser.parse_args(arguments)
+    config = override(read(options.config), options.changes)
+    from torcheer.extraction.extraction_run import extract  # report a wrong config before loading torch
 
-    given = build(config, trusted=chosen.trust)
+    extract_arguments = build(config, trusted=options.trust)
     folder = config.path.parent.resolve()
-    own = any(lies_in(name, folder) for name in list(sys.modules))
-    with searching(folder, also=own):  # workers import what the config names, and it may import more as it runs
-        found = extract(**given, dry_run=chosen.dry_run)
-    print(found)
+    has_folder_modules = any(lies_in(name, folder) for name in list(sys.modules))
+    with searching(
+        folder, also=has_folder_modules
+    ):  # workers import what the config names, and it may import more as it runs
+        result = extract(**extract_arguments, dry_run=options.dry_run)
+    print(result)
     return 0
 
 
 def build(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
-    """The arguments of `extract` that a config stands for."""
+    """Build the arguments of `extract` from a config."""
     data = config.data
     for key in data:
-        if key not in KNOWN:
-            raise problem(config, (key,), "there is no such setting", KNOWN)
-    for key in NEEDED:
+        if key not in ALL_KEYS:
+            raise problem(config, (key,), "there is no such setting", ALL_KEYS)
+    for key in REQUIRED_KEYS:
         if key not in data:
-            raise problem(config, (), f"{key!r} is missing; needed are {', '.join(NEEDED)}")
-    names = _Names(config, trusted)
+            raise problem(config, (), f"{key!r} is missing; needed are {', '.join(REQUIRED_KEYS)}")
+    builder = _ObjectBuilder(config, trusted)
     import torch
 
     if type(data.get("seed", 0)) is not int:
         raise problem(config, ("seed",), "give a whole number")
     if not isinstance(data["to"], str):
         raise problem(config, ("to",), "give the name of a folder")
-    torch.manual_seed(data.get("seed", 0))  # a model without weights of its own is the same one in every run
-    model = names.make("model", also=("weights",))
+    torch.manual_seed(data.get("seed", 0))  # a randomly initialised model is the same in every run
+    model = builder.make("model", extra_keys=("weights",))
     if "weights" in data["model"]:
         _load_weights(model, config)
-    given = {key: data[key] for key in PASSED if key in data}
-    given["to"] = config.path.parent / data["to"]
-    transform = names.function("transform") if "transform" in data else None
-    return {**given, "model": model, "data": names.make("data"), "transform": transform}
+    arguments = {key: data[key] for key in EXTRACT_KEYS if key in data}
+    arguments["to"] = config.path.parent / data["to"]
+    transform = builder.function("transform") if "transform" in data else None
+    return {**arguments, "model": model, "data": builder.make("data"), "transform": transform}
 
 
-class _Names:
-    """Makes things of the names in a config."""
+class _ObjectBuilder:
+    """Build objects from the dotted names in a config."""
 
     def __init__(self, config: Config, trusted: Sequence[str]) -> None:
         self._config, self._trusted, self._folder = config, trusted, config.path.parent
@@ -79,25 +81,25 @@ class _Names:
     def function(self, key: str) -> Any:
         return find(self._text((key,), self._config.data[key]), trusted=self._trusted, folder=self._folder)
 
-    def make(self, key: str, also: tuple[str, ...] = ()) -> Any:
-        """What `{class, args, kwargs}` says; a bare name is a class without arguments."""
+    def make(self, key: str, extra_keys: tuple[str, ...] = ()) -> Any:
+        """Build the object of `{class, args, kwargs}`; a bare name is a class without arguments."""
         spec = self._config.data[key]
         if isinstance(spec, str):
             spec = {"class": spec}
         if not isinstance(spec, Mapping):
             raise problem(self._config, (key,), "give a name, or a mapping with class, args and kwargs")
-        for word in spec:
-            if word not in (*SPEC, *also):
-                raise problem(self._config, (key, word), "there is no such setting", (*SPEC, *also))
+        for spec_key in spec:
+            if spec_key not in (*SPEC_KEYS, *extra_keys):
+                raise problem(self._config, (key, spec_key), "there is no such setting", (*SPEC_KEYS, *extra_keys))
         name = self._text((key, "class"), spec.get("class"))
-        thing = find(name, trusted=self._trusted, folder=self._folder)
+        target = find(name, trusted=self._trusted, folder=self._folder)
         args, kwargs = spec.get("args", []), spec.get("kwargs", {})
-        if wrong := bind(thing, kwargs, args) or downloads(thing, kwargs):
-            raise problem(self._config, (key, "kwargs") if kwargs else (key,), f"{name}: {wrong}")
-        for path, number in misplaced_texts(parameters_of(thing), args, kwargs):
-            said = f"{name} takes a number here, and this is a text. Write {number}"
-            raise problem(self._config, (key, *path), said)
-        return thing(*args, **kwargs)
+        if mismatch := bind(target, kwargs, args) or downloads(target, kwargs):
+            raise problem(self._config, (key, "kwargs") if kwargs else (key,), f"{name}: {mismatch}")
+        for path, number in misplaced_texts(parameters_of(target), args, kwargs):
+            message = f"{name} takes a number here, and this is a text. Write {number}"
+            raise problem(self._config, (key, *path), message)
+        return target(*args, **kwargs)
 
     def _text(self, path: tuple[str, ...], value: Any) -> str:
         if not isinstance(value, str):
@@ -106,7 +108,7 @@ class _Names:
 
 
 def _load_weights(model: Any, config: Config) -> None:
-    """Weights from safetensors; a pickle is never loaded, whatever it is called."""
+    """Load weights from safetensors; a pickle is never loaded, whatever its suffix."""
     file = config.path.parent / str(config.data["model"]["weights"])
     try:
         from safetensors import SafetensorError

@@ -1,4 +1,7 @@
-"""Reading an extraction: each layer is one array over all samples, without torch, from the files' own memory."""
+"""Reader of an extraction.
+
+Each layer is one memory-mapped array over all samples, without torch.
+"""
 
 from __future__ import annotations
 
@@ -22,41 +25,46 @@ from torcheer.extraction import extraction_plan as plans
 if TYPE_CHECKING:
     from torcheer.extraction.torch_dataset import ExtractionDataset
 
-_SIMPLE = (int, np.integer, slice, type(None), type(Ellipsis))  # what makes no list of places
+_BASIC_INDEX_TYPES = (int, np.integer, slice, type(None), type(Ellipsis))  # numpy's basic indexing
 
 
 def open_extraction(path: str | os.PathLike[str], *, partial: bool = False) -> Extraction:
-    """What `torcheer.extract` wrote; with `partial`, the shards that are there while it is not complete."""
+    """Open what `torcheer.extract` wrote.
+
+    `partial` also opens the finished shards of an incomplete one.
+    """
     return Extraction(path, partial=partial)
 
 
 class Extraction:
-    """Chosen layers of every sample: `extraction["features.6"]` is one array."""
+    """Selected layers of every sample: `extraction["features.6"]` is one array."""
 
     def __init__(self, path: str | os.PathLike[str], *, partial: bool = False) -> None:
         self.path = Path(path)
-        self.plan = plans.read(self.path)
+        self.plan = plans.read_plan(self.path)
         self._partial = partial
-        counts = plans.finished(self.path)
-        there = plans.sealed(self.path)
+        counts = plans.read_shard_counts(self.path)
+        sealed = plans.list_sealed_shards(self.path)
         self.complete = counts is not None
         if counts is None:
             if not partial:
                 raise ValueUnavailable(
-                    f"{self.path} is not complete: {len(there)} shards are there. Run the extraction again to go on, "
+                    f"{self.path} is not complete: {len(sealed)} shards are there. Run the extraction again to go on, "
                     f"or open it with partial=True"
                 )
-            self._shards = [_Shard(self.path, self.plan, number, None) for number in there]
+            self._shards = [_ShardReader(self.path, self.plan, number, None) for number in sealed]
         else:
-            if odd := set(range(len(counts))) ^ set(there):
-                what = "is missing" if min(odd) < len(counts) else "is one too many"
-                raise ArchiveDamaged(f"{self.path}: {len(counts)} shards were written, and number {min(odd)} {what}")
-            self._shards = [_Shard(self.path, self.plan, number, count) for number, count in enumerate(counts)]
+            if mismatched := set(range(len(counts))) ^ set(sealed):
+                fault = "is missing" if min(mismatched) < len(counts) else "is one too many"
+                raise ArchiveDamaged(
+                    f"{self.path}: {len(counts)} shards were written, and number {min(mismatched)} {fault}"
+                )
+            self._shards = [_ShardReader(self.path, self.plan, number, count) for number, count in enumerate(counts)]
         self._starts = [0, *accumulate(shard.samples for shard in self._shards)]
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The names of what was kept."""
+        """Return the names of the extracted layers."""
         return self.plan.layers
 
     def __len__(self) -> int:
@@ -77,47 +85,47 @@ class Extraction:
 
     @cached_property
     def ids(self) -> list[Any]:
-        """Which sample each row is: the caller's own ids, or numbers in the dataset."""
-        found: list[Any] = []
+        """Return the id of each row: the caller's ids, or indices in the dataset."""
+        sample_ids: list[Any] = []
         for place, shard in enumerate(self._shards):
             for number, count, ids in shard.batches:
-                start = number * self.plan.batch_size if self.plan.batch_size else len(found)
+                start = number * self.plan.batch_size if self.plan.batch_size else len(sample_ids)
                 if ids is None and not self.plan.batch_size and shard.number != place:
                     raise ValueUnavailable(f"{self.path}: shard {place}, from which the others count, is not there yet")
-                found += ids if ids is not None else range(start, start + count)
-        return found
+                sample_ids += ids if ids is not None else range(start, start + count)
+        return sample_ids
 
     def dataset(self, *layers: str) -> ExtractionDataset:
-        """A torch Dataset of (a tensor for each layer, id)."""
+        """Return a torch Dataset of (a tensor for each layer, id)."""
         from torcheer.extraction.torch_dataset import ExtractionDataset
 
         return ExtractionDataset(self, layers or self.layers)
 
     def verify(self) -> int:
-        """Check every value; return how many there are."""
+        """Verify the checksum of every value; return how many there are."""
         return sum(shard.archive.verify() for shard in self._shards)
 
-    def place(self, index: int) -> tuple[_Shard, int]:
-        """The shard of a sample, and its place there."""
+    def locate(self, index: int) -> tuple[_ShardReader, int]:
+        """Return the shard of a sample, and its position there."""
         shard = bisect_right(self._starts, index) - 1
         return self._shards[shard], index - self._starts[shard]
 
-    def __reduce__(self) -> Any:  # a DataLoader's workers open it anew
-        return _reopened, (self.path, self._partial)
+    def __reduce__(self) -> Any:  # a DataLoader's workers reopen it
+        return _reopen, (self.path, self._partial)
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", not complete"
         return f"<Extraction {self.path}: {len(self):,} samples of {self.plan.model}, {len(self.layers)} layers{state}>"
 
 
-def _reopened(path: Path, partial: bool) -> Extraction:
+def _reopen(path: Path, partial: bool) -> Extraction:
     return open_extraction(path, partial=partial)
 
 
-class _Shard:
-    """One sealed archive; opened when it is first needed."""
+class _ShardReader:
+    """Reader of one shard, a sealed archive that is opened on first use."""
 
-    def __init__(self, path: Path, plan: plans.Plan, number: int, samples: int | None) -> None:
+    def __init__(self, path: Path, plan: plans.ExtractionPlan, number: int, samples: int | None) -> None:
         self.folder = path / "shards" / plans.shard_name(number)
         self.number = number
         self._plan, self._samples = plan, samples
@@ -127,7 +135,7 @@ class _Shard:
         archive, first = Archive(self.folder), self.number * self._plan.batches_per_shard
         if not archive.sealed:
             raise ArchiveDamaged(f"{self.folder} is cut: its seal is gone")
-        if archive.about != plans.about_shard(self._plan, self.number):
+        if archive.about != plans.shard_metadata(self._plan, self.number):
             raise ArchiveDamaged(f"{self.folder} is not the shard that was written: it is another's, or another one")
         if archive.steps != list(range(first, first + len(archive.frames))):
             raise ArchiveDamaged(f"{self.folder} holds other batches than those from {first} on")
@@ -135,8 +143,8 @@ class _Shard:
 
     @cached_property
     def batches(self) -> list[tuple[int, int, list[Any] | None]]:
-        """For each batch its number, its samples, and their ids where they have some of their own."""
-        found = []
+        """Return for each batch its number, its sample count, and the ids if stored."""
+        batches = []
         for body in self.archive.frames:
             count, ids = body["about"].get("count"), body["about"].get("ids")
             if (
@@ -145,8 +153,8 @@ class _Shard:
                 or (ids is not None and (type(ids) is not list or len(ids) != count))
             ):
                 raise ArchiveDamaged(f"{self.folder} does not say which samples batch {body['step']} has")
-            found.append((body["step"], count, ids))
-        return found
+            batches.append((body["step"], count, ids))
+        return batches
 
     @cached_property
     def samples(self) -> int:
@@ -164,23 +172,23 @@ class _Shard:
         return {(entry.step, entry.layer, entry.item): entry for entry in self.archive.entries}
 
     def batch(self, layer: str, index: int) -> tuple[int, int, NDArray[Any] | list[NDArray[Any]]]:
-        """The batch that has a sample: where it begins and ends in the shard, and its values."""
-        which = bisect_right(self.starts, index) - 1
-        number, count, _ = self.batches[which]
-        whole = self.entries.get((number, layer, -1))
-        if whole is not None and whole.shape[:1] == (count,):
-            return self.starts[which], self.starts[which + 1], self.archive.array(whole)
+        """Return the batch of a sample: its start and end in the shard, and its values."""
+        position = bisect_right(self.starts, index) - 1
+        number, count, _ = self.batches[position]
+        entry = self.entries.get((number, layer, -1))
+        if entry is not None and entry.shape[:1] == (count,):
+            return self.starts[position], self.starts[position + 1], self.archive.array(entry)
         rows = [self.entries.get((number, layer, item)) for item in range(count)]
         if None in rows:
             raise ArchiveDamaged(f"{self.folder}: layer {layer!r} is not whole in batch {number}")
         return (
-            self.starts[which],
-            self.starts[which + 1],
+            self.starts[position],
+            self.starts[position + 1],
             [self.archive.array(row) for row in rows if row is not None],
         )
 
     def shapes(self, layer: str) -> set[tuple[tuple[int, ...], str]]:
-        """The shapes and types that samples of a layer have here."""
+        """Return the shapes and types of a layer's samples in this shard."""
         return {
             (entry.shape[1:] if entry.item < 0 else entry.shape, entry.type)
             for entry in self.archive.entries
@@ -189,85 +197,85 @@ class _Shard:
 
 
 class Layer(Sequence[Any]):
-    """One layer of all samples, as one array: `layer[10]`, `layer[10:20]`, `layer[[3, 1]]`, `layer[:, 0]`.
+    """One layer over all samples: `layer[10]`, `layer[10:20]`, `layer[[3, 1]]`, `layer[:, 0]`.
 
-    Values come from the files' own memory where they lie together, and are copied where they do not. Where samples have
-    different shapes, a slice is a list of arrays.
+    Contiguous values are views of the mapped files, others are copied. Where samples have different shapes, a slice is
+    a list of arrays.
     """
 
     def __init__(self, name: str, extraction: Extraction) -> None:
         self.name, self.extraction = name, extraction
 
     @cached_property
-    def _kinds(self) -> set[tuple[tuple[int, ...], str]]:
+    def _shapes_and_types(self) -> set[tuple[tuple[int, ...], str]]:
         return set().union(*(shard.shapes(self.name) for shard in self.extraction._shards))
 
     @property
     def is_ragged(self) -> bool:
-        """Whether samples have different shapes."""
-        return len({shape for shape, _ in self._kinds}) > 1
+        """Return whether samples have different shapes."""
+        return len({shape for shape, _ in self._shapes_and_types}) > 1
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The shape of all samples together; None for a length that differs."""
-        shapes = sorted({shape for shape, _ in self._kinds})
+        """Return the shape of all samples together; None for a dimension that differs."""
+        shapes = sorted({shape for shape, _ in self._shapes_and_types})
         if len({len(shape) for shape in shapes}) > 1:
             raise ValueUnavailable(
                 f"samples of {self.name!r} differ in their number of dimensions; ask them one by one"
             )
-        same = [set(lengths) for lengths in zip(*shapes)]
-        return (len(self), *(next(iter(lengths)) if len(lengths) == 1 else None for lengths in same))
+        length_sets = [set(lengths) for lengths in zip(*shapes)]
+        return (len(self), *(next(iter(lengths)) if len(lengths) == 1 else None for lengths in length_sets))
 
     @cached_property
     def type(self) -> str:
-        """The name of the values' type, also of one that numpy lacks: "bfloat16"."""
+        """Return the name of the values' type, also of one that numpy lacks: "bfloat16"."""
         entries = (entry for shard in self.extraction._shards for entry in shard.archive.entries)
         return next((entry.type for entry in entries if entry.layer == self.name), "float32")
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the values."""
+        """Return the numpy type of the values."""
         return self[0].dtype if len(self) else np.dtype(np.float32)
 
     @property
     def ids(self) -> list[Any]:
-        """Which sample each row is."""
+        """Return the id of each row."""
         return self.extraction.ids
 
     def __len__(self) -> int:
         return len(self.extraction)
 
     def __getitem__(self, key: Any) -> Any:
-        first, rest = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
+        first, inner_key = (key[0], key[1:]) if isinstance(key, tuple) and key else (key, ())
         if first is Ellipsis or first is None:
             raise BadArgument(f"{self.name!r}: begin with samples, as in layer[:, ..., 0]")
-        self._warn_of_bits()
-        simple = all(isinstance(one, _SIMPLE) and not isinstance(one, bool) for one in rest)
+        self._warn_about_bits()
+        is_basic = all(isinstance(part, _BASIC_INDEX_TYPES) and not isinstance(part, bool) for part in inner_key)
         if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
-            row = self.one(int(first))
-            return row[rest] if rest and simple else row[None][(0, *rest)] if rest else row
-        if simple:
-            return self._many(self._indices(first), rest)
-        rows = self._many(self._indices(first), (slice(None),))  # what several lists mean together, numpy knows
-        return rows[(slice(None) if isinstance(first, slice) else np.arange(len(rows)), *rest)]
+            row = self.row(int(first))
+            return row[inner_key] if inner_key and is_basic else row[None][(0, *inner_key)] if inner_key else row
+        if is_basic:
+            return self._read_rows(self._indices(first), inner_key)
+        rows = self._read_rows(self._indices(first), (slice(None),))  # what several lists mean together, numpy knows
+        return rows[(slice(None) if isinstance(first, slice) else np.arange(len(rows)), *inner_key)]
 
     @cached_property
     def _has_bits(self) -> bool:
-        return len(self) > 0 and self.one(0).dtype.name != self.type
+        return len(self) > 0 and self.row(0).dtype.name != self.type
 
-    def _warn_of_bits(self) -> None:
+    def _warn_about_bits(self) -> None:
         if self._has_bits:
             text = f"{self.name!r} is of type {self.type}, and comes as its bits: install ml_dtypes to have its numbers"
             warnings.warn(text, stacklevel=3)
 
-    def one(self, index: int) -> NDArray[Any]:
-        """One sample; of a type that numpy lacks perhaps as its bits."""
+    def row(self, index: int) -> NDArray[Any]:
+        """Return one sample; without ml_dtypes, a type that numpy lacks comes as its bits."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} of {len(self)}")
-        shard, place = self.extraction.place(index % len(self))
-        start, _, values = shard.batch(self.name, place)
-        found: NDArray[Any] = values[place - start]
-        return found
+        shard, position = self.extraction.locate(index % len(self))
+        start, _, values = shard.batch(self.name, position)
+        row: NDArray[Any] = values[position - start]
+        return row
 
     def _indices(self, key: Any) -> range | list[int]:
         if isinstance(key, slice):
@@ -279,33 +287,38 @@ class Layer(Sequence[Any]):
             array = np.flatnonzero(array)
         if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
             raise BadArgument(f"{self.name!r}: samples are chosen by a number, a slice, a list of numbers or a mask")
-        wrong = [int(one) for one in array if not -len(self) <= one < len(self)]
-        if wrong:
-            raise IndexError(f"sample {wrong[0]} of {len(self)}")
-        return [int(one) % len(self) for one in array]
+        out_of_range = [int(index) for index in array if not -len(self) <= index < len(self)]
+        if out_of_range:
+            raise IndexError(f"sample {out_of_range[0]} of {len(self)}")
+        return [int(index) % len(self) for index in array]
 
-    def _many(self, indices: range | list[int], rest: tuple[Any, ...]) -> Any:
-        parts = [part[(slice(None), *rest)] if rest else part for part in self._parts(indices, bool(rest))]
+    def _read_rows(self, indices: range | list[int], inner_key: tuple[Any, ...]) -> Any:
+        parts = [
+            part[(slice(None), *inner_key)] if inner_key else part for part in self._read_runs(indices, bool(inner_key))
+        ]
         if self.is_ragged:
             return [row for part in parts for row in part]
         if not parts:
             shape = tuple(length or 0 for length in self.shape[1:])
-            return np.empty((0, *shape), self.dtype)[(slice(None), *rest)]
+            return np.empty((0, *shape), self.dtype)[(slice(None), *inner_key)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def _parts(self, indices: range | list[int], together: bool) -> Iterator[Any]:
-        """The rows in runs that lie in one batch each: a view where they follow each other, a copy elsewhere."""
+    def _read_runs(self, indices: range | list[int], together: bool) -> Iterator[Any]:
+        """Yield the rows in runs within one batch each.
+
+        A view of consecutive rows, a copy of others.
+        """
         if together and self.is_ragged:
             raise BadArgument(f"samples of {self.name!r} have different shapes; index them one by one")
-        at = 0
-        while at < len(indices):
-            shard, place = self.extraction.place(indices[at])
-            start, end, values = shard.batch(self.name, place)
-            base = indices[at] - place + start  # the batch's first sample, among all
-            last = at
+        start_index = 0
+        while start_index < len(indices):
+            shard, position = self.extraction.locate(indices[start_index])
+            start, end, values = shard.batch(self.name, position)
+            base = indices[start_index] - position + start  # the batch's first sample, among all
+            last = start_index
             while last < len(indices) and base <= indices[last] < base + end - start:
                 last += 1
-            run = [index - base for index in indices[at:last]]
+            run = [index - base for index in indices[start_index:last]]
             if isinstance(values, list):
                 rows = [values[row] for row in run]
                 yield rows if self.is_ragged else np.stack(rows)
@@ -313,22 +326,22 @@ class Layer(Sequence[Any]):
                 yield values[run[0] : run[0] + len(run)]
             else:
                 yield values[run]
-            at = last
+            start_index = last
 
     def __iter__(self) -> Iterator[NDArray[Any]]:
-        self._warn_of_bits()
+        self._warn_about_bits()
         for shard in self.extraction._shards:
-            place = 0
-            while place < shard.samples:
-                _, place, values = shard.batch(self.name, place)
+            position = 0
+            while position < shard.samples:
+                _, position, values = shard.batch(self.name, position)
                 yield from values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         if self.is_ragged:
             raise ValueUnavailable(f"samples of {self.name!r} have different shapes and make no array; use a list")
-        found: NDArray[Any] = np.asarray(self[:], dtype)
-        return found.copy() if copy else found
+        array: NDArray[Any] = np.asarray(self[:], dtype)
+        return array.copy() if copy else array
 
     def __repr__(self) -> str:
-        lengths = "×".join("?" if one is None else str(one) for one in self.shape[1:])
+        lengths = "×".join("?" if length is None else str(length) for length in self.shape[1:])
         return f"<Layer {self.name!r} of {len(self):,} samples: {lengths}>"

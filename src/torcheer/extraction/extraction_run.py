@@ -1,4 +1,4 @@
-"""`torcheer.extract`: chosen layers of every sample of a dataset, written while they are computed."""
+"""`torcheer.extract`: write selected layers of every sample while they are computed."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from torcheer.archive.format.value_codecs import check_codec
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAModel, NotAnArchive
 from torcheer.extraction import extraction_plan as plans
 from torcheer.extraction.batch_values import (
-    Taker,
+    LayerReader,
     Values,
-    are_alike,
-    at_rest,
-    device_of,
-    fetched,
-    on_their_way,
-    rows_of,
-    sizes_of,
+    choose_device,
+    count_samples,
+    evaluation_mode,
+    fetch_to_cpu,
+    is_close,
+    layer_bytes,
+    record_events,
 )
 from torcheer.extraction.batches import Batch, Batches
-from torcheer.extraction.extraction_plan import Plan, shard_name
+from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
 from torcheer.extraction.extraction_progress import Progress, spoken
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
-from torcheer.extraction.shards import Shards
+from torcheer.extraction.shards import ShardWriter
 from torcheer.history.error_notes import annotate
 from torcheer.records import Sample
 from torcheer.terminal import human_bytes, plural
 
-TRIAL_BATCHES = 4  # what a dry run measures, the first to warm up
+TRIAL_BATCHES = 4  # batches that a dry run measures
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an extraction would cost."""
+    """Estimated size and duration of an extraction."""
 
-    samples: int | None  # None where only the end will tell
+    samples: int | None  # None if unknown before the end
     bytes_per_sample: float
     secs_per_sample: float
     layers: dict[str, tuple[tuple[int, ...] | None, str]]  # shape and type of one sample; no shape where they differ
@@ -61,7 +61,7 @@ class Estimate:
         return None if self.samples is None else self.samples * self.secs_per_sample
 
     def __str__(self) -> str:
-        lines = [f"  {name}: {_shape(shape)} {kind}" for name, (shape, kind) in self.layers.items()]
+        lines = [f"  {name}: {_format_shape(shape)} {kind}" for name, (shape, kind) in self.layers.items()]
         if self.bytes is None or self.secs is None:
             total = f"{human_bytes(round(self.bytes_per_sample))} and {self.secs_per_sample:.2g} s for each sample"
         else:
@@ -69,24 +69,24 @@ class Estimate:
         return "\n".join([total, *lines])
 
 
-class Trial(NamedTuple):
-    """The first batch, and what it gave."""
+class TrialBatch(NamedTuple):
+    """The first batch and its values."""
 
     batch: Batch
     values: Values
-    check: int  # a checksum over what the model was given
+    checksum: int  # over what the model was given
 
 
 @dataclass
-class Job:
-    """All that a process needs to work on an extraction."""
+class ExtractionJob:
+    """Everything a process needs to work on an extraction."""
 
-    taker: Taker
+    reader: LayerReader
     batches: Batches
     path: Path
-    plan: Plan
-    names: Sequence[Any] | None  # the caller's own ids of the samples
-    trial: Trial | None = None  # so that its batch need not be computed twice
+    plan: ExtractionPlan
+    sample_ids: Sequence[Any] | None  # the caller's ids of the samples
+    trial: TrialBatch | None = None  # so that its batch need not be computed twice
 
 
 def extract(
@@ -106,7 +106,16 @@ def extract(
     dry_run: bool = False,
     progress: bool = True,
 ) -> Extraction | Estimate:
-    """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
+    """Run `model` over `data` and save `layers` of every sample to a folder; a rerun resumes.
+
+    `data`: a Dataset, DataLoader, tensor, list or iterable of samples. `layers`: names of modules or operations, or a
+    dict from name to a function of the layer's value (and of the batch, if it takes two parameters) that returns one
+    row per sample. `to`: the folder. `batch_size`: 32 by default; a DataLoader has its own. `device`: where to run,
+    "auto" for a GPU if there is one; by default where the model is. `transform`: applied to each sample, or to each
+    batch of a DataLoader. `ids`: a text or number per sample, by default its index. `workers`: processes that share
+    the work, 0 for this one alone. `shard_samples`: samples per shard, by default about 256 MB. `codec`: how values
+    are stored, a name of `value_codecs.CODECS`. `seed`: for models that draw random numbers. `dry_run`: return an
+    `Estimate` and write nothing. `progress`: report progress on stderr.
 
     >>> found = extract(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(5, 2), layers=["0"], to=folder)
     >>> found["0"].shape
@@ -116,130 +125,144 @@ def extract(
         raise NotAModel(f"extract needs an nn.Module, got {type(model).__name__}")
     if type(seed) is not int:
         raise BadArgument(f"seed={seed!r}: give a whole number")
-    batches, path, where = Batches(data, batch_size, transform), Path(to), device_of(model, device)
+    batches, path, target_device = Batches(data, batch_size, transform), Path(to), choose_device(model, device)
     _check_ids(ids, batches)
-    if dry_run and batches.is_once:
+    if dry_run and batches.is_single_pass:
         raise BadArgument("dry_run would use up the first samples of a generator; give data that can be begun again")
-    taker = Taker(model, layers, device=where, transformed=transform is not None, seed=seed)
-    with at_rest(model, where):
+    reader = LayerReader(model, layers, device=target_device, transformed=transform is not None, seed=seed)
+    with evaluation_mode(model, target_device):
         first = batches.first()
-        trial = Trial(first, taker.trial(first), batches.check(first))
+        trial = TrialBatch(first, reader.run_trial(first), batches.checksum(first))
         if dry_run:
-            return _estimate(taker, batches, trial)
-    job = Job(taker, batches, path, _plan(taker, batches, trial, shard_samples, codec, ids), ids, trial)
-    job.plan = plans.begin(path, job.plan)
-    _check_first(job)
-    if plans.finished(path) is None:
-        _warn_of_space(path, batches.samples, trial.values)
+            return _measure(reader, batches, trial)
+    job = ExtractionJob(
+        reader, batches, path, _make_plan(reader, batches, trial, shard_samples, codec, ids), ids, trial
+    )
+    job.plan = plans.write_or_match(path, job.plan)
+    _check_first_batch(job)
+    if plans.read_shard_counts(path) is None:
+        _warn_if_disk_too_small(path, batches.samples, trial.values)
         del first, trial  # the job has them while they are needed
-        _run(job, workers, Progress(f"extracting to {path}", batches.samples, quiet=not progress))
+        _run_all(job, workers, Progress(f"extracting to {path}", batches.samples, quiet=not progress))
     return open_extraction(path)
 
 
-def _check_first(job: Job) -> None:
-    """What is there must be what this run would write: a layer's function, too, makes two extractions."""
+def _check_first_batch(job: ExtractionJob) -> None:
+    """Check stored values of the first batch against this run's.
+
+    Even another reduce function is another extraction.
+    """
     assert job.trial is not None
     for name in (shard_name(0), f".{shard_name(0)}.part"):
-        with suppress(NotAnArchive, ArchiveDamaged):  # not there; damage is told by who reads it
+        with suppress(NotAnArchive, ArchiveDamaged):  # missing; damage is reported by the reader
             archive = Archive(job.path / "shards" / name)
-            there = {(entry.layer, entry.item): entry for entry in archive.entries if entry.step == 0}
-            for sample in _samples(job.trial.values, 0)() if there else ():
-                entry = there.get((sample.layer, sample.item))
-                if entry is None or not are_alike(sample.array, archive.array(entry), entry.type):
+            stored = {(entry.layer, entry.item): entry for entry in archive.entries if entry.step == 0}
+            for sample in _sample_maker(job.trial.values, 0)() if stored else ():
+                entry = stored.get((sample.layer, sample.item))
+                if entry is None or not is_close(sample.array, archive.array(entry), entry.type):
                     raise BadArgument(
                         f"{job.path} holds other values of {sample.layer!r} for the first batch: the model, the "
                         f"layer's function or torch's own settings differ; go on with the same, or give another folder"
                     )
 
 
-def _run(job: Job, workers: int, bar: Progress) -> None:
-    bar.add(_samples_there(job.path), were_there=True)
+def _run_all(job: ExtractionJob, workers: int, progress: Progress) -> None:
+    progress.add(_count_existing_samples(job.path), were_there=True)
     try:
         if workers:
             from torcheer.extraction.worker_pool import run_workers
 
-            run_workers(job, workers, bar)
-            _check_first(job)  # a fresh interpreter knows nothing of an autocast or a default type that is on here
-        work(job, bar)
+            run_workers(job, workers, progress)
+            _check_first_batch(job)  # a new interpreter does not inherit autocast or the default dtype
+        run_job(job, progress)
     except Exception as error:
-        annotate(error, kept=f"{plural(len(plans.sealed(job.path)), 'shard')} in {job.path}; run it again to go on")
+        annotate(
+            error,
+            kept=f"{plural(len(plans.list_sealed_shards(job.path)), 'shard')} in {job.path}; run it again to go on",
+        )
         raise
     except KeyboardInterrupt:
         print(
-            f"\nstopped: {len(plans.sealed(job.path))} shards are kept in {job.path}; run it again to go on",
+            f"\nstopped: {len(plans.list_sealed_shards(job.path))} shards are kept in {job.path}; run it again to go on",
             file=sys.stderr,
         )
         raise
     finally:
-        bar.close()
+        progress.close()
 
 
-def work(job: Job, bar: Progress, *, is_helper: bool = False) -> None:
-    """Do every shard that nobody has done and nobody is doing; then say that all is done, if it is."""
-    taker, shards = job.taker, Shards(job.path, job.plan)
+def run_job(job: ExtractionJob, progress: Progress, *, is_helper: bool = False) -> None:
+    """Compute every shard that is neither finished nor claimed.
+
+    Then mark the extraction complete, if it is.
+    """
+    reader, writer = job.reader, ShardWriter(job.path, job.plan)
     try:
-        with at_rest(taker.model, taker.device):
-            for batch in job.batches.wanted(shards.wants):
-                values = job.trial.values if job.trial and batch.number == 0 else _taken(job, batch)
+        with evaluation_mode(reader.model, reader.device):
+            for batch in job.batches.select(writer.should_compute):
+                values = job.trial.values if job.trial and batch.number == 0 else _read_batch(job, batch)
                 job.trial = None
-                count = rows_of(values)
-                shards.write(batch.number, _samples(values, batch.number), _about(job, batch, count))
-                bar.add(count)
-            shards.end_of_data()
+                count = count_samples(values)
+                writer.write(batch.number, _sample_maker(values, batch.number), _batch_metadata(job, batch, count))
+                progress.add(count)
+            writer.seal_open_shards()
     except BaseException:
-        with suppress(Exception):  # the first problem is the one to tell
-            shards.close()
+        with suppress(Exception):  # the first error is the one to report
+            writer.close()
         raise
-    shards.close()
+    writer.close()
     if not is_helper:
-        _finish(job, shards.batches_seen)
+        _finish(job, writer.batch_count)
 
 
-def _taken(job: Job, batch: Batch) -> Values:
+def _read_batch(job: ExtractionJob, batch: Batch) -> Values:
     try:
-        return job.taker.take(batch)
+        return job.reader.read(batch)
     except Exception as error:
         annotate(error, shard=f"{shard_name(batch.number // job.plan.batches_per_shard)} in {job.path}")
         raise
 
 
-def _samples(values: Values, number: int) -> Callable[[], list[Sample]]:
-    """What the disk is given; a GPU's values are fetched there, beside the next batch."""
-    ready = on_their_way(values)
+def _sample_maker(values: Values, number: int) -> Callable[[], list[Sample]]:
+    """Return a function that makes the samples to write.
+
+    It copies from a GPU while the next batch runs.
+    """
+    events = record_events(values)
 
     def make() -> list[Sample]:
-        found: list[Sample] = []
-        for name, value in fetched(values, ready).items():
+        samples: list[Sample] = []
+        for name, value in fetch_to_cpu(values, events).items():
             if isinstance(value, list):
-                found += [Sample(number, name, "value", item, row) for item, row in enumerate(value)]
+                samples += [Sample(number, name, "value", item, row) for item, row in enumerate(value)]
             else:
-                found.append(Sample(number, name, "value", -1, value))
-        return found
+                samples.append(Sample(number, name, "value", -1, value))
+        return samples
 
     return make
 
 
-def _about(job: Job, batch: Batch, count: int) -> dict[str, Any]:
-    """How many samples a batch has, and which, where that is not simply the next ones."""
-    about: dict[str, Any] = {"count": count}
-    if job.names is not None and batch.ids is not None:
-        about["ids"] = [job.names[index] for index in batch.ids]
-    elif job.batches.given_batches and batch.ids is not None:
-        about["ids"] = batch.ids
-    return about
+def _batch_metadata(job: ExtractionJob, batch: Batch, count: int) -> dict[str, Any]:
+    """Return a batch's sample count, and its ids where they are not simply the next indices."""
+    metadata: dict[str, Any] = {"count": count}
+    if job.sample_ids is not None and batch.ids is not None:
+        metadata["ids"] = [job.sample_ids[index] for index in batch.ids]
+    elif job.batches.is_loader and batch.ids is not None:
+        metadata["ids"] = batch.ids
+    return metadata
 
 
-def _finish(job: Job, batches: int) -> None:
-    """Say that all is done, if it is: every batch of the data, in its place."""
-    there, per_shard = plans.sealed(job.path), job.plan.batches_per_shard
+def _finish(job: ExtractionJob, batches: int) -> None:
+    """Mark the extraction complete if every batch of the data is in its shard."""
+    sealed, per_shard = plans.list_sealed_shards(job.path), job.plan.batches_per_shard
     total = -(-batches // per_shard)
-    if there[:total] != list(range(total)):
+    if sealed[:total] != list(range(total)):
         raise ArchiveBusy(
-            f"{len(there)} of {total} shards are done in {job.path}, and another process is at work on the rest; "
+            f"{len(sealed)} of {total} shards are done in {job.path}, and another process is at work on the rest; "
             f"wait for it, or run this again"
         )
     counts = []
-    for number in there:
+    for number in sealed:
         archive = Archive(job.path / "shards" / shard_name(number))
         numbers = range(number * per_shard, min((number + 1) * per_shard, batches))
         if archive.steps != list(numbers):
@@ -247,69 +270,74 @@ def _finish(job: Job, batches: int) -> None:
                 f"{archive.path} has {len(archive.steps)} batches, and {len(numbers)} are to be there: the data had "
                 f"another length when it was written. Extract to another folder"
             )
-        counts.append(_samples_in(archive))
-    plans.finish(job.path, counts)
+        counts.append(_count_samples_in(archive))
+    plans.mark_complete(job.path, counts)
 
 
-def _samples_in(archive: Archive) -> int:
+def _count_samples_in(archive: Archive) -> int:
     return sum(int(frame["about"]["count"]) for frame in archive.frames)
 
 
-def _samples_there(path: Path) -> int:
-    """What earlier runs have done, also of shards that they did not finish."""
-    found = 0
+def _count_existing_samples(path: Path) -> int:
+    """Count the samples of earlier runs, unfinished shards included."""
+    total = 0
     for file in (path / "shards").glob("*/archive.json"):
         with suppress(NotAnArchive, ArchiveDamaged):
-            found += _samples_in(Archive(file.parent))
-    return found
+            total += _count_samples_in(Archive(file.parent))
+    return total
 
 
-def _plan(
-    taker: Taker, batches: Batches, trial: Trial, shard_samples: int | None, codec: str, ids: Sequence[Any] | None
-) -> Plan:
+def _make_plan(
+    reader: LayerReader,
+    batches: Batches,
+    trial: TrialBatch,
+    shard_samples: int | None,
+    codec: str,
+    ids: Sequence[Any] | None,
+) -> ExtractionPlan:
     if shard_samples is None:
-        per_shard = plans.SHARD_BYTES // max(1, sum(sizes_of(trial.values).values()))
+        per_shard = plans.SHARD_BYTES // max(1, sum(layer_bytes(trial.values).values()))
     elif type(shard_samples) is int and shard_samples > 0:
-        per_shard = shard_samples // max(1, rows_of(trial.values))
+        per_shard = shard_samples // max(1, count_samples(trial.values))
     else:
         raise BadArgument(f"shard_samples={shard_samples!r}: give a whole number from 1 on")
-    weights = {**dict(taker.model.named_buffers()), **taker.model.state_dict()}  # some buffers are not in its state
-    return Plan(
-        model=type(taker.model).__name__,
-        weights=plans.fingerprint(weights.items()),
-        layers=tuple(taker.layers),
+    weights = {**dict(reader.model.named_buffers()), **reader.model.state_dict()}  # non-persistent buffers too
+    return ExtractionPlan(
+        model=type(reader.model).__name__,
+        weights=plans.weights_checksum(weights.items()),
+        layers=tuple(reader.layers),
         batch_size=batches.batch_size,
         samples=batches.samples,
-        data=zlib.crc32(str(batches.order).encode(), trial.check),
+        data=zlib.crc32(str(batches.order).encode(), trial.checksum),
         ids=None if ids is None else zlib.crc32(ascii(list(ids)).encode()),
         batches_per_shard=max(1, per_shard),
         codec=check_codec(codec),
-        seed=taker.seed,
+        seed=reader.seed,
     )
 
 
-def _estimate(taker: Taker, batches: Batches, trial: Trial) -> Estimate:
-    """Measure a few batches."""
+def _measure(reader: LayerReader, batches: Batches, trial: TrialBatch) -> Estimate:
+    """Estimate size and duration from a few batches."""
     values = trial.values
-    taker.take(trial.batch)  # the trial was slower: it looked at everything
+    reader.read(trial.batch)  # warm-up: the trial captured everything and was slower
     started, samples = time.perf_counter(), 0
-    for batch in islice(batches.wanted(lambda number: number < TRIAL_BATCHES), TRIAL_BATCHES):
-        samples += rows_of(taker.take(batch))
+    for batch in islice(batches.select(lambda number: number < TRIAL_BATCHES), TRIAL_BATCHES):
+        samples += count_samples(reader.read(batch))
     secs = (time.perf_counter() - started) / max(1, samples)
-    count = max(1, rows_of(values))
+    count = max(1, count_samples(values))
     layers: dict[str, tuple[tuple[int, ...] | None, str]] = {
         name: (None, str(value[0].dtype)) if isinstance(value, list) else (tuple(value.shape[1:]), str(value.dtype))
         for name, value in values.items()
     }
-    return Estimate(batches.samples, sum(sizes_of(values).values()) / count, secs, layers)
+    return Estimate(batches.samples, sum(layer_bytes(values).values()) / count, secs, layers)
 
 
-def _warn_of_space(path: Path, samples: int | None, values: Values) -> None:
-    needed = (samples or 0) * sum(sizes_of(values).values()) / max(1, rows_of(values))
+def _warn_if_disk_too_small(path: Path, samples: int | None, values: Values) -> None:
+    needed = (samples or 0) * sum(layer_bytes(values).values()) / max(1, count_samples(values))
     free = shutil.disk_usage(path).free
     if needed > free:
-        need = f"about {human_bytes(round(needed))} will be written to {path}"
-        print(f"torcheer: {need}, and {human_bytes(free)} are free there", file=sys.stderr)
+        need_text = f"about {human_bytes(round(needed))} will be written to {path}"
+        print(f"torcheer: {need_text}, and {human_bytes(free)} are free there", file=sys.stderr)
 
 
 def _check_ids(ids: Sequence[Any] | None, batches: Batches) -> None:
@@ -319,9 +347,9 @@ def _check_ids(ids: Sequence[Any] | None, batches: Batches) -> None:
         raise BadArgument("ids go with data of a known length: a Dataset, or a DataLoader that makes batches of one")
     if len(ids) != batches.length:
         raise BadArgument(f"{len(ids)} ids for {batches.length} samples")
-    if not all(type(one) in (str, int) for one in ids):
+    if not all(type(sample_id) in (str, int) for sample_id in ids):
         raise BadArgument("ids are texts or whole numbers")
 
 
-def _shape(shape: tuple[int, ...] | None) -> str:
+def _format_shape(shape: tuple[int, ...] | None) -> str:
     return "of different shapes" if shape is None else "×".join(map(str, shape)) or "a number"

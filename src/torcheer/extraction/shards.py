@@ -1,4 +1,7 @@
-"""Shards: each a sealed archive, claimed by one process at a time, written while the next batch is computed."""
+"""Writer of shards, each a sealed archive, locked by one process at a time.
+
+A thread writes each batch while the next one is computed.
+"""
 
 from __future__ import annotations
 
@@ -16,161 +19,164 @@ from torcheer.archive import Archive, Writer
 from torcheer.archive.format import seals
 from torcheer.archive.format.archive_folder import fsync_folder
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, NotAnArchive
-from torcheer.extraction.extraction_plan import Plan, about_shard, shard_name, writing
+from torcheer.extraction.extraction_plan import ExtractionPlan, explain_os_errors, shard_metadata, shard_name
 from torcheer.records import Sample
 
-WAITING = 2  # batches that may wait for the disk; more would only cost memory
-_ONE_SEGMENT = 1 << 62
+MAX_QUEUED_BATCHES = 2  # batches that may wait for the disk; more would only use memory
+_UNLIMITED_BYTES = 1 << 62
 
-_open_here: set[Path] = set()  # a process cannot keep itself out with a file's lock
-_opening = threading.Lock()
+_open_folders: set[Path] = set()  # a file lock does not exclude the same process
+_open_lock = threading.Lock()
 
 
-class Claims:
-    """Which process works on which shard: byte n of one file is locked by whoever has shard n, until it ends."""
+class ShardLocks:
+    """Locks of shards between processes.
+
+    The owner of shard n locks byte n of one file, until it exits.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
-        with _opening, writing(path):
-            if self._path in _open_here:
+        with _open_lock, explain_os_errors(path):
+            if self._path in _open_folders:
                 raise ArchiveBusy(f"{path} is being extracted to in this process already")
             self._file = os.open(path / "LOCK", os.O_RDWR | os.O_CREAT, 0o666)
-            _open_here.add(self._path)
+            _open_folders.add(self._path)
 
-    def take(self, shard: int) -> bool:
+    def acquire(self, shard: int) -> bool:
         try:
             fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, shard)
         except OSError:
             return False
         return True
 
-    def give_back(self, shard: int) -> None:
+    def release(self, shard: int) -> None:
         fcntl.lockf(self._file, fcntl.LOCK_UN, 1, shard)
 
     def close(self) -> None:
         os.close(self._file)
-        _open_here.discard(self._path)
+        _open_folders.discard(self._path)
 
 
-class Shards:
-    """The shards of an extraction, as this process writes them."""
+class ShardWriter:
+    """Writer of the shards that this process has claimed."""
 
-    def __init__(self, path: Path, plan: Plan) -> None:
+    def __init__(self, path: Path, plan: ExtractionPlan) -> None:
         self.folder = path / "shards"
         self.plan = plan
-        with writing(path):
+        with explain_os_errors(path):
             self.folder.mkdir(exist_ok=True)
-        self._claims = Claims(path)
-        self.batches_seen = 0
+        self._locks = ShardLocks(path)
+        self.batch_count = 0
         self._writers: dict[int, Writer] = {}
-        self._done: dict[int, int] = {}  # shard -> batches of it that are on disk; -1: not ours
-        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue(WAITING)
+        self._committed: dict[int, int] = {}  # shard -> batches of it on disk; -1: not this process's
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(MAX_QUEUED_BATCHES)
         self._problem: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="torcheer-extraction", daemon=True)
         self._thread.start()
 
-    def wants(self, batch: int) -> bool:
-        """Whether a batch is for this process to do; a shard is claimed with its first batch."""
-        self.batches_seen = max(self.batches_seen, batch + 1)
+    def should_compute(self, batch: int) -> bool:
+        """Return whether this process computes a batch; a shard is claimed with its first batch."""
+        self.batch_count = max(self.batch_count, batch + 1)
         shard, place = divmod(batch, self.plan.batches_per_shard)
-        if shard not in self._done:
-            self._done[shard] = self._claim(shard)
-        return place >= self._done[shard] >= 0
+        if shard not in self._committed:
+            self._committed[shard] = self._claim(shard)
+        return place >= self._committed[shard] >= 0
 
     def _claim(self, shard: int) -> int:
-        """How many batches of a shard are there already; -1 where it is sealed, or another process has it."""
+        """Claim a shard; return how many of its batches are committed, -1 if it is sealed or locked."""
         final, part = self.folder / shard_name(shard), self.folder / f".{shard_name(shard)}.part"
-        if final.exists() or not self._claims.take(shard):
+        if final.exists() or not self._locks.acquire(shard):
             return -1
-        if final.exists():  # its writer was just done
-            self._claims.give_back(shard)
+        if final.exists():  # its writer has just finished
+            self._locks.release(shard)
             return -1
-        about = about_shard(self.plan, shard)
-        done = _whole_batches(part, about, shard * self.plan.batches_per_shard)
-        if done is None:  # sealed, and killed before it had its name
+        metadata = shard_metadata(self.plan, shard)
+        committed = _count_committed_batches(part, metadata, shard * self.plan.batches_per_shard)
+        if committed is None:  # sealed, and its writer killed before the rename
             seals.publish_pending_copy(part, 0)
-            self._name(shard)
+            self._publish(shard)
             return -1
         self._writers[shard] = Writer(
-            part, about=about, codec=self.plan.codec, segment_bytes=_ONE_SEGMENT,
-            fsync="interval", interval_secs=math.inf,  # when it is sealed, and not before
+            part, about=metadata, codec=self.plan.codec, segment_bytes=_UNLIMITED_BYTES,
+            fsync="interval", interval_secs=math.inf,  # fsync only when it is sealed
         )  # fmt: skip
-        if done == self.plan.batches_per_shard:  # whole, and killed before it was sealed
+        if committed == self.plan.batches_per_shard:  # complete, and its writer killed before the seal
             self._seal(shard)
             return -1
-        return done
+        return committed
 
-    def write(self, batch: int, samples: Callable[[], list[Sample]], about: dict[str, Any]) -> None:
-        """Hand a batch over to the disk; waits where too many wait already."""
+    def write(self, batch: int, samples: Callable[[], list[Sample]], metadata: dict[str, Any]) -> None:
+        """Queue a batch for writing; blocks while the queue is full."""
         shard, place = divmod(batch, self.plan.batches_per_shard)
-        self._put(lambda: self._writers[shard].step(samples(), **about))
+        self._enqueue(lambda: self._writers[shard].step(samples(), **metadata))
         if place == self.plan.batches_per_shard - 1:
-            self._put(lambda: self._seal(shard))
+            self._enqueue(lambda: self._seal(shard))
 
     def _seal(self, shard: int) -> None:
         self._writers.pop(shard).close()
-        self._name(shard)
+        self._publish(shard)
 
-    def _name(self, shard: int) -> None:
-        """Give a sealed shard its name, which says that it is complete."""
+    def _publish(self, shard: int) -> None:
+        """Rename a sealed shard to its final name, which marks it complete."""
         final, part = self.folder / shard_name(shard), self.folder / f".{shard_name(shard)}.part"
         (part / "LOCK").unlink(missing_ok=True)
         part.rename(final)
         fsync_folder(self.folder)
-        self._claims.give_back(shard)
+        self._locks.release(shard)
 
-    def end_of_data(self) -> None:
-        """The data has ended: seal what was begun, as the last shard may be short."""
+    def seal_open_shards(self) -> None:
+        """Seal the open shards at the end of the data: the last one may be short."""
         per_shard = self.plan.batches_per_shard
-        for shard, done in list(self._done.items()):
-            if done >= 0 and (shard + 1) * per_shard > self.batches_seen:
-                self._put(lambda shard=shard: self._seal(shard) if shard in self._writers else None)  # type: ignore[misc]
+        for shard, done in list(self._committed.items()):
+            if done >= 0 and (shard + 1) * per_shard > self.batch_count:
+                self._enqueue(lambda shard=shard: self._seal(shard) if shard in self._writers else None)  # type: ignore[misc]
 
-    def _put(self, work: Callable[[], None]) -> None:
+    def _enqueue(self, task: Callable[[], None]) -> None:
         while self._problem is None:
             try:
-                self._work.put(work, timeout=0.2)
+                self._queue.put(task, timeout=0.2)
                 return
             except queue.Full:
                 continue
         raise self._problem
 
     def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+        while (task := self._queue.get()) is not None:
             try:
                 if self._problem is None:
-                    work()
+                    task()
             except BaseException as problem:
                 self._problem = problem
 
     def close(self) -> None:
-        """Wait for what was handed over, let go of everything; raise what went wrong on the way."""
-        self._work.put(None)
+        """Wait for the queue, close everything, and raise the first error of the writing thread."""
+        self._queue.put(None)
         self._thread.join()
         try:
-            for writer in self._writers.values():  # begun and not finished: the next run goes on with them
+            for writer in self._writers.values():  # unfinished: the next run resumes them
                 writer.close(seal=False)
         finally:
             self._writers.clear()
-            self._claims.close()
+            self._locks.close()
         if self._problem is not None:
             raise self._problem
 
 
-def _whole_batches(part: Path, about: dict[str, Any], first: int) -> int | None:
-    """How many batches of an unfinished shard are there and whole; None where it is sealed.
+def _count_committed_batches(part: Path, metadata: dict[str, Any], first: int) -> int | None:
+    """Return how many batches of an unfinished shard are committed; None where it is sealed.
 
-    A damaged one is begun again: the power went before it was synced.
+    A damaged shard is deleted and starts again: a power loss came before its fsync.
     """
     if not part.exists():
         return 0
     try:
         archive = Archive(part)
         archive.verify()
-        if archive.about != about or archive.steps != list(range(first, first + len(archive.frames))):
+        if archive.about != metadata or archive.steps != list(range(first, first + len(archive.frames))):
             raise ArchiveDamaged(f"{part} is of another extraction")
     except (NotAnArchive, ArchiveDamaged):
-        with writing(part):
+        with explain_os_errors(part):
             shutil.rmtree(part)
         return 0
     return None if archive.sealed else len(archive.frames)

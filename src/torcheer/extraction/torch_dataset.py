@@ -23,13 +23,13 @@ class ExtractionDataset(Dataset[tuple[Any, ...]]):
         return len(self.extraction)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        return (*(_tensor(layer.one(index), layer.type) for layer in self.layers), self.extraction.ids[index])
+        return (*(_copy_to_tensor(layer.row(index), layer.type) for layer in self.layers), self.extraction.ids[index])
 
 
-def _tensor(row: Any, kind: str) -> torch.Tensor:
-    """A copy: nothing that is done to it reaches the file."""
+def _copy_to_tensor(row: Any, kind: str) -> torch.Tensor:
+    """Copy a row to a tensor, so that writes do not reach the mapped file."""
     array = np.array(row)
     if not kind.startswith(("bfloat", "float8")):
         return torch.from_numpy(array)
-    bits = torch.from_numpy(array.reshape(-1).view(f"u{array.itemsize}"))  # torch has them, numpy perhaps not
+    bits = torch.from_numpy(array.reshape(-1).view(f"u{array.itemsize}"))  # numpy may lack the type
     return bits.view(getattr(torch, kind)).reshape(array.shape)

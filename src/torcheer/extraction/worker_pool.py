@@ -1,4 +1,4 @@
-"""Several processes at one extraction: each a fresh interpreter that takes shards nobody has."""
+"""Worker processes of an extraction: each a new interpreter that claims free shards."""
 
 from __future__ import annotations
 
@@ -14,85 +14,85 @@ from typing import Any, TextIO
 import torch
 
 from torcheer.errors import BadArgument, TorcheerError
+from torcheer.extraction.extraction_run import ExtractionJob, run_job
 from torcheer.extraction.extraction_progress import Progress
-from torcheer.extraction.extraction_run import Job, work
 
 
-def run_workers(job: Job, count: int, bar: Progress) -> None:
-    """Let `count` processes work on an extraction until none of them finds anything more to do."""
+def run_workers(job: ExtractionJob, count: int, progress: Progress) -> None:
+    """Run `count` worker processes until no free shard is left."""
     if type(count) is not int or count < 1:
         raise BadArgument(f"workers={count!r}: give a whole number, 0 to work in this process")
-    if job.batches.is_once:
+    if job.batches.is_single_pass:
         raise BadArgument("workers: a generator can be gone through only once, here; give a Dataset, or workers=0")
-    if job.trial is not None and not job.batches.begins_alike(job.trial.check):
+    if job.trial is not None and not job.batches.starts_with(job.trial.checksum):
         raise BadArgument("workers: the data begins otherwise each time, so that they cannot share it; use workers=0")
     threads = max(1, torch.get_num_threads() // count)
-    parcel = _packed((replace(job, trial=None), threads))  # the trial is heavier to send than to compute
-    said: SimpleQueue[Any] = SimpleQueue()
-    workers = [_Worker(parcel, said) for _ in range(count)]
+    payload = _pickle_job((replace(job, trial=None), threads))  # the trial is cheaper to compute than to send
+    messages: SimpleQueue[Any] = SimpleQueue()
+    workers = [_WorkerProcess(payload, messages) for _ in range(count)]
     try:
         running = count
         while running:
-            samples = said.get()
-            running -= samples is None  # it has ended
-            bar.add(samples or 0)
+            samples = messages.get()
+            running -= samples is None  # a worker exited
+            progress.add(samples or 0)
     finally:
         problems = [problem for worker in workers if (problem := worker.close())]
     if problems and len(problems) == count:
         raise TorcheerError(f"every worker failed; the first one said: {problems[0]}")
-    for problem in problems:  # the others did its shards, or this process will
+    for problem in problems:  # the other workers computed its shards, or this process will
         print(f"torcheer: a worker failed and its shards were taken over: {problem}", file=sys.stderr)
 
 
-def _packed(thing: Any) -> bytes:
-    """The job for the workers' private pipes, with what comes from the user's own script by value."""
+def _pickle_job(job: Any) -> bytes:
+    """Pickle the job for the workers' private pipes; objects of the user's script go by value."""
     try:
         import cloudpickle
     except ImportError:
         raise TorcheerError("workers need cloudpickle: pip install 'torcheer[all]'") from None
     try:
-        parcel: bytes = cloudpickle.dumps(thing)
-        return parcel
+        payload: bytes = cloudpickle.dumps(job)
+        return payload
     except Exception as error:
         raise BadArgument(f"workers: the model or the data cannot be sent to another process: {error}") from None
 
 
-class _Worker:
-    """A process, and the thread that hears how far it is."""
+class _WorkerProcess:
+    """A worker process, and the threads that serve its pipes."""
 
-    def __init__(self, parcel: bytes, said: SimpleQueue[Any]) -> None:
-        # It imports what we would, from where we would; "-m" would look in the current folder first.
-        places = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        environment = {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
+    def __init__(self, payload: bytes, messages: SimpleQueue[Any]) -> None:
+        # It has this process's import path; "-m" alone would search the current folder first.
+        import_paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        environment = {**os.environ, "PYTHONPATH": import_paths, "PYTHONSAFEPATH": "1"}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "torcheer.extraction.shard_worker"], env=environment, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        self._problem = ""  # as it tells it itself
+        self._problem = ""  # the error that it reported
         self._errors: list[bytes] = []
-        for target in (self._send, self._hear, self._read_errors):
-            arguments = {self._send: (parcel,), self._hear: (said,)}.get(target, ())
+        for target in (self._send, self._read_messages, self._read_errors):
+            arguments = {self._send: (payload,), self._read_messages: (messages,)}.get(target, ())
             threading.Thread(target=target, args=arguments, daemon=True).start()
 
-    def _send(self, parcel: bytes) -> None:
-        """The pipe stays open behind it: when it closes, we are gone, and the worker goes too."""
+    def _send(self, payload: bytes) -> None:
+        """Send the job; the pipe stays open, and the worker exits when it closes."""
         pipe = self._process.stdin
         assert pipe is not None
         try:
-            pipe.write(len(parcel).to_bytes(8, "little") + parcel)
+            pipe.write(len(payload).to_bytes(8, "little") + payload)
             pipe.flush()
         except BrokenPipeError:
-            pass  # it died; what it said comes with its errors
+            pass  # the worker died; its stderr has the reason
 
-    def _hear(self, said: SimpleQueue[Any]) -> None:
+    def _read_messages(self, messages: SimpleQueue[Any]) -> None:
         assert self._process.stdout is not None
         try:
             for line in self._process.stdout:
-                told = json.loads(line)
-                self._problem = told.get("problem", self._problem)
-                said.put(told.get("samples", 0))
+                message = json.loads(line)
+                self._problem = message.get("problem", self._problem)
+                messages.put(message.get("samples", 0))
         finally:
-            said.put(None)
+            messages.put(None)
 
     def _read_errors(self) -> None:
         assert self._process.stderr is not None
@@ -100,7 +100,7 @@ class _Worker:
             self._errors = [*self._errors[-20:], line]
 
     def close(self) -> str:
-        """End it; what went wrong, or nothing."""
+        """End the process; return its error, or ""."""
         if self._process.stdin is not None:
             try:
                 self._process.stdin.close()
@@ -113,18 +113,18 @@ class _Worker:
         return self._problem or (text.splitlines()[-1] if text else f"it ended with code {code}")
 
 
-def take_part(job: Job, threads: int, talk: TextIO) -> None:
-    """What a worker does with its job."""
+def run_worker_job(job: ExtractionJob, threads: int, output: TextIO) -> None:
+    """Run a worker's job."""
     torch.set_num_threads(threads)
-    work(job, _Teller(talk), is_helper=True)
+    run_job(job, _PipeProgress(output), is_helper=True)
 
 
-class _Teller(Progress):
-    """Tells the process that asked, instead of a person."""
+class _PipeProgress(Progress):
+    """Send progress to the parent process instead of printing it."""
 
-    def __init__(self, talk: TextIO) -> None:
+    def __init__(self, output: TextIO) -> None:
         super().__init__("", None, quiet=True)
-        self._talk = talk
+        self._output = output
 
     def add(self, samples: int, *, were_there: bool = False) -> None:
-        print(json.dumps({"samples": samples}), file=self._talk, flush=True)
+        print(json.dumps({"samples": samples}), file=self._output, flush=True)
