@@ -109,7 +109,7 @@ path, place = sys.argv[1:]
 writer = Writer(path)
 for step in range(3):
     writer.step(values(step))
-if place == "announce" or place == "confirm":
+if place == "write_pending_copy" or place == "publish_copy":
     setattr(seals, place, die)
 elif place == "seal":
     writer._segment.commit = die
@@ -119,9 +119,9 @@ writer.close()
 """
 
 
-@pytest.mark.parametrize("place", ["step", "announce", "seal", "confirm"])
+@pytest.mark.parametrize("place", ["step", "write_pending_copy", "seal", "publish_copy"])
 def test_a_writer_that_is_killed_anywhere_leaves_no_damage(tmp_path: Path, place: str) -> None:
-    path, sealed = tmp_path / "a", place == "confirm"
+    path, sealed = tmp_path / "a", place == "publish_copy"
     for attempt in range(2):  # the second one goes on where the first was killed
         shutil.rmtree(path, ignore_errors=True)
         if attempt:

@@ -447,7 +447,7 @@ def test_a_shard_that_was_sealed_but_not_named_is_named(tmp_path: Path, monkeypa
         raise OSError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="killed"):
-        patch.setattr(ShardWriter, "_name", killed)
+        patch.setattr(ShardWriter, "_publish", killed)
         run(tmp_path / "x")
     assert numbers(run(tmp_path / "x")) == list(range(50))
 

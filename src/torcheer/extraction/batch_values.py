@@ -120,7 +120,8 @@ def _apply_reduce(reduce: Reduce, value: Any, data: Any) -> Any:
     try:
         takes_two = len([
             parameter for parameter in inspect.signature(reduce).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) and parameter.default is parameter.empty
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+            and parameter.default is parameter.empty
         ]) > 1  # fmt: skip
     except (TypeError, ValueError):  # builtins have no signature
         takes_two = False
@@ -141,8 +142,8 @@ def _check_rows(name: str, value: Any, count: int, reduced: bool) -> Tensor | li
         tuple(value.shape) if isinstance(value, Tensor) else f"{type(value).__name__} of {_describe_length(value)}"
     )
     raise BadArgument(
-        f"layer {name!r} gives {description} for a batch of {count}, and one row for each sample is needed; say how it is "
-        f"made: layers={{{name!r}: lambda value: …}}, with a tensor of {count} rows or a list of {count} tensors"
+        f"layer {name!r} gives {description} for a batch of {count}, and one row for each sample is needed; say how it "
+        f"is made: layers={{{name!r}: lambda value: …}}, with a tensor of {count} rows or a list of {count} tensors"
     )
 
 

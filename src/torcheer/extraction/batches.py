@@ -242,8 +242,8 @@ def _collate(items: list[Any]) -> Any:
         return default_collate(items)
     except TypeError as error:
         raise _CollateError(
-            f"samples of type {_type_name(items[0])} cannot be made a batch ({str(error).split(';')[0]}); give a transform "
-            f"that makes tensors of them, or a DataLoader with its own collate_fn"
+            f"samples of type {_type_name(items[0])} cannot be made a batch ({str(error).split(';')[0]}); give a "
+            f"transform that makes tensors of them, or a DataLoader with its own collate_fn"
         ) from None
     except RuntimeError as error:
         raise _CollateError(

@@ -183,7 +183,8 @@ def _run_all(job: ExtractionJob, workers: int, progress: Progress) -> None:
         raise
     except KeyboardInterrupt:
         print(
-            f"\nstopped: {len(plans.list_sealed_shards(job.path))} shards are kept in {job.path}; run it again to go on",
+            f"\nstopped: {len(plans.list_sealed_shards(job.path))} shards are kept in {job.path}; "
+            "run it again to go on",
             file=sys.stderr,
         )
         raise
