@@ -210,7 +210,7 @@ def interrupted(run: Any, line: int) -> bool:
             return None
         # Python looks for signals when it calls, returns or loops: not on its way into or out of a `try` or a lock.
         before, here = (linecache.getline(file, frame.f_lineno - lines) for lines in (1, 0))
-        if event == "line" and "finally:" not in before and here.strip() not in ("try:", "with self._turn:"):
+        if event == "line" and "finally:" not in before and here.strip() not in ("try:", "with self._step_lock:"):
             left -= 1
             if left == 0:
                 raise KeyboardInterrupt
