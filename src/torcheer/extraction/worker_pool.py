@@ -14,8 +14,8 @@ from typing import Any, TextIO
 import torch
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.extraction.extraction_run import ExtractionJob, run_job
 from torcheer.extraction.extraction_progress import Progress
+from torcheer.extraction.extraction_run import ExtractionJob, run_job
 
 
 def run_workers(job: ExtractionJob, count: int, progress: Progress) -> None:
