@@ -13,7 +13,10 @@ from torcheer.training.spec.session_parts import DebugPipeline
 
 
 def evaluate_pipeline(
-    runner: PipelineRunner, batches: int | None, precision: AbstractContextManager[Any], on_progress: ProgressCallback = ignore_progress
+    runner: PipelineRunner,
+    batches: int | None,
+    precision: AbstractContextManager[Any],
+    on_progress: ProgressCallback = ignore_progress,
 ) -> dict[str, float]:
     """Return a pipeline's columns over all its data, or over the first `batches` batches."""
     runner.reset()
