@@ -20,10 +20,10 @@ FILES = sorted(ROOM.rglob("*.py"))
 # Files that may use torch's own autograd, and why.
 AUTOGRAD = {
     "gradients/gradcheck.py": "compares with torch",
-    "tape/autograd_methods.py": "answers in torch's place",
+    "tape/autograd_methods.py": "replaces torch's API",
     "tape/custom_functions.py": "runs users' own Functions",
-    "tape/optimizer_pause.py": "listens to the end of an optimizer's step",
-    "tape/torch_rules.py": "asks torch where the user said borrow=True",
+    "tape/optimizer_pause.py": "hooks the end of an optimizer's step",
+    "tape/torch_rules.py": "calls torch where the user set borrow=True",
 }
 GROUPS = [
     (
@@ -33,9 +33,9 @@ GROUPS = [
     ("torch._C", "Private parts: switching autograd off, and seeing calls"),
     ("torch._", "Private parts, as Python"),
     ("torch.nn.functional", "Functions of torch.nn.functional"),
-    ("torch.nn", "Torch's own modules, told apart from ours"),
+    ("torch.nn", "Torch's own modules, to distinguish them from ours"),
     ("torch.overrides", "Seeing calls"),
-    ("torch.return_types", "What max and its like return"),
+    ("torch.return_types", "Result types of max and similar functions"),
     ("torch", "Functions, types and settings"),
     ("Tensor", "Attributes and methods of a tensor; also any other attribute of the same name"),
 ]

@@ -1,4 +1,4 @@
-"""The readable autograd: record operations, run and print their backward pass, read its rules.
+"""The readable autograd: record operations, run and print their backward pass.
 
 import torcheer.autograd as autograd
 

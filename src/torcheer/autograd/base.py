@@ -1,4 +1,4 @@
-"""`Operator`: an operation written as a class, with a forward and optionally its own backward.
+"""`Operator`: an operation as a class, with a forward and optionally its own backward.
 
 class Double(Operator):
     def forward(self, x):
@@ -40,12 +40,15 @@ def Pass(call: Function) -> Function:
 
 
 def End(call: Function) -> Function:
-    """Decorate `__call__` of a loss. Here a loss is an operator like any other, and may be followed by more."""
+    """Decorate `__call__` of a loss.
+
+    Here a loss is an operator like any other, and may be followed by more.
+    """
     return Pass(call)
 
 
 def Back(backward: Function) -> Function:
-    """Decorate `backward(self, grad, show=False)`, which returns the gradient of the operator's input.
+    """Decorate `backward(self, grad, show=False)`, which returns the input's gradient.
 
     In it `self._father.getOutput()` is the input and `self._out_x` the output of that call, and what it assigns to
     `.grad` of a weight is added to the weight's gradient. The engine calls it: it need not call other operators.
@@ -54,7 +57,10 @@ def Back(backward: Function) -> Function:
 
 
 class Operator:
-    """An operation as a class: `forward(x, …)`; one step if it has `backward(grad)`, else its parts are traced."""
+    """An operation as a class, with a `forward(x, …)`.
+
+    With `backward(grad)` it is one step; without, its parts are traced.
+    """
 
     Pass, End, Back = staticmethod(Pass), staticmethod(End), staticmethod(Back)
 
@@ -84,7 +90,7 @@ class Operator:
         return self
 
     def line(self, output_shape: torch.Size, input_shape: torch.Size) -> str:
-        """Return its line in `backward(show=True)`, from the shapes of the gradients of its result and its input."""
+        """Return its line in `backward(show=True)`, from the shapes of its gradients."""
         return str(self)
 
     def __str__(self) -> str:
@@ -182,7 +188,10 @@ def _operators(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_weight(value: Any) -> bool:
-    """True for a leaf that requires a gradient; a frozen weight counts by its name, so the order stays the same."""
+    """True for a leaf that requires a gradient.
+
+    A frozen weight counts by its name, so the order stays the same.
+    """
     if not isinstance(value, Tensor) or node_of(value) is not None:
         return False
     return value.requires_grad or bool(getattr(value, "name", ""))

@@ -1,4 +1,4 @@
-"""Losses in torchtrace's style: one number for the distance of a prediction from its target."""
+"""Losses in torchtrace's style: how far a prediction is from its target."""
 
 from __future__ import annotations
 
@@ -73,5 +73,8 @@ class CrossEntropy(Operator):
     _name = "Cross Entropy"
 
     def forward(self, x: Any, target: Any) -> Any:
-        """Compare scores (N, classes, …) with class numbers (N, …), or with probabilities of the scores' shape."""
+        """Return the mean loss.
+
+        The scores are (N, classes, …), the target class numbers (N, …) or probabilities of the scores' shape.
+        """
         return functional.cross_entropy(x, target)

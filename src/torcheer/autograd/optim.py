@@ -71,7 +71,10 @@ class Optimizer:
                 param.grad = None
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; an optional `closure` computes the loss first."""
+        """Update every parameter that has a gradient.
+
+        An optional `closure` computes the loss first.
+        """
         loss = None if closure is None else closure()
         with unrecorded():
             for group in self.param_groups:
@@ -220,7 +223,7 @@ def add_weight_decay(grad: Tensor, param: Tensor, group: dict[str, Any]) -> Tens
 
 
 def running_average(state: State, name: str, new: Tensor, keep: float) -> Tensor:
-    """Update a running average that starts at zero: `keep` times the old plus `1 - keep` times the new."""
+    """Update a running average: `keep` of the old (zero at first), `1 - keep` of the new."""
     if name not in state:
         state[name] = torch.zeros_like(new)
     return state[name].mul_(keep).add_(new, alpha=1 - keep)  # type: ignore[no-any-return]

@@ -28,7 +28,7 @@ CARRIERS = {
 
 
 def save(name: str | os.PathLike[str], seq_list: Iterable[Any]) -> None:
-    """Write a list of tensors, such as `model.seq_list()`, to the file `name`, with no suffix added."""
+    """Write a list of tensors, such as `model.seq_list()`, to a file; no suffix is added."""
     with unrecorded():
         tensors = [torch.as_tensor(tensor).detach().cpu().contiguous() for tensor in seq_list]
         types = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
@@ -58,7 +58,7 @@ def load(name: str | os.PathLike[str]) -> list[Tensor]:
 
 
 def load_from_torch(name: str | os.PathLike[str], names_order: Sequence[str] | None = None) -> list[Tensor]:
-    """Read the tensors of a state_dict that torch.save wrote, in its order or in that of `names_order`."""
+    """Read the tensors of a saved state_dict, in its order or in that of `names_order`."""
     weights = torch.load(name, map_location="cpu", weights_only=True)
     weights = dict(enumerate(weights)) if isinstance(weights, (list, tuple)) else weights
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):

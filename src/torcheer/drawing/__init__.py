@@ -1,4 +1,4 @@
-"""Drawings of histories and backward passes: one layout, written as SVG, PNG, PDF, HTML, DOT or text."""
+"""Drawings of histories and backward passes, as SVG, PNG, PDF, HTML, DOT or text."""
 
 from __future__ import annotations
 

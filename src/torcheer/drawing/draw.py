@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from torcheer.drawing.drawing import Drawing, check_options, counted, garbage_collection_off
+from torcheer.drawing.drawing import Drawing, check_options, count_noun, garbage_collection_off
 from torcheer.drawing.items.box_text import count_text, shape_text
 from torcheer.drawing.items.history_items import items_of
 from torcheer.drawing.items.item import Item, label_of
 from torcheer.drawing.items.item_details import details_of, overlays_of
 from torcheer.drawing.layout.picture import Picture, picture, walk
 from torcheer.drawing.layout.plans import plan_scene
-from torcheer.drawing.looks.colour_scale import WAYS, Colouring, colouring
+from torcheer.drawing.looks.colour_scale import WAYS, Colouring, make_colouring
 from torcheer.drawing.looks.style import Style, style_of
 from torcheer.drawing.writers.html_page import ItemDetails
 from torcheer.drawing.writers.text_tree import draw_text
@@ -90,7 +90,7 @@ class HistoryDrawing(Drawing):
         return overlays_of(self.history, self.picture.scene.items)
 
     def _colouring(self) -> Colouring | None:
-        colour = colouring(self.history, self.picture.scene.items, self._colour_by)
+        colour = make_colouring(self.history, self.picture.scene.items, self._colour_by)
         if colour:
             leaves = ((view, first) for view, _, _, first, _, _ in walk(self.picture.root, 0, 0) if not view.open)
             colour.fit([value for view, first in leaves if (value := colour.value(view, first)) is not None])
@@ -112,11 +112,11 @@ class HistoryDrawing(Drawing):
         lines = [
             info.model or "operations",
             f"{count_text(count)} params{share}" if count else "no params",
-            counted(operations, "operation"),
+            count_noun(operations, "operation"),
             f"{human_bytes(size)} of results",
             f"input {', '.join(inputs[:4])}{' …' if len(inputs) > 4 else ''}" if inputs else "",
             f"{info.mode} mode" if info.mode else "",
-            f"{counted(self.picture.depth, 'level')} shown" if self.picture.depth else "",
+            f"{count_noun(self.picture.depth, 'level')} shown" if self.picture.depth else "",
             "loops rolled" if self._rolled else "",
             "stopped early" if info.stopped else "",
         ]

@@ -1,4 +1,4 @@
-"""`draw_steps`: draw a forward and a backward pass together, with the values saved between them."""
+"""`draw_steps`: draw a forward and a backward pass, and the values saved between them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from torcheer.drawing.drawing import Drawing, check_options, counted, garbage_collection_off
+from torcheer.drawing.drawing import Drawing, check_options, count_noun, garbage_collection_off
 from torcheer.drawing.items.backward_items import BackwardFlow, items_of_steps, number_text
 from torcheer.drawing.items.box_text import count_text, shape_text
 from torcheer.drawing.items.item import Item
@@ -31,7 +31,9 @@ def draw_steps(
     style: Any = None,
     title: str = "loss",
 ) -> BackwardDrawing:
-    """Draw a backward pass. Values flow down, gradients up; dotted lines lead from saved values to their rules.
+    """Draw a backward pass.
+
+    Values flow down, gradients up; dotted lines lead from saved values to the rules that read them.
 
     Args:
         steps: the steps, as `autograd.explain` returns them; the last to run is the loss.
@@ -80,11 +82,11 @@ class BackwardDrawing(Drawing):
         value = number_text(flow.steps[flow.loss]) if steps else ""
         return [
             f"{self._title} = {value}" if value else self._title,
-            counted(sum(step.kind == "op" for step in steps), "operation"),
-            f"{counted(len(sizes), 'parameter')} ({numbers_text(sum(sizes))})" if sizes else "no parameters",
+            count_noun(sum(step.kind == "op" for step in steps), "operation"),
+            f"{count_noun(len(sizes), 'parameter')} ({numbers_text(sum(sizes))})" if sizes else "no parameters",
             f"{human_bytes(saved_bytes)} kept for backward",
             *([f"{human_bytes(parameter_bytes)} of parameters read again"] if parameter_bytes else []),
-            *([f"{counted(self.picture.depth, 'level')} shown"] if self.picture.depth else []),
+            *([f"{count_noun(self.picture.depth, 'level')} shown"] if self.picture.depth else []),
         ]
 
     def _label(self, item: Item) -> str:

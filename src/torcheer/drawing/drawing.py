@@ -1,4 +1,4 @@
-"""The base class of drawings: shown in a notebook, saved as SVG, PNG, PDF, HTML, DOT or text."""
+"""The base class of drawings, saved as SVG, PNG, PDF, HTML, DOT or text."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Drawing(ABC):
         return self.picture.boxes
 
     def svg(self, theme: str | None = None) -> str:
-        """Return a self-contained SVG; `theme` is "light", "dark" or "auto", by default the style's."""
+        """Return a self-contained SVG; `theme` is "light", "dark", "auto", or None for the style's."""
         return write_svg(
             self.picture,
             header=self._header() if self._style.header else [],
@@ -111,7 +111,7 @@ class Drawing(ABC):
     def __repr__(self) -> str:
         size = self.picture.root.box
         return (
-            f"<Drawing of {self.name}: {counted(self.boxes, 'box', 'es')}, "
+            f"<Drawing of {self.name}: {count_noun(self.boxes, 'box', 'es')}, "
             f"{size.width:.0f} × {size.height:.0f}; save('x.svg'), .png, .pdf, .html, .dot or .txt>"
         )
 
@@ -125,7 +125,7 @@ class Drawing(ABC):
         return "dark" if self._style.theme == "dark" else "light"
 
 
-def counted(count: int, noun: str, plural: str = "s") -> str:
+def count_noun(count: int, noun: str, plural: str = "s") -> str:
     """ "1 box", "2 boxes"."""
     return f"{count:,} {noun}{'' if count == 1 else plural}"
 

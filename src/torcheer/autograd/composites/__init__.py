@@ -1,4 +1,4 @@
-"""Operations built from simpler ones: each runs as its parts, so that every part can be read.
+"""Operations built from simpler ones; each runs as its parts, which can be read.
 
 Each takes the arguments of torch's function of the same name. Users add their own with `composite`.
 """

@@ -36,7 +36,10 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, out: Any = None) -> Tensor:
 
 
 def _parse_arguments(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
-    """Read einsum("ij,jk", a, b), einsum("ij,jk", [a, b]) or einsum(a, [0, 1], b, [1, 2], [0, 2])."""
+    """Return the equation and operands of a call.
+
+    Its forms: einsum("ij,jk", a, b), einsum("ij,jk", [a, b]) and einsum(a, [0, 1], b, [1, 2], [0, 2]).
+    """
     if isinstance(args[0], str):
         return args[0].replace(" ", ""), list(args[1] if isinstance(args[1], (list, tuple)) else args[1:])
     texts = ["".join("..." if axis is Ellipsis else chr(97 + axis) for axis in axes) for axes in args[1::2]]
@@ -47,7 +50,10 @@ def _parse_arguments(args: tuple[Any, ...]) -> tuple[str, list[Tensor]]:
 
 
 def _name_axes(equation: str, operands: list[Tensor]) -> tuple[list[list[str]], list[str]]:
-    """Name the axes of each operand and of the result; those under an ellipsis are counted from the right."""
+    """Name the axes of each operand and of the result.
+
+    Those under an ellipsis are counted from the right.
+    """
     left, arrow, right = equation.partition("->")
     texts = left.split(",")
     counts = [x.dim() - len(text.replace("...", "")) for text, x in zip(texts, operands)]
@@ -87,7 +93,10 @@ def _sum_over(x: Tensor, axes: list[str], needed: Any) -> tuple[Tensor, list[str
 def _matrix_product(
     a: Tensor, a_axes: list[str], b: Tensor, b_axes: list[str], needed: set[str]
 ) -> tuple[Tensor, list[str]]:
-    """Multiply two operands as batched matrices: shared axes needed later are the batch, the others are summed."""
+    """Multiply two operands as batched matrices.
+
+    Shared axes that are needed later are the batch, the others are summed over.
+    """
     a, a_axes = _sum_over(a, a_axes, needed | set(b_axes))
     b, b_axes = _sum_over(b, b_axes, needed | set(a_axes))
     batch = [name for name in a_axes if name in b_axes and name in needed]
@@ -104,7 +113,10 @@ def _matrix_product(
 
 
 def _as_matrices(x: Tensor, axes: list[str], batch: Any, rows: Any, columns: Any, size: Any) -> Tensor:
-    """Arrange an operand as a batch of matrices; axes of length one are broadcast to the other operand's."""
+    """Arrange an operand as a batch of matrices.
+
+    Axes of length one are broadcast to the other operand's.
+    """
     x = x.permute([axes.index(name) for name in batch + rows + columns])
     x = x.expand([size[name] for name in batch + rows + columns])
     count = [torch.Size([size[name] for name in names]).numel() for names in (rows, columns)]

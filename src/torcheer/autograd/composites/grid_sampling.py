@@ -34,7 +34,10 @@ def grid_sampler(x: Tensor, grid: Tensor, mode: int, padding: int, align_corners
 
 
 def _pixels(point: Tensor, size: int, padding: int, align_corners: bool) -> Any:
-    """Convert -1 … 1 to pixels; points outside stay there (0), move to the border (1) or are reflected (2)."""
+    """Convert -1 … 1 to pixels.
+
+    Points outside stay there (0), move to the border (1) or are reflected (2).
+    """
     low, span = (0.0, size - 1) if align_corners else (-0.5, size)  # the ends are centres of pixels, or their edges
     place = (point + 1) / 2 * span + low
     if padding == 2:

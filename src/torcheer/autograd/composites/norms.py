@@ -1,4 +1,4 @@
-"""Normalisation layers: subtract the mean, divide by the standard deviation, scale and shift."""
+"""Normalisation: subtract the mean, divide by the standard deviation, scale and shift."""
 
 from __future__ import annotations
 

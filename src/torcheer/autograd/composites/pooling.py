@@ -16,7 +16,7 @@ _nn = torch._C._nn
 
 
 def _max_pool(x: Tensor, axes: int, find: Any, *settings: Any) -> tuple[Tensor, Tensor]:
-    """Gather the largest value of each window at its index, so that the gradient goes back there."""
+    """Gather the largest value of each window at its index, where its gradient returns to."""
     with torch.no_grad():
         index = find(x, *settings)[1]
     return x.flatten(-axes).gather(-1, index.flatten(-axes)).reshape(index.shape), index

@@ -128,7 +128,10 @@ def pad_packed_sequence(
 
 
 def _run_recurrent(step: Step, x: Tensor, second: Any, third: Any, *settings: Any) -> tuple[Tensor, ...]:
-    """Run (input, state, weights, …, batch_first) or (data, batch_sizes, state, weights, …), torch's two forms."""
+    """Run a recurrent network, called in either of torch's forms.
+
+    They are (input, state, weights, …, batch_first) and (data, batch_sizes, state, weights, …).
+    """
     if not isinstance(third, Tensor) and isinstance(third[0], Tensor) and isinstance(settings[0], bool):
         *settings_before, batch_first = settings
         x = x.transpose(0, 1) if batch_first else x

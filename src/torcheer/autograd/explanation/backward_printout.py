@@ -45,7 +45,10 @@ class Unit:
 
     @property
     def line(self) -> str:
-        """An operator's line in torchtrace's form: with the shape of its input, even if that needs no gradient."""
+        """An operator's line in torchtrace's form.
+
+        It has the shape of the input, even if that needs no gradient.
+        """
         node = self.nodes[-1]
         read = (arg for value in node.args for _, arg in walk(value) if isinstance(arg, (Node, Tensor)))
         return str(self.scope.owner.line(self.nodes[0].shape, torch.Size(next(read, node).shape)))
@@ -57,7 +60,7 @@ class Unit:
         )
 
     def add(self, node: Node, gradient: Any, sent: list[tuple[Any, Any]]) -> None:
-        """Record the backward of one of its nodes: the gradient received, and those sent to other units."""
+        """Record the gradients that one of its nodes received, and sent to other units."""
         if any(node is end for end in self.ends):
             self.received[:0] = _gradient_shapes(gradient, node)
         self.sent[node.order] = sent

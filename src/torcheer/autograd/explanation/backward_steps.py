@@ -1,4 +1,7 @@
-"""`explain`: a backward pass as a list of steps: formula, inputs, gradient received, gradients passed on."""
+"""`explain`: a backward pass as a list of steps.
+
+A step has a formula, the values it read, the gradient it received and those it passed on.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from torcheer.records import Edge, Step
 
 
 def explain(loss: Tensor, gradient: Tensor | None = None) -> Explanation:
-    """Return every step of `loss.backward()`, last operation first, without touching any `.grad`.
+    """Return every step of `loss.backward()`, last operation first; no `.grad` is touched.
 
     Args:
         loss: the tensor to start from.
@@ -179,7 +182,7 @@ class _StepBuilder:
 
 
 def value_of(node: Node, cache: dict[int, Any]) -> Any:
-    """Return the result of a node: saved, still alive, or recomputed from its arguments; None if neither."""
+    """Return the result of a node: saved, alive or recomputed; None if none of these."""
     if id(node) not in cache:
         cache[id(node)] = _value(node, cache)
     return cache[id(node)]

@@ -1,4 +1,4 @@
-"""Names for people: of parameters and variables, titles of operations, their modules, their line of code."""
+"""Names for people: of parameters, variables and operations, their modules and source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torcheer.records import ModuleCall, Source
 
 
 class OperationNames:
-    """Names of tensors and of calls, from the user's variables and the modules around the operations."""
+    """Names of tensors and calls, from the user's variables and the recorded modules."""
 
     def __init__(self, variables: dict[int, str]) -> None:
         self._variables = variables  # id of a tensor -> the variable that holds it
@@ -67,7 +67,10 @@ class OperationNames:
         return getattr(tensor, "name", None) or self._variables.get(id(tensor), "")
 
     def home(self, tensor: Tensor) -> tuple[ModuleCall, ...]:
-        """Return the calls in which a parameter is drawn, those of its first reader; () for a constant."""
+        """Return the calls in which a parameter is drawn, those of its first reader.
+
+        A constant has none.
+        """
         tensor = origin(tensor)
         return self._homes.get(id(tensor), ()) if id(tensor) in self._parameters else ()
 

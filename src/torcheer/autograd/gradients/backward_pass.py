@@ -1,4 +1,4 @@
-"""The backward pass: apply each operation's rule once, newest first, and sum gradients where paths meet."""
+"""The backward pass: each operation's rule once, newest first; sums where paths meet."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def apply_rule(node: Node, gradient: Tensor, create_graph: bool = False) -> list
 
 
 def _value(rule: Any, arg: Any, reads: int, create_graph: bool) -> Any:
-    """Return what a rule receives for an argument: the node if only its shape is read, else the saved value."""
+    """Return what a rule receives: the node if it reads only its shape, else the saved value."""
     if arg.__class__ is Node and reads is not NOTHING:
         value = arg.value
         if value is None:  # freed by another backward, or a factor whose partner needs no gradient
@@ -120,7 +120,7 @@ def _value(rule: Any, arg: Any, reads: int, create_graph: bool) -> Any:
 
 
 def _match_arguments(node: Node, args: Any, parts: Iterable[Any]) -> Iterator[tuple[Any, Tensor]]:
-    """Pair the gradients that a rule returned with its arguments; a lambda is only called if needed."""
+    """Pair a rule's gradients with its arguments; a lambda is only called if needed."""
     for arg, part in zip(args, parts):
         if part is None:
             continue
@@ -165,7 +165,7 @@ def reachable_nodes(starts: Iterable[Any]) -> list[Node]:
 
 
 def leading_to(wanted: set[int], starts: list[Any]) -> set[int]:
-    """Return the ids of the nodes and leaves on a path from `starts` to one of `wanted`, those included."""
+    """Return the ids on a path from `starts` to one of `wanted`, those included."""
     useful = set(wanted)
     for node in reversed(reachable_nodes(starts)):
         if not useful.isdisjoint(map(id, parents_of(node.args))):
@@ -174,7 +174,7 @@ def leading_to(wanted: set[int], starts: list[Any]) -> set[int]:
 
 
 def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
-    """Store a gradient in `.grad`. Unlike in torch, every live result gets its gradient, not only leaves."""
+    """Store a gradient in `.grad`, unlike torch for every live result, not only for leaves."""
     tensor = place.tensor if place.__class__ is Leaf else place.tensor()
     if tensor is None:
         return
@@ -188,7 +188,7 @@ def _deliver(place: Any, gradient: Tensor, create_graph: bool) -> None:
 
 
 def accumulate(tensor: Tensor, gradient: Tensor, in_place: bool) -> None:
-    """Add a gradient to `.grad`: a second backward adds to the first, as for a batch cut into pieces."""
+    """Add to `.grad`: a second backward adds to the first, as for a batch cut into pieces."""
     before = tensor.grad
     if before is not None and in_place and node_of(before) is None:
         before.add_(gradient)  # in place, as the user may hold it

@@ -23,7 +23,7 @@ def backward(
     outputs: Any, gradient: Any = None, *, retain_graph: bool | None = None, create_graph: bool = False,
     inputs: Any = None, show: bool = False, expand: bool = False,
 ) -> None:  # fmt: skip
-    """Run the backward pass from `outputs` and add the gradients to `.grad` of everything on the way.
+    """Run the backward pass and add the gradients to `.grad` of everything on the way.
 
     Args:
         outputs: a tensor or a list of tensors.
@@ -51,12 +51,15 @@ def backward(
 
 
 def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, **options: Any) -> tuple[Any, ...]:
-    """Return the gradients of `outputs` with respect to `inputs`; the options are torch.autograd.grad's."""
+    """Return the gradients of `outputs` with respect to `inputs`.
+
+    The options are torch.autograd.grad's.
+    """
     return autograd_methods.grad(current(), outputs, inputs, grad_outputs, **options)
 
 
 def jvp(function: Callable[..., Tensor], inputs: Any, tangents: Any) -> tuple[Tensor, Tensor]:
-    """Return a function's value and its directional derivative along `tangents` (Jacobian-vector product).
+    """Return a function's value and its Jacobian-vector product with `tangents`.
 
     Backward gives $u \\mapsto J^\\top u$, which is linear in u; its own backward is $v \\mapsto J v$.
     """

@@ -50,7 +50,9 @@ class GradientCheck(list[GradientComparison]):
 def gradcheck(
     function: Callable[..., Tensor], inputs: Any, *, step: float = 1e-6, tolerance: float = 1e-5, show: bool = True
 ) -> GradientCheck:
-    """Compare our gradients with torch's and with central differences, in double precision, and print the worst.
+    """Compare our gradients with torch's and with central differences; print the worst.
+
+    All are computed in double precision.
 
     Args:
         function: a function of tensors, or a module, that returns one tensor.

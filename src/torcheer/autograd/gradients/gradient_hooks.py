@@ -28,7 +28,7 @@ class HookHandle:
 
 
 def register_hook(tape: Tape, tensor: Tensor, hook: Any) -> Any:
-    """Call `hook` with the gradient of a tensor; its return value, if any, replaces the gradient."""
+    """Call `hook` with the gradient of a tensor; its return value, if any, replaces it."""
     place = current_node(tensor)
     if place is not None:
         return _add_hook(place, hook)
@@ -57,7 +57,7 @@ def _add_hook(node: Node, hook: Any) -> HookHandle:
 
 
 def grad_fn(tape: Tape, tensor: Tensor, *_: Any) -> GradFn | None:
-    """Return our replacement for torch's `grad_fn`, which nn.Module's backward hooks register on."""
+    """Return our replacement for torch's `grad_fn`, for the backward hooks of nn.Module."""
     node = node_of(tensor)
     return None if node is None else GradFn(node)
 

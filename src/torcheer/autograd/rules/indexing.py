@@ -15,7 +15,7 @@ from torcheer.errors import BadArgument
 
 
 def visible(function: Any) -> Any:
-    """Make a function of this package reach the tape through `__torch_function__`, as torch's do."""
+    """Route a function of ours through `__torch_function__`, so that the tape sees it."""
 
     def call(*args: Any) -> Any:
         tensors = [arg for arg in args if isinstance(arg, Tensor)]
@@ -37,7 +37,7 @@ def put_at(x: Tensor, index: Any, value: Any) -> Tensor:
 
 @visible
 def put_back(g: Tensor, shape: Any, index: Any) -> Tensor:
-    """Return zeros with `g` added at `index`; a position that was read twice gets both gradients."""
+    """Return zeros with `g` added at `index`; a position read twice gets both gradients."""
     y = g.new_zeros(shape)
     parts = index if isinstance(index, tuple) else (index,)
     if all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts):

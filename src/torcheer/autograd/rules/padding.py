@@ -23,7 +23,10 @@ def pad(g: Any, x: Shape, pad: Any, mode: Any = "constant", value: Any = None) -
 
 
 def _fold_border(g: Any, x: Any, pad: Any, mode: str) -> Any:
-    """Add the gradient of a border to the entries it copies: along each axis, pad their indices the same way."""
+    """Add the gradient of a border to the entries it copied.
+
+    Along each axis the indices of the entries are padded the same way, which tells what each position copied.
+    """
     for place in range(0, len(pad), 2):
         axis = x.ndim - 1 - place // 2
         with torch.no_grad():

@@ -17,7 +17,9 @@ _nn = torch._C._nn
 
 
 def back_along_axes(g: Tensor, x: Any, axes: int, resample: Callable[[Tensor, int], Tensor]) -> Tensor:
-    """Apply the transposed resampling along each of the last axes; `resample(rows, axis)` is the forward of one axis.
+    """Apply the transposed resampling along each of the last axes.
+
+    `resample(rows, axis)` is the forward pass along one axis.
 
     Resampling the rows of an identity matrix gives the matrix of the operation.
     """
@@ -95,7 +97,10 @@ def avg_pool3d(
 
 
 def _upsample(g: Any, x: Any, upsample: Any, *settings: Any, scales: Any) -> Any:
-    """Backward of torch's `upsample`, one axis at a time; `scales` replaces the output size if given."""
+    """Backward of torch's `upsample`, one axis at a time.
+
+    `scales` replaces the output size if given.
+    """
     axes = g.dim() - 2
 
     def along(rows: Tensor, axis: int) -> Tensor:

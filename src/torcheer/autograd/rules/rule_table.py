@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     class Shape:
-        """Annotation of an argument whose shape, dtype or device a rule reads; its value is not saved."""
+        """Annotation of an argument of which a rule reads the shape, dtype or device: not saved."""
 
 
 NOTHING, VALUE, PARTNER = range(
@@ -30,7 +30,7 @@ NOTHING, VALUE, PARTNER = range(
 
 
 class Rule:
-    """The backward rule of one operation: its function, its formula, and what it reads of each argument."""
+    """The backward rule of one operation: its function, its formula, what it reads."""
 
     __slots__ = (
         "accepts_any_setting",
@@ -113,7 +113,9 @@ def rule(*names: str, kept: Mapping[str, str] | None = None) -> Callable[[Functi
 
 
 def composite(*names: str) -> Callable[[Function], Function]:
-    """Define an operation by simpler ones: the function runs in its place, and each of its parts is recorded.
+    """Define an operation by simpler ones.
+
+    The function runs in the operation's place, and each of its parts is recorded.
 
     Args:
         names: the operations that the function replaces, by torch's names.

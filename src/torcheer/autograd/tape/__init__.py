@@ -1,1 +1,1 @@
-"""The tape: records a node for every operation on a traced tensor while ordinary torch code runs."""
+"""The tape: a node for every operation on a traced tensor, while torch code runs as usual."""

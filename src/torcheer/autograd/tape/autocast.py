@@ -21,7 +21,10 @@ CASTS = frozenset("to type type_as float double half bfloat16 _to_copy".split())
 
 
 def cast_arguments(tape: Tape, kept: list[Any], args: Any, dtype: torch.dtype, frame: FrameType) -> list[Any]:
-    """Replace saved arguments by their casts, for an operation whose result shows that autocast converted them."""
+    """Replace saved arguments by their casts.
+
+    For an operation whose result has another dtype: autocast converted its arguments.
+    """
     for place, arg in enumerate(args):
         if isinstance(arg, Tensor) and arg.dtype in FLOATS and arg.dtype != dtype:
             cast = tape.run(plan_of(Tensor.to), (arg, dtype), {}, frame)

@@ -1,4 +1,4 @@
-"""Replacements for torch's autograd API while a tape is on: backward, grad, hooks, requires_grad."""
+"""Replacements for torch's autograd API: backward, grad, hooks, requires_grad."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def backward(
     tape: Tape, outputs: Any, gradients: Any = None, retain_graph: bool | None = None, create_graph: bool = False,
     inputs: Any = None, watch: Watch | None = None,
 ) -> None:  # fmt: skip
-    """Run the backward pass from `outputs` and add the gradients to `.grad` of everything that requires one."""
+    """Run the backward pass and add to `.grad` of everything that requires a gradient."""
     keep = create_graph if retain_graph is None else retain_graph
     targets = None if inputs is None else as_list(inputs)
     only = None if targets is None else [current_node(target) or target for target in targets]
@@ -131,7 +131,7 @@ def _set_requires_grad(tape: Tape, tensor: Tensor, requires_grad: bool) -> None:
 
 
 def _refuse_traced(function: Any) -> Any:
-    """Wrap a function that exports a tensor from torch: refuse traced tensors, as the gradient would be lost."""
+    """Wrap a function that exports a tensor: refuse traced ones, whose gradient would be lost."""
 
     def export(tape: Tape, tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         if torch.is_grad_enabled() and node_of(tensor) is not None:

@@ -1,4 +1,4 @@
-"""User-defined `torch.autograd.Function`s: their forward runs unrecorded, their backward is the rule.
+"""User-defined `torch.autograd.Function`s: forward runs unrecorded, backward is the rule.
 
 No function mode sees `apply`, so it is patched while a tape is on, for that tape's thread only. So is the call of a
 scripted function, which can only be refused, and `Tensor.backward`, which would not accept `show=True`.
@@ -34,7 +34,7 @@ def start(tape: Any) -> None:
     with _lock:
         _tapes.setdefault(threading.get_ident(), []).append(tape)
         Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
-        torch._C.ScriptFunction.__call__ = _scripted  # type: ignore[method-assign, assignment]
+        torch._C.ScriptFunction.__call__ = _call_scripted  # type: ignore[method-assign, assignment]
         Tensor.backward = backward_with_show  # type: ignore[method-assign, assignment]
 
 
@@ -72,7 +72,7 @@ def backward_with_show(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
     backward(tensor, **named, **kwargs)
 
 
-def _scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
+def _call_scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
     """Refuse a scripted function of traced tensors: no mode sees inside TorchScript."""
     if threading.get_ident() in _tapes and torch.is_grad_enabled():
         if any(is_traced(tensor) for tensor in leaves((args, kwargs))):

@@ -1,4 +1,7 @@
-"""What a node saves of its arguments: for a traced tensor the node that made it, for anything else the object."""
+"""What a node saves of its arguments.
+
+For a traced tensor the node that made it, for anything else the object itself.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ HIDDEN_TEXT = (
 
 
 def keep_arguments(rule: Rule, args: Any) -> tuple[list[Any], list[Any], bool]:
-    """Return what to save, the version counters of the tensors that the rule reads, and whether any is traced."""
+    """Return what to save, version counters of what the rule reads, and whether any is traced."""
     kept: list[Any] = []
     versions: list[Any] = []
     traced, reads = False, rule.reads
@@ -46,7 +49,7 @@ def keep_arguments(rule: Rule, args: Any) -> tuple[list[Any], list[Any], bool]:
 
 
 def keep(tensor: Tensor, reads: int, versions: list[Any]) -> Any:
-    """Return the node that made a tensor, with its value saved if the rule reads it; or the tensor itself."""
+    """Return the node that made a tensor, its value saved if needed; or the tensor itself."""
     node = getattr(tensor, "_torcheer", None)
     if node.__class__ is not Node:
         if not views_written_base(tensor):

@@ -1,4 +1,7 @@
-"""Operations with several results: one joint node, and a node per result that passes its gradient to the joint one."""
+"""Operations with several results.
+
+One joint node for the operation, and a node per result that passes its gradient to the joint one.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ JointRule = Callable[
 def record_joint(
     tape: Tape, name: str, rule: JointRule, results: list[Any], args: Any, frame: FrameType, borrowed: bool = False
 ) -> None:
-    """Record nodes for `results`, None for those without a gradient; `rule` is called once for all of them."""
+    """Record nodes for `results`, None for those without a gradient.
+
+    `rule` is called once for all of them.
+    """
     places = [place for place, result in enumerate(results) if result is not None]
     if len(places) == 1:
         single = _single_rule(rule, places[0], len(results))

@@ -68,7 +68,7 @@ class Node:
         self.inplace = self.fresh = False
 
     def keep(self, result: Tensor) -> None:
-        """Save the result for a rule that reads it, as a detached alias: holding the result itself would be a cycle."""
+        """Save the result as a detached alias: holding the result itself would be a cycle."""
         self.value = result.detach()
         self.value_version = self.value._version
 
@@ -113,7 +113,7 @@ def hooks_of(leaf: Tensor) -> list[Any]:
 
 
 def parents_of(args: Any) -> Iterator[Node | Tensor]:
-    """Yield the nodes, and the leaves that require a gradient, among arguments and the lists in them."""
+    """Yield the nodes and the leaves that require a gradient, also inside lists."""
     for arg in args:
         if arg.__class__ is Node or (isinstance(arg, Tensor) and arg.requires_grad):
             yield arg
@@ -140,7 +140,7 @@ def _is_kept(arg: Any) -> bool:
 
 
 def free(node: Node) -> None:
-    """Free everything a node saved; a node that saved nothing stays usable for another backward."""
+    """Free everything a node saved; one that saved nothing stays usable."""
     rule: Any = node.rule
     if rule.reads_result or any(reads and _is_kept(arg) for reads, arg in zip(rule.reads, node.args)):
         node.rule, node.args, node.versions, node.value = cast(Any, None), (), (), None

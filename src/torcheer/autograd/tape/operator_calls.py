@@ -1,4 +1,4 @@
-"""Calls of an operator with its own backward: forward runs unrecorded, and one node stands for the whole call."""
+"""Calls of an operator with its own backward: unrecorded, with one node for the call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_as_one_node(operator: Operator, forward: Any, args: Any, kwargs: Any) ->
 
 
 class OperatorCall:
-    """The operator's attributes as forward left them, saved for backward: other calls may run in between."""
+    """One call: the attributes as forward left them, as other calls may run before backward."""
 
     def __init__(self, operator: Operator, body: Any, places: int, names: tuple[str, ...]) -> None:
         self.operator, self.body, self.places, self.names = operator, body, places, names
@@ -63,14 +63,14 @@ class OperatorCall:
 
     def backward(self, g: Tensor, y: Tensor, *values: Any) -> tuple[Any, ...]:
         """OperatorCall the operator's backward with its attributes as this call had left them."""
-        with self._restored(y, values), self._weight_grads() as weight_grads:
+        with self._restored_attributes(y, values), self._weight_grads() as weight_grads:
             sent = self.operator.backward(g.clone())  # backward may write to its argument
         sent = tuple(sent) if isinstance(sent, (tuple, list)) else (sent,)
         self._check(sent)
         return (*sent, *[None] * (self.count - len(sent)), *weight_grads)
 
     @contextmanager
-    def _restored(self, y: Tensor, values: Any) -> Iterator[None]:
+    def _restored_attributes(self, y: Tensor, values: Any) -> Iterator[None]:
         from torcheer.autograd.base import Input
 
         state = vars(self.operator)
@@ -91,7 +91,7 @@ class OperatorCall:
                     del state[name]
 
     def _tape_value(self, name: str, value: Any, y: Tensor, values: Any) -> Any:
-        """Return an attribute that forward set, with arguments and results in it replaced by the tape's tensors."""
+        """Return an attribute that forward set, its tensors replaced by the tape's."""
         tensors = leaves(value)
         if not tensors:
             return value
@@ -108,7 +108,7 @@ class OperatorCall:
 
     @contextmanager
     def _weight_grads(self) -> Iterator[list[Any]]:
-        """Collect what backward assigns to `.grad` of the weights: the gradients of this call, summed by the engine."""
+        """Collect what backward assigns to `.grad` of the weights; the engine sums it over calls."""
         before = [weight.grad for weight in self.weights]
         collected: list[Any] = []
         try:

@@ -1,4 +1,4 @@
-"""Pause the tape during an optimizer's step: nothing there is recorded, and seeing each call would only cost time.
+"""Pause the tape during an optimizer's step, where seeing each call would only cost time.
 
 Torch's hook before every optimizer's `step` starts the pause. `step` runs inside a `record_function` of torch's
 profiler, whose `__exit__` also runs when a step fails; that ends the pause. Both are installed only while a tape is on.

@@ -137,7 +137,7 @@ class Tape(TorchFunctionMode):
     def inside(
         self, name: str, function: Any, args: Any, kwargs: Any, frame: FrameType | None = None, owner: Any = None
     ) -> Any:
-        """Run a function made of other operations with the tape on, so that each of them is recorded."""
+        """Run a function made of other operations with the tape on, to record each of them."""
         outer, site = self.scope, self.site
         self.scope, self.site = Scope(outer, name, owner), site or (site_of(frame) if frame is not None else None)
         is_popped = not self._is_first()
@@ -211,7 +211,7 @@ class Tape(TorchFunctionMode):
 
 
 def refuse_transformed(args: Any, kwargs: Any) -> None:
-    """Refuse traced tensors inside torch.vmap or torch.func: they are wrapped, and their nodes would be lost."""
+    """Refuse traced tensors inside torch.vmap and torch.func, where nodes would be lost."""
     for tensor in argument_tensors(args, kwargs or {}):
         inner = tensor
         while torch._C._functorch.is_functorch_wrapped_tensor(inner):

@@ -61,7 +61,7 @@ def _gradient_targets(step: Step) -> list[int]:
 
 
 def _drop_redundant_boxes(steps: list[Step]) -> list[Step]:
-    """Drop the box of a composite that is alone in its module: `norm` needs no `layer_norm` in it."""
+    """Drop the box of a composite alone in its module: `norm` needs no `layer_norm` in it."""
     inside: dict[Path, set[ModuleCall | None]] = {}
     for step in steps:
         for depth in range(1, len(step.modules) + 1) if step.kind == "op" else ():
@@ -117,8 +117,10 @@ class _StepItemBuilder:
     # Positions
 
     def _path(self, step: Step) -> Path:
-        """Return the boxes around a step; a module's parameter, or an unnamed constant, stands in the innermost box
-        that holds all its readers."""
+        """Return the boxes around a step.
+
+        A module's parameter or an unnamed constant is drawn in the innermost box that holds all its readers.
+        """
         if step.kind == "op" or not self.readers.get(step.index):
             return step.modules
         shared, *stacks = [reader.modules for reader in self.readers[step.index]]
@@ -128,7 +130,7 @@ class _StepItemBuilder:
         return shared if inside else ()
 
     def _start(self, step: Step) -> int:
-        """Return the position of a step: a leaf just before the box of its first reader, an operation where it ran."""
+        """Return a step's position: a leaf's just before the box of its first reader."""
         readers = self.readers.get(step.index, ())
         if step.kind == "op" or not readers:
             return step.index

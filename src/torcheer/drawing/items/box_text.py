@@ -201,7 +201,7 @@ def _all_settings(name: str, settings: dict[Any, Any]) -> str:
 
 
 def _argument(settings: dict[Any, Any], place: int, key: str) -> Any:
-    """Return an argument passed by position or by name; a list is reassembled from its elements."""
+    """Return an argument passed by position or name; a list is reassembled."""
     for first in (place, key):
         if (first,) in settings:
             return settings[(first,)]

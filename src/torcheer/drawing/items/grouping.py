@@ -1,4 +1,4 @@
-"""Group items into boxes: by module, chains of reshapes into pills, runs of equal modules into stacks."""
+"""Group items into boxes: modules, pills (chains of reshapes), stacks (equal modules)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ Member = Item | Group
 
 
 def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
-    """Build the tree of groups; return its root, and for each item the groups around it, outermost first."""
+    """Build the tree of groups.
+
+    Return its root, and for each item the groups around it, outermost first.
+    """
     root = Group("", "", "root")
     several = several_calls(call for path in {item.path for item in items} for call in path)
     groups: dict[tuple[ModuleCall, ...], list[Group]] = {(): [root]}
@@ -74,7 +77,10 @@ def sort_into_boxes(items: list[Item]) -> tuple[Group, list[list[Group]]]:
 
 
 def join(items: list[Item], around: list[list[Group]]) -> dict[int, int]:
-    """Cut each edge into pieces, one per box it runs through; count the readers of each item in its own box."""
+    """Cut each edge into pieces, one per box it runs through.
+
+    Count the readers of each item in its own box.
+    """
     near_readers: dict[int, int] = {}
     for item in items:
         target = around[item.number]
@@ -115,7 +121,7 @@ def in_order(group: Group) -> list[Item]:
     return items
 
 
-def numbered(nets: Iterable[Net]) -> dict[Net, int]:
+def number_nets(nets: Iterable[Net]) -> dict[Net, int]:
     """Map each net to its position."""
     return {net: number for number, net in enumerate(nets)}
 
@@ -149,7 +155,7 @@ def pills(group: Group) -> list[list[Member]]:
 
 
 def stacks(group: Group) -> list[list[Member]]:
-    """Find runs of modules with the same plan, each fed by the one before and read only by the next."""
+    """Find runs of modules with the same plan, each read only by the next."""
     plans = [member.plan.alike if isinstance(member, Group) and member.plan else -1 for member in group.members]
     if group.sort in ("pill", "stack") or not any(first == second >= 0 for first, second in pairwise(plans)):
         return []
@@ -182,11 +188,13 @@ def _wiring(
     before: Group, after: Group, readers: dict[tuple[int, Net], list[int]],
     feeders: dict[tuple[int, Net], int],
 ) -> tuple[int, ...] | None:  # fmt: skip
-    """Return how `after` follows `before`, an equal module: for each entry the exit of `before` that feeds it, or -1
-    where both read the same net. None if it does not."""
+    """Return how `after` follows `before`, an equal module; None if it does not.
+
+    The result is, for each entry, the exit of `before` that feeds it, or -1 where both read the same net.
+    """
     if before.plan is None or after.plan is None or before.plan.alike != after.plan.alike:
         return None
-    exits = numbered(before.exits)
+    exits = number_nets(before.exits)
     wires: list[int] = []
     for earlier_net, net in zip(before.entries, after.entries):
         if net in exits and readers[before.at, net] == [after.at]:
@@ -199,7 +207,7 @@ def _wiring(
 
 
 def stack_of(run: list[Member]) -> Group:
-    """Return a box for identical modules, with the entries of the first and the exits of the last."""
+    """Return a box for identical modules: entries of the first, exits of the last."""
     first, last = run[0], run[-1]
     assert isinstance(first, Group) and isinstance(last, Group)
     box = Group(f"{first.name} … {last.name}", first.kind, "stack")

@@ -1,4 +1,4 @@
-"""Build the items of a history: one per operation or layer, input, output and standalone parameter."""
+"""Build the items of a history: operations or layers, inputs, outputs, parameters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _ItemBuilder:
             if members[0] in self.buffer_updates and op.modules[-1] in self.leaf_modules:
                 continue  # part of the box of its module
             place = self._place(op)
-            standalone = self._standalone_items(op, place) if _stored(op) else []
+            standalone = self._standalone_items(op, place) if _drawn_parameters(op) else []
             item = self._item(op, place, members)
             item.number = len(self.items)
             self.items.append(item)
@@ -119,7 +119,7 @@ class _ItemBuilder:
             if place.leaf:
                 item.kind = place.kind
             item.form = form.number
-            if stored := _stored(op):
+            if stored := _drawn_parameters(op):
                 item.stored = tuple([entry for entry in stored if _holds(op, entry, place.leaf)])
         item.carries = tuple([FLOWS if meta.requires_grad else STILL for meta in op.outputs])
         if len(members) > 1:
@@ -138,9 +138,9 @@ class _ItemBuilder:
             item.body = parameter_text(item.parameters, item.states) if item.states else ""
 
     def _form(self, op: Op, leaf: bool) -> _Form:
-        """Return what all operations with the same function, settings, weights and results have in common."""
+        """Return the form of an operation, cached by function, settings, weights and results."""
         results = tuple([(meta.shape, meta.dtype) for meta in op.outputs])
-        stored = _stored(op)
+        stored = _drawn_parameters(op)
         held = tuple([(entry.kind, entry.shape, entry.trainable, entry.where) for entry in stored]) if stored else ()
         key: object = (op.name, op.settings, results, held, leaf, len(op.parents) > 1)
         try:
@@ -155,9 +155,9 @@ class _ItemBuilder:
     def _new_form(self, op: Op, leaf: bool) -> _Form:
         family = "" if op.kind in ("input", "output") else family_of(op.name)
         body = body_text(op) if op.kind == "op" else ""
-        standalone = sum(not _holds(op, entry, leaf) for entry in _stored(op))
+        standalone = sum(not _holds(op, entry, leaf) for entry in _drawn_parameters(op))
         look, kind = look_of(op.name, leaf, family, body, len(op.parents) + standalone > 1)
-        held = [entry for entry in _stored(op) if entry.kind == "parameter" and _holds(op, entry, leaf)]
+        held = [entry for entry in _drawn_parameters(op) if entry.kind == "parameter" and _holds(op, entry, leaf)]
         count, states = sum(entry.count for entry in held), frozenset(entry.trainable for entry in held)
         if states and look not in ("pill", "merge"):
             words = parameter_text(count, states)
@@ -174,7 +174,7 @@ class _ItemBuilder:
         return f"{op.name} {layers.all[layers.of[op.index]].number}"
 
     def _place(self, op: Op) -> _Place:
-        """Return the boxes around an operation; a module with a single operation is drawn as one box."""
+        """Return the boxes around an operation; a module of one operation is a single box."""
         key = (op.modules, op.root_call if op.kind == "op" else -1) if self.boxed_root else op.modules
         place = self.places.get(key)
         if place is None:
@@ -192,11 +192,11 @@ class _ItemBuilder:
         return place
 
     def _standalone_items(self, op: Op, place: _Place) -> list[int]:
-        """Add small items for parameters and buffers that enter a function without being part of its box."""
+        """Add small items for parameters and buffers that are not part of a function's box."""
         if op.kind == "input" or place.leaf:
             return []
         entering = []
-        for entry in _stored(op):
+        for entry in _drawn_parameters(op):
             if op.kind == "op" and _holds(op, entry, False):
                 continue
             key = (entry.name, place.path)
@@ -237,7 +237,10 @@ class _ItemBuilder:
 
 
 def _sort_by_parents(items: list[Item]) -> list[Item]:
-    """Sort parents before children where possible: a rolled layer stands where it first ran, maybe too early."""
+    """Sort parents before children where possible.
+
+    A rolled layer stands where it first ran, which may be too early.
+    """
     children: list[list[int]] = [[] for _ in items]
     for item in items:
         for (parent, _), _ in item.parents:
@@ -275,8 +278,11 @@ WEIGHTED = frozenset(
 )  # functions whose weights are written in their box, as settings are
 
 
-def _stored(op: Op) -> tuple[Stored, ...]:
-    """Return the parameters and buffers to draw; those of a fused kernel are drawn in its inside, where it is shown."""
+def _drawn_parameters(op: Op) -> tuple[Stored, ...]:
+    """Return the parameters and buffers to draw.
+
+    Those of a fused kernel are drawn in its inside, where it is shown.
+    """
     return op.stored if op.note != KERNEL else ()
 
 
@@ -317,7 +323,7 @@ def several_calls(calls: Iterable[ModuleCall]) -> dict[str, bool]:
 
 
 def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str:
-    """Return a module's name relative to the box around it, with the number of its call if there are several."""
+    """Return a module's name relative to the box around it, with its call if there are several."""
     prefix = f"{around.address}." if around and around.address else ""
     if not call.address:  # the model itself
         return f"call {call.call}" if several else ""
@@ -325,7 +331,7 @@ def call_name(call: ModuleCall, around: ModuleCall | None, several: bool) -> str
 
 
 def _is_buffer_update(op: Op) -> bool:
-    """True for the update of a counter in a buffer, such as batch norm's `num_batches_tracked += 1`."""
+    """True for a counter in a buffer, such as batch norm's `num_batches_tracked += 1`."""
     return bool(op.modules and op.stored and not op.parents and op.name.endswith("_") and op.stored[0].kind == "buffer")
 
 

@@ -87,14 +87,14 @@ def labels_of(history: ModelHistory, item: Item) -> tuple[str, ...]:
     return tuple([history.facts.layers.label(index) for index in item.ops])
 
 
-def carried(items: list[Item], net: Net) -> int:
+def net_kind(items: list[Item], net: Net) -> int:
     """Return what a net carries: STILL, FLOWS, KEPT or GRADIENT."""
     carries = items[net[0]].carries
     return carries[net[1]] if net[1] < len(carries) else STILL
 
 
 def note_at(item: Item, output: int) -> str:
-    """Return the text at a result that leaves a folded box: its shape, unless the item has notes."""
+    """Return the text where a result leaves a folded box: its note, or its shape."""
     if item.notes is not None:
         return item.notes[output] if output < len(item.notes) else ""
     return shape_text(item.shapes[output]) if output < len(item.shapes) else ""

@@ -13,7 +13,7 @@ from torcheer.terminal import human_bytes
 
 
 def details_of(history: ModelHistory, item: Item) -> ItemDetails:
-    """Return an item's label, the address around it, and (name, text) pairs to show beside the drawing."""
+    """Return an item's label, the address around it, and (name, text) pairs to show."""
     facts = history.facts
     details: list[tuple[str, str]] = []
     if item.ops:
@@ -56,7 +56,10 @@ def overlays_of(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
 
 
 def _as_json(value: float | None) -> float | str | None:
-    """Convert a number for JSON; NaN and infinity, which JSON lacks, become names that the page knows."""
+    """Convert a number for JSON.
+
+    NaN and infinity, which JSON lacks, become names that the page knows.
+    """
     if value is None or isfinite(value):
         return None if value is None else float(f"{value:.4g}")
     return "NaN" if isnan(value) else "Infinity"

@@ -1,11 +1,11 @@
-"""Apply the user's style function to every item: it may change an item's look, or skip the item."""
+"""Apply the user's style function to every item, to change its look or skip it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from torcheer.drawing.items.item import FLOWS, Item, Net, carried
+from torcheer.drawing.items.item import FLOWS, Item, Net, net_kind
 from torcheer.drawing.looks.style import Style
 
 
@@ -23,7 +23,10 @@ class StyleNode(NamedTuple):
 
 
 def restyle(items: list[Item], style: Style, labels: Callable[[Item], tuple[str, ...]]) -> list[Item]:
-    """Apply the user's function to every item and bridge the skipped ones. `labels` returns an item's labels."""
+    """Apply the user's function to every item and bridge the skipped ones.
+
+    `labels` returns an item's labels.
+    """
     assert style.node is not None
     skipped: set[int] = set()
     for item in items:
@@ -63,6 +66,6 @@ def _drawn_sources(items: list[Item], net: Net, skipped: set[int], visited: set[
             yield net
         elif net[0] not in visited:
             visited.add(net[0])
-            kind = max(carried(items, net), FLOWS)  # values are bridged to values, gradients to gradients
+            kind = max(net_kind(items, net), FLOWS)  # values are bridged to values, gradients to gradients
             sources = [source for source, _ in reversed(items[net[0]].parents)]
-            stack.extend(source for source in sources if max(carried(items, source), FLOWS) == kind)
+            stack.extend(source for source in sources if max(net_kind(items, source), FLOWS) == kind)

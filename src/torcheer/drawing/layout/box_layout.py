@@ -1,4 +1,4 @@
-"""The layout of one box without sizes: a row and a column for each node, a lane for each long edge.
+"""The layout of one box, without sizes: rows and columns of nodes, lanes of long edges.
 
 A layout is made once for each distinct module and serves every fold of it: `compose` turns it into coordinates
 whenever the sizes of its children change (docs/layout.md specifies how, for implementations in any language).
@@ -33,7 +33,7 @@ class Route:
 
 @dataclass(slots=True)
 class Layout:
-    """The inside of a box: entries first, then children, then exits, each in a row and a column."""
+    """The inside of a box: entries, then children, then exits, each in a row and a column."""
 
     entries: int
     children: int
@@ -81,7 +81,10 @@ def arrange(
 def _rows(
     entries: int, children: int, exits: int, forward: list[LayoutEdge], pairs: dict[int, int]
 ) -> tuple[list[int], int]:
-    """Put each node one row below its lowest parent; one without parents just above its first child."""
+    """Put each node one row below its lowest parent.
+
+    A node without parents is just above its first child.
+    """
     count = entries + children + exits
     rows = [0] * entries + [1] * (children + exits)
     parents: list[list[int]] = [[] for _ in range(count)]
@@ -107,8 +110,10 @@ def _rows(
 def _chains(
     entries: int, count: int, forward: list[LayoutEdge], rows: list[int], flowing: set[tuple[int, int]]
 ) -> tuple[list[list[int]], list[int], list[int], list[int]]:
-    """Find paths to draw as straight lines: each node continues to the child with the longest path ahead, and a child
-    belongs to the parent with the longest path behind it, edges with gradients before all others. Also their lengths.
+    """Find the paths to draw as straight lines, and their lengths.
+
+    Each node continues to the child with the longest path ahead, and a child belongs to the parent with the longest
+    path behind it, edges with gradients before all others.
     """
     children: list[list[int]] = [[] for _ in range(count)]
     for source, _, target, _ in forward:
@@ -180,10 +185,11 @@ def _columns(
     merges: set[int],
     pairs: dict[int, int],
 ) -> tuple[list[int], list[int]]:
-    """Choose a column for each chain: the longest in the middle, others beside the chain they leave or join, those of
-    backward rules to the right of their operations.
+    """Choose a column for each chain.
 
-    A chain keeps its column down to the end of its last edge, so that this edge runs straight. `ends` are those rows.
+    The longest is in the middle, others beside the chain they leave or join, backward rules to the right of their
+    operations. A chain keeps its column down to the end of its last edge, so that this edge runs straight. `ends` are
+    those rows.
     """
     ends = [rows[chain[-1]] for chain in chains]
     for number, chain in enumerate(chains):
@@ -230,7 +236,10 @@ def _columns(
 
 
 def _beside(middle: int, side: int, loyal: int, step: int) -> int:
-    """Return the column to try at `step`: the middle, then `loyal` columns on that side, then both sides in turn."""
+    """Return the column to try at `step`.
+
+    First the middle, then `loyal` columns on that side, then both sides in turn.
+    """
     beyond = step - loyal
     return middle + side * (step if beyond <= 0 else loyal + (beyond + 1) // 2 if beyond % 2 else -(beyond // 2))
 
@@ -238,7 +247,10 @@ def _beside(middle: int, side: int, loyal: int, step: int) -> int:
 def _routes(
     edges: list[LayoutEdge], rows: list[int], columns: list[int], next_of: list[int], ends: list[int], merges: set[int]
 ) -> tuple[list[Route], int, list[int]]:
-    """Choose a lane for each net that needs one, in the gutter beside its target's column; renumber columns from 0."""
+    """Choose a lane for each net that needs one, in the gutter beside its target's column.
+
+    Renumber columns from 0.
+    """
     nets: dict[tuple[int, int], list[LayoutEdge]] = {}
     for edge in edges:
         nets.setdefault((edge[0], edge[1]), []).append(edge)
@@ -323,8 +335,10 @@ def _main_ports(count: int, forward: list[LayoutEdge], next_of: list[int]) -> tu
 
 
 def _spans(rows: list[int], columns: list[int], routes: list[Route]) -> list[int]:
-    """Return the last row a tall box may extend to beside shorter ones: while its own edge runs down its column, and
-    no other edge crosses that column."""
+    """Return the last row that each box may extend to, if it is tall, beside shorter ones.
+
+    It may while its own edge runs down its column, and no other edge crosses that column.
+    """
     spans = list(rows)
     reach: dict[int, int] = {}
     crossing: dict[int, list[tuple[int, int]]] = {}

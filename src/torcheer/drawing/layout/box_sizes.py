@@ -37,7 +37,7 @@ class Title(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The outside of a child: its size, and where edges enter and leave, measured across the flow from its start."""
+    """The outside of a child: its size and its ports, measured across the flow."""
 
     width: float
     height: float

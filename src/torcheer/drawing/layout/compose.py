@@ -62,7 +62,10 @@ class _Composition:
     # Ports
 
     def _ports(self, node: int) -> tuple[list[float], list[float]]:
-        """Place a node's ports. A single port stands opposite the main one of the other side: lines stay straight."""
+        """Place a node's ports.
+
+        A single port stands opposite the main one of the other side: lines stay straight.
+        """
         box, across = self.boxes[node], self.across[node]
         if not isinstance(box.entries, int) or not isinstance(box.exits, int):
             assert not isinstance(box.entries, int) and not isinstance(box.exits, int)
@@ -119,7 +122,7 @@ class _Composition:
         return band_of
 
     def _columns(self) -> None:
-        """Place the columns: from the main one outwards, each as near as the rows it shares with inner ones allow."""
+        """Place the columns from the main one outwards, as near as the rows they share allow."""
         layout, m = self.layout, self.m
         extents = self._extents()
         nodes_in = [0] * layout.column_count
@@ -159,7 +162,7 @@ class _Composition:
         self.total_across = across
 
     def _extents(self) -> list[list[list[tuple[int, int, float, float]]]]:
-        """Return for each band and column (first row, last row, extent before the middle, extent after it)."""
+        """Return, by band and column, first row, last row, extent before and after the middle."""
         layout, m = self.layout, self.m
         extents: list[list[list[tuple[int, int, float, float]]]] = [
             [[] for _ in range(layout.column_count)] for _ in range(self.bands)
@@ -192,8 +195,10 @@ class _Composition:
         return self.middle[self.band_of[row]][column] - self.anchors[node] + place
 
     def _runs(self) -> None:
-        """Find the channels in which each edge runs across, with start and end. The channel below row r is r; the one
-        above all bands but the first is the number of rows."""
+        """Find the channels in which each edge runs across, with start and end.
+
+        The channel below row r is r; the one above all bands but the first is the number of rows.
+        """
         self.runs = [self._runs_of(route) for route in self.layout.routes]
 
     def _runs_of(self, route: Route) -> list[tuple[int, float, float]]:
@@ -376,7 +381,7 @@ def _spread(count: int, across: float, gap: float) -> list[float]:
 
 
 def _order_nets(nets: dict[int, list[float]], above: dict[float, int], below: dict[float, list[int]]) -> list[int]:
-    """Order the nets so that one that comes down at some x lies above those that continue down from there."""
+    """Order nets: one that comes down at some x is above those that continue down from there."""
     first: dict[int, list[int]] = {}
     for at, net in above.items():
         for lower_net in below.get(at, ()):
@@ -398,7 +403,7 @@ def _order_nets(nets: dict[int, list[float]], above: dict[float, int], below: di
 
 
 def _assign(order: list[int], nets: dict[int, list[float]], apart: float) -> tuple[dict[int, int], int]:
-    """Assign each net, in order, to the first track it reaches from the last one without touching another net."""
+    """Assign each net to the first track it reaches from the last without touching another."""
     tracks: list[list[tuple[float, float]]] = []
     track_of: dict[int, int] = {}
     for net in order:

@@ -1,4 +1,7 @@
-"""Choose which boxes are open, the direction, and where long boxes wrap; compute all coordinates."""
+"""Choose which boxes are open, the direction, and where long boxes wrap.
+
+Compute all coordinates.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ def picture(scene: Scene, *, depth: int | str | None, direction: str, style: Sty
 
 
 def _fold_to_fit(scene: Scene, direction: str, style: Style) -> Picture:
-    """Return the layout with the most levels open that is readable, or with one level if none is."""
+    """Return the layout with the most levels open that is readable, or with one level."""
     levels = range(min(max(_depth(scene.root), 1), 12), 0, -1)
     for level in (EVERYTHING, *levels):
         opener = _Opener(scene, level, once=True, style=style)
@@ -125,7 +128,7 @@ def _fit(scene: Scene, opener: _Opener, direction: str, level: int | None) -> Pi
 
 
 def _score(view: BoxView, wrap_cost: float) -> float:
-    """Score a layout: high if large enough to read, lower for an aspect ratio unlike a page's and for each wrap."""
+    """Score a layout: lower if too small to read, unlike a page's aspect ratio, or wrapped."""
     aspect = max(view.box.width, 1.0) / max(view.box.height, 1.0)
     deviation = max(aspect / 1.78, 1.2 / aspect, 1.0)
     penalty = 0.3 if not 1 / LONGEST <= aspect <= LONGEST else 0.0
@@ -162,7 +165,7 @@ class _Opener:
         if key not in self.counts:
             total = 1
             if self.is_open(plan, address, depth):
-                plan = self._shown(plan)
+                plan = self._plan_to_draw(plan)
                 total = sum(
                     self.count(part, _join(address, step_of(part, name, self.once)), _depth_of(plan, part, depth))
                     if isinstance(part, BoxPlan)
@@ -172,9 +175,11 @@ class _Opener:
             self.counts[key] = total
         return self.counts[key]
 
-    def _shown(self, plan: BoxPlan) -> BoxPlan:
-        """Return the plan to draw for an open box: for a stack its last module, unless all are shown. The last,
-        because gradients may not flow into the first."""
+    def _plan_to_draw(self, plan: BoxPlan) -> BoxPlan:
+        """Return the plan to draw for an open box: of a stack only the last module, or all.
+
+        The last, because gradients may not flow into the first.
+        """
         if plan.sort != "stack" or not self.once:
             return plan
         last = plan.parts[-1]
@@ -192,14 +197,14 @@ class _Opener:
         if key in self.views:
             return self.views[key]
         if self.is_open(plan, address, depth):
-            view = self._open(plan, name, address, depth, down, limit)
+            view = self._open_view(plan, name, address, depth, down, limit)
         else:
             view = _leaf(name, plan.face, plan, down)
         self.views[key] = view
         return view
 
-    def _open(self, full_plan: BoxPlan, name: str, address: str, depth: int, down: bool, limit: float) -> BoxView:
-        plan = self._shown(full_plan)
+    def _open_view(self, full_plan: BoxPlan, name: str, address: str, depth: int, down: bool, limit: float) -> BoxView:
+        plan = self._plan_to_draw(full_plan)
         inside = []
         for part_name, part in zip(plan.names, plan.parts):
             if isinstance(part, BoxPlan):
@@ -261,7 +266,10 @@ def _leaf(name: str, face: Face, plan: BoxPlan | None, down: bool) -> BoxView:
 
 
 def step_of(part: Face | BoxPlan, name: str, once: bool) -> str:
-    """Return a part's step of the address: of a stack shown once its last module, "" for other stacks and pills."""
+    """Return a part's step of the address.
+
+    For a stack shown once that of its last module, "" for other stacks and pills.
+    """
     if isinstance(part, BoxPlan) and part.sort != "module":
         return part.names[-1] if part.sort == "stack" and once else ""
     return name
@@ -277,7 +285,7 @@ def _join(address: str, step: str) -> str:
 
 
 def walk(root: BoxView, x: float, y: float) -> Iterator[tuple[BoxView, float, float, int, str, int]]:
-    """Yield every view with its x, y, first item, address and depth, boxes before their insides."""
+    """Yield each view with its x, y, first item, address, depth; boxes before their insides."""
     stack = [(root, x, y, 0, "", 0)]
     while stack:
         entry = stack.pop()

@@ -13,14 +13,14 @@ from torcheer.drawing.items.grouping import (
     Member,
     in_order,
     join,
-    numbered,
+    number_nets,
     pills,
     sort_into_boxes,
     stack_of,
     stacks,
     wrap,
 )
-from torcheer.drawing.items.item import GRADIENT, Face, Item, Net, carried, face_of, note_at
+from torcheer.drawing.items.item import GRADIENT, Face, Item, Net, face_of, net_kind, note_at
 from torcheer.drawing.layout.box_layout import Layout, LayoutEdge, arrange
 
 
@@ -75,12 +75,12 @@ class _Planner:
         self.looks: dict[object, tuple[Face, int]] = {}
         self.alike: dict[object, int] = {}
         self.near_readers = near_readers  # item -> how many of its readers are in the same box
-        self.used: dict[int, list[int]] = {}  # item -> the indices of its results that are read
+        self.used_outputs: dict[int, list[int]] = {}  # item -> the indices of its results that are read
         for item in items:
             for (number, output), _ in item.parents:
-                outputs = self.used.get(number)
+                outputs = self.used_outputs.get(number)
                 if outputs is None:
-                    self.used[number] = [output]
+                    self.used_outputs[number] = [output]
                 elif output not in outputs:
                     outputs.append(output)
                     outputs.sort()
@@ -114,16 +114,16 @@ class _Planner:
                 assert member.plan is not None
                 parts.append(member.plan)
                 inner.append(member.plan.number)
-                entries.append(numbered(member.entries))
-                exits.append(numbered(member.exits))
+                entries.append(number_nets(member.entries))
+                exits.append(number_nets(member.exits))
             else:
-                used = self.used.get(member.number, [])
+                used = self.used_outputs.get(member.number, [])
                 parents = member.parents
                 face, number = self._face_of(member, used)
                 parts.append(face)
                 inner += (-1, number, member.form)
-                entries.append(numbered([net for net, _ in parents]) if len(parents) > 1 else None)
-                exits.append(numbered([(member.number, output) for output in used]) if len(used) > 1 else None)
+                entries.append(number_nets([net for net, _ in parents]) if len(parents) > 1 else None)
+                exits.append(number_nets([(member.number, output) for output in used]) if len(used) > 1 else None)
         edges, flows = self._edges(group, entries, exits)
         face = self._face(group)
         key = (group.sort, face, *names, *inner, *edges, *flows)
@@ -180,7 +180,7 @@ class _Planner:
         self, group: Group, entries: list[_Ports], exits: list[_Ports]
     ) -> tuple[list[LayoutEdge], tuple[int, ...]]:
         """Return the edges inside a group, numbered as `arrange` expects, and what each carries."""
-        ins, outs = numbered(group.entries), numbered(group.exits)
+        ins, outs = number_nets(group.entries), number_nets(group.exits)
         shift, end = len(ins), len(ins) + len(group.members)
         pieces = []
         for source, net, target in group.edges:
@@ -199,11 +199,11 @@ class _Planner:
         edges, flows = [], []
         for stop, start, net in pieces:
             edges.append(start + stop)
-            flows.append(carried(self.items, net))
+            flows.append(net_kind(self.items, net))
         return edges, tuple(flows)
 
     def _shows_shapes(self, item: Item, used: list[int]) -> bool:
-        """True if the shapes of an item's results are worth showing: a new shape, or several readers."""
+        """True if an item's shapes are worth showing: a new shape, or several readers."""
         if item.look == "output" or not item.shapes:
             return False
         if item.look in ("input", "parameter", "buffer") or self.near_readers.get(item.number, 0) > 1:
@@ -218,8 +218,8 @@ class _Planner:
         return False
 
     def _lines(self, group: Group) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what crosses the border of a box at its entries and exits, if any of it is a gradient."""
-        entries, exits = (tuple(carried(self.items, net) for net in nets) for nets in (group.entries, group.exits))
+        """Return what a box's entries and exits carry, if any carries a gradient."""
+        entries, exits = (tuple(net_kind(self.items, net) for net in nets) for nets in (group.entries, group.exits))
         return (entries, exits) if GRADIENT in entries + exits else ((), ())
 
     def _face(self, group: Group) -> Face:

@@ -48,7 +48,7 @@ class Colouring:
         return total / count if self.way == "gradient" else total
 
     def fit(self, values: list[float]) -> None:
-        """Fit the colour scale to the visible values, on a logarithmic scale of at most four decades."""
+        """Fit the logarithmic scale, at most four decades, to the visible values."""
         self.is_strange = not all(map(isfinite, values))
         positive = sorted(value for value in values if 0 < value < inf)
         if positive:
@@ -92,7 +92,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
+def make_colouring(history: ModelHistory, items: list[Item], way: str) -> Colouring | None:
     """Return the colouring by a number; None for colours by kind."""
     if way == "kind":
         return None

@@ -1,4 +1,7 @@
-"""Colours: one hue per family, distinguishable with colour blindness; a light and a dark theme."""
+"""Colours: one hue per family, distinguishable with colour blindness.
+
+A light and a dark theme.
+"""
 
 from __future__ import annotations
 

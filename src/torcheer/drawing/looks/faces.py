@@ -64,7 +64,10 @@ class FaceDrawing(NamedTuple):
 
 @lru_cache(maxsize=100_000)
 def draw_face(name: str, face: Face, down: bool = True) -> FaceDrawing:
-    """Lay out a face: its text and its box; where data flows right, the ports are at the sides and need height."""
+    """Lay out a face: its text and its box.
+
+    Where data flows right, the ports are at the sides and need height.
+    """
     shape = SHAPES[face.look]
     runs: list[TextRun] = []
     x = shape.inset
@@ -129,8 +132,10 @@ def draw_face(name: str, face: Face, down: bool = True) -> FaceDrawing:
 
 
 class _Slots(NamedTuple):
-    """Positions of the ports of a folded box with lines in both directions: values, saved values, gradients, each at
-    the same position on both sides."""
+    """Positions of the ports of a folded box with lines in both directions.
+
+    Values, saved values and gradients have the same positions on both sides.
+    """
 
     numbers: tuple[tuple[int, ...], tuple[int, ...]]
     gap: float

@@ -1,4 +1,4 @@
-"""Typeset a formula with the characters of the drawings' font: bars, superscripts, subscripts."""
+"""Typeset a formula with the drawings' font: bars, superscripts, subscripts."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def typeset(text: str, size: float) -> tuple[list[FormulaPiece], float]:
     x = 0.0
     for kind, letters in _parts(text):
         if kind == "bar":
-            pieces += _barred(letters, x, size)
+            pieces += _letter_with_bar(letters, x, size)
             x += text_width(letters, size)
         elif kind == "circle":
             width = size * 0.74
-            pieces += _circled(letters, x, width, size)
+            pieces += _sign_in_circle(letters, x, width, size)
             x += width
         else:
             small, y = {"up": (SMALL, -0.36), "low": (SMALL, 0.17)}.get(kind, (1.0, 0.0))
@@ -88,14 +88,14 @@ def _letters(text: str) -> Iterator[tuple[str, str]]:
         yield kind, letters
 
 
-def _barred(letter: str, x: float, size: float) -> list[FormulaPiece]:
+def _letter_with_bar(letter: str, x: float, size: float) -> list[FormulaPiece]:
     """Return a letter with a bar above it, higher above tall letters."""
     high = letter.isupper() or letter in "bdfhklβδθλ"
     middle = (text_width(letter, size) - text_width("¯", size)) / 2
     return [FormulaPiece(x, 0, letter, size), FormulaPiece(x + middle, -0.2 * size if high else 0.0, "¯", size)]
 
 
-def _circled(inner: str, x: float, width: float, size: float) -> list[FormulaPiece]:
+def _sign_in_circle(inner: str, x: float, width: float, size: float) -> list[FormulaPiece]:
     ring, dot = size * 0.8, size * (0.6 if inner == "•" else 0.62)
     return [
         FormulaPiece(x + (width - text_width("○", ring)) / 2, 0.0, "○", ring),

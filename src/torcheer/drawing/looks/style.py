@@ -79,7 +79,7 @@ class Style:
 
 
 def style_of(value: Any) -> Style:
-    """Return the Style for an argument of `draw(style=…)`: None, a theme, a function, a dict, or a Style."""
+    """Return the Style for a value of `draw(style=…)`: a theme, function, dict, Style or None."""
     if value is None:
         return Style()
     if isinstance(value, Style):

@@ -1,4 +1,7 @@
-"""The parts of an SVG drawing. Attributes carry the light colours; classes let a dark page override them."""
+"""The parts of an SVG drawing.
+
+Attributes carry the light colours; classes let a dark page override them.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ DASHED = frozenset(("unseen", "borrowed", "beside"))  # marks whose boxes have a
 
 @lru_cache(maxsize=100_000)
 def leaf_svg(name: str, face: Face, theme: Theme, down: bool = True, fill: str = "", ink: str = "") -> str:
-    """Return a closed box, relative to its top left corner; `fill` and `ink` are the colours of an overlay."""
+    """Return a closed box, relative to its top left corner.
+
+    `fill` and `ink` are the colours of an overlay.
+    """
     drawn, shape = draw_face(name, face, down), SHAPES[face.look]
     sheets = SHEETS if face.folded and face.times > 1 else 0.0
     width, height = drawn.box.width - sheets, drawn.box.height - sheets
@@ -159,7 +165,10 @@ def line_path(points: list[Point]) -> str:
 
 
 def edge_kind(back: bool, carries: int, flowing: bool) -> str:
-    """Return the stroke of an edge, a key of STROKES; "still" only in drawings where some gradients flow."""
+    """Return the stroke of an edge, a key of STROKES.
+
+    "still" only in drawings where some gradients flow.
+    """
     if carries in (GRADIENT, KEPT):
         return "gradient" if carries == GRADIENT else "kept"
     return "loop" if back else "edge" if carries == FLOWS or not flowing else "still"
@@ -180,7 +189,7 @@ def stroke_svg(kind: str, outline: str, theme: Theme, width: str = "1.2") -> str
 
 
 def arrow_path(points: list[Point]) -> tuple[str, list[Point]]:
-    """Return the path of an arrowhead at the end of an edge, and the edge shortened to end under it."""
+    """Return the path of an edge's arrowhead, and the edge shortened to end under it."""
     before, (x, y) = points[-2], points[-1]
     length, half_width = HEAD
     sx, sy = _towards((x, y), before, length)
@@ -201,7 +210,10 @@ def _towards(start: Point, end: Point, distance: float) -> Point:
 
 
 def dark_rules(scope: str = "", *, backward: bool = False) -> str:
-    """Return CSS rules that override the light colours, below the selector `scope`; with `backward`, all of them."""
+    """Return CSS rules for dark colours, below the selector `scope`.
+
+    With `backward`, also those that only drawings of a backward pass need.
+    """
     theme = DARK
     rules = {
         ".paper": f"fill:{theme.paper}",

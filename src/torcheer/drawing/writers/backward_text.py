@@ -1,4 +1,4 @@
-"""Write a forward and backward pass as a tree of text: a line per operation, with its rule and saved values."""
+"""Write a forward and backward pass as a tree of text, a line per operation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _StepLines:
         return f"{call.address}{number}{kind}".strip()
 
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
-        """Return the line of an operation: its inputs if not just above, its rule, and the values that it saves."""
+        """Return an operation's line: inputs if not just above, rule, saved values."""
         step = self._flow.steps[index]
         sources = list(dict.fromkeys(edge.parent for edge in step.parents))
         parts = [f"{self._name(step)}  {shape_text(step.shape)}", f"[{self.module(inside)}]" if inside else ""]

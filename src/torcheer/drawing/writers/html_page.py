@@ -1,4 +1,4 @@
-"""Write a drawing as one HTML file: every plan, the script that composes them, details of each item."""
+"""Write a drawing as one HTML file: plans, the script that composes them, item details."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write_html(
     picture: Picture, *, header: list[str], theme: str, colour_by: str, details_of: Callable[[Item], ItemDetails],
     overlays: dict[str, Any],
 ) -> str:  # fmt: skip
-    """Return the page; it loads nothing from elsewhere, and its content security policy forbids that too.
+    """Return the page, which loads nothing from elsewhere; its security policy forbids it.
 
     `details_of` returns an item's details to show beside the drawing; `overlays` holds the values to colour by.
     """
@@ -64,7 +64,7 @@ def _compressed_script(name: str, text: str) -> str:
 
 
 def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str) -> dict[str, Any]:
-    """Return the data that the page needs for its first rendering, as JSON; web/src/graph/payload.ts has the schema."""
+    """Return the page's data as JSON; web/src/graph/payload.ts has the schema."""
     scene = picture.scene
     tables = _Tables()
     plans = [tables.plan(plan) for plan in scene.plans]
@@ -219,7 +219,7 @@ def box_data(box: Box) -> list[Any]:
 
 
 def _open_paths(picture: Picture) -> list[str]:
-    """Return the initially open boxes as paths of positions: "3", "3/0/1"; "3*" for a stack with one module shown."""
+    """Return the initially open boxes as paths: "3", "3/0/1"; "3*" a stack with one shown."""
     paths: list[str] = []
     stack = [(picture.root, "")]
     while stack:

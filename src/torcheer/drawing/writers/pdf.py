@@ -205,7 +205,7 @@ def numbers(text: str) -> list[float]:
 
 
 def _words(element: Element, style: SvgStyle) -> Iterator[tuple[str, SvgStyle, dict[str, float]]]:
-    """Yield the words of a text and its tspans with style and position, white space collapsed as in a browser."""
+    """Yield a text's words with style and position, white space collapsed as in a browser."""
     pieces = list(_pieces(element, style))
     before = " "  # drops space at the start
     for number, (text, piece_style, place) in enumerate(pieces):

@@ -1,4 +1,4 @@
-"""Convert a drawing's SVG to PNG or PDF, with the font that ships: the same on every machine."""
+"""Convert a drawing's SVG to PNG or PDF, with our font: the same on every machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
 
 
 def svg_to_png(svg: str, *, width: int | None = None, scale: float = 2.0) -> bytes:
-    """Render `svg` as a PNG `width` pixels wide, or at `scale` pixels per unit; at most 100 megapixels."""
+    """Render `svg` as a PNG `width` pixels wide, or at `scale` pixels per unit.
+
+    At most 100 megapixels.
+    """
     try:
         import resvg_py
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Write a drawing as one SVG file: with its font, a header, a legend, and colours for dark mode."""
+"""Write a drawing as one SVG file, with its font, header, legend and dark colours."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ def write_svg(
     colour: Colouring | None = None,
     label: Callable[[Item], str] = attrgetter("label"),
 ) -> str:
-    """Return the SVG; `header` is a title and the facts below it, `label` returns an item's hover text."""
+    """Return the SVG.
+
+    `header` is a title and the facts below it, `label` returns an item's hover text.
+    """
     return _Writer(picture, DARK if theme == "dark" else LIGHT, colour, label).write(header, legend, theme == "auto")
 
 

@@ -28,7 +28,10 @@ class Curve(NamedTuple):
 
 
 def steps(outline: str) -> Iterator[Move | Curve | None]:
-    """Yield each step of a path's `d`; None closes the outline. Points are complex numbers here: x + yj."""
+    """Yield each step of a path's `d`.
+
+    None closes the outline. Points are complex numbers here: x + yj.
+    """
     current = start = 0j
     for command, values in _commands(outline):
         relative = current if command.islower() else 0j

@@ -1,4 +1,7 @@
-"""Write a history as a tree of text: modules are branches, operations leaves; ← names inputs not just above."""
+"""Write a history as a tree of text.
+
+Modules are branches, operations are leaves; ← names the inputs that are not just above.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class Branch:
 
 
 def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = None) -> str:
-    """Return one line per operation, or per layer when `rolled`, indented by the modules it ran inside.
+    """Return one line per operation (per layer when `rolled`), indented by its modules.
 
     Modules more than `depth` levels deep are one line each; None shows all.
     """
@@ -47,7 +50,10 @@ class TreeLines(Protocol):
 
 
 def draw_tree(lines: TreeLines, ops: Iterable[tuple[int, tuple[ModuleCall, ...]]], depth: int | None) -> Iterator[str]:
-    """Yield a line for each module and operation; operations are given with the modules they ran inside."""
+    """Yield a line for each module and operation.
+
+    Operations are given with the modules they ran inside.
+    """
     return _draw(lines, _build_tree(ops), "", depth or 10**9)
 
 
