@@ -1,4 +1,4 @@
-"""Facts for error messages: the failing operation, memory per module, a hint about inputs."""
+"""Facts for error messages: the failing operation and the memory of kept values per module."""
 
 from __future__ import annotations
 

@@ -124,9 +124,8 @@ class RunningNames:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._counts: dict[str, list[int]] = {}  # name -> counts of [likely layers, distinct places, all operations]
-        self._repeats: dict[
-            Any, tuple[int, int, int, Any]
-        ] = {}  # place -> (number, first, passes so far, last parents)
+        # place -> (number, first, passes so far, last parents)
+        self._repeats: dict[Any, tuple[int, int, int, Any]] = {}
         self._layers: dict[int, tuple[str, int]] = {}  # node -> its likeliest layer
         self._lows: dict[Any, int] = {}  # place -> lower bound of its layer number
         self._op_counts: dict[Any, int] = {}  # place -> operations there so far

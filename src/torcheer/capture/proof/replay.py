@@ -110,9 +110,8 @@ class Replay:
         self.is_forward_mode = any(
             recorder.rows[place].name in ("_make_dual", "_unpack_dual") for place in range(0, len(recorder.rows), WIDTH)
         )
-        self._tangents: dict[
-            int, Tensor
-        ] = {}  # ref -> tangent from `_make_dual`; values lose it when their dual level ends
+        # ref -> tangent from `_make_dual`; values lose it when their dual level ends
+        self._tangents: dict[int, Tensor] = {}
         self._guard: tuple[Any, ...] = ()
         self._communicates: Callable[[Any], bool] = lambda function: False
         self._refusal: type[Exception] = _Never

@@ -53,9 +53,8 @@ class TorchCall:
         self.collective = False  # communicates with other ranks and writes the result into its arguments
         self.view = False
         self.level = "function"
-        self.late = (
-            False  # its result's version is set after the call: by autograd (aten), or by a thread (collectives)
-        )
+        # its result's version is set after the call: by autograd (aten), or by a thread (collectives)
+        self.late = False
         self.mark = function is None  # not a call: an input, an output, memory that changed
         self.plain = True  # none of the above
         self.switch = 0  # position of the argument that, if False, makes it plain: dropout and batch_norm in eval

@@ -110,16 +110,13 @@ class Recorder(TorchFunctionMode):
         self.losses: list[int] = []  # refs of the tensors the last backward pass started from
         self.gradients: dict[int, int] | None = {}  # id of a `.grad` -> ref of its owner; None: not collected yet
         self.memory = ValueMemory(self)
-        self.scopes: list[
-            Any
-        ] = []  # four cells per module call: outer scope, module, its caller's code and instruction
+        # four cells per module call: outer scope, module, its caller's code and instruction
+        self.scopes: list[Any] = []
         self.scope = -1  # the current module call
-        self.call_inputs: list[
-            Any
-        ] = []  # one cell per module call: the ref of its only argument, or a (where, ref, setting) per argument
-        self.object_outputs: dict[
-            int, tuple[int | None, ...]
-        ] = {}  # scope -> refs of tensors in returned plain objects
+        # one cell per module call: the ref of its only argument, or a (where, ref, setting) per argument
+        self.call_inputs: list[Any] = []
+        # scope -> refs of tensors in returned plain objects
+        self.object_outputs: dict[int, tuple[int | None, ...]] = {}
         self.exits: list[Any] = []  # two cells per module call that returned: its scope, the refs of its outputs
         self.random_states: dict[int, Any] = {}  # node -> random state before it ran
         self.autocast: dict[int, Any] = {}  # node -> autocast settings, if autocast was on
@@ -136,9 +133,8 @@ class Recorder(TorchFunctionMode):
         self.saved: dict[int, tuple[Tensor, int]] | None = None  # ref -> value and version; None: rows hold all values
         self.weak_values: dict[int, Any] = {}  # ref -> weak reference to a released tensor
         self.converted: set[int] = set()  # refs whose saved value differs from what ran (dtype, device, transform)
-        self.aten_calls: list[
-            Any
-        ] = []  # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
+        # (node, aten operation, its outputs, nanoseconds) run inside recorded functions
+        self.aten_calls: list[Any] = []
         self.dispatch_paused = False  # True while `AtenMode` must not record
         self.dispatch_mode_on = False  # True while `AtenMode` is active, which needs `call_depth`
         self.unsettled: set[int] = set()  # ids of results whose version torch sets after the call is recorded
@@ -153,9 +149,8 @@ class Recorder(TorchFunctionMode):
         self.on_module: Callable[[int, torch.nn.Module, Any], Any] | None = None
         self.inputs_from_call = False  # whether arguments of a root module call are inputs (in `recording`)
         self._outputs_cache: tuple[int, Any, list[Any]] = (-1, None, [])  # a row of many tensors, its result, and these
-        self._buffers: dict[int, tuple[str, Tensor]] | None = (
-            None  # of the model, by id, as they were when first needed
-        )
+        # of the model, by id, as they were when first needed
+        self._buffers: dict[int, tuple[str, Tensor]] | None = None
 
     # -- the hot path ------------------------------------------------------------------------------------------------
 
