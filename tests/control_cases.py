@@ -16,7 +16,7 @@ from torcheer.control.control_records import Wants
 from torcheer.training.control import Control
 from torcheer.training.loop.events import Event
 from torcheer.training.session import Session
-from torcheer.wire.json_codec import plain
+from torcheer.wire.json_codec import to_json
 from torcheer.wire.ring import RingReader
 
 DEADLINE_SECS = 120.0  # of a machine with much else to do
@@ -47,7 +47,7 @@ class Looker:
         self.wire.send({"kind": "change", "name": name, "value": value})
 
     def look(self, **wants: Any) -> None:
-        self.wire.send({"kind": "wants", "wants": plain(Wants(**wants))})
+        self.wire.send({"kind": "wants", "wants": to_json(Wants(**wants))})
 
     def until(self, condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> None:
         """Listen until something holds."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from torcheer.control.control_records import EACH_TRIAL, Wants
 from torcheer.host.host import Host
-from torcheer.wire.json_codec import plain
+from torcheer.wire.json_codec import to_json
 from torcheer.wire.ring import RingReader
 from torcheer.wire.socket_lines import connect
 
@@ -49,7 +49,7 @@ class Viewer:
 
     def want(self, wants: Wants) -> None:
         """Look at something, and wait until the host knows."""
-        self.wire.send({"kind": "wants", "wants": plain(wants)})
+        self.wire.send({"kind": "wants", "wants": to_json(wants)})
         until(lambda: self.host.wants == wants, "the host to know what is wanted")
 
     def hear(self) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import Rules, settle
+from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.records import Sample
 from torcheer.samples import Alert, Delivery
 
@@ -74,7 +74,7 @@ def hook(found: list[Delivery], step: int, name: str) -> Any:
 def judged(values: Iterator[Delivery], rules: Any = "default") -> list[Alert]:
     """What the rules tell of a run."""
     problems: list[str] = []
-    judge = Rules(settle(rules), problems.append)
+    judge = Rules(resolve_rules(rules), problems.append)
     alerts = [alert for one in values for alert in judge.judge(one, summarise(one))]
     alerts += judge.close()
     assert problems == []

@@ -377,11 +377,11 @@ OTHER = """
     import sys, time
     sys.path.insert(0, {tests!r})
     from torcheer.wire.socket_lines import connect
-    from torcheer.wire.json_codec import plain
+    from torcheer.wire.json_codec import to_json
     from torcheer.control.control_records import Wants
     wire = connect({path!r})
     wire.send({{"kind": "hello", "version": 1, "url": "http://other"}})
-    wire.send({{"kind": "wants", "wants": plain(Wants(("Act",)))}})
+    wire.send({{"kind": "wants", "wants": to_json(Wants(("Act",)))}})
     print("there", flush=True)
     while not wire.closed:
         wire.receive()

@@ -18,7 +18,7 @@ from torcheer.control.control_records import Every, Order, Wants
 from torcheer.errors import BadArgument
 from torcheer.host.host import Host
 from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.wire.json_codec import plain, read
+from torcheer.wire.json_codec import from_json, to_json
 from torcheer.wire.socket_lines import Wire, connect
 
 
@@ -132,7 +132,7 @@ def test_ten_thousand_corrupted_messages_close_connections_and_crash_nothing() -
         json.dumps(one).encode() + b"\n"
         for one in (
             {"kind": "hello", "version": 1, "url": "http://x"},
-            {"kind": "wants", "wants": plain(Wants(("Act",), True, (("fc", 3),)))},
+            {"kind": "wants", "wants": to_json(Wants(("Act",), True, (("fc", 3),)))},
             {"kind": "act", "action": "step_n", "count": 3, "item": 0},
             {"kind": "change", "name": "lr", "value": [1, {"a": None}]},
         )
@@ -219,7 +219,7 @@ def test_nobody_listening_is_an_ordinary_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_record_survives_its_way_through_json(record: object) -> None:
-    assert read(type(record), json.loads(json.dumps(plain(record)))) == record
+    assert from_json(type(record), json.loads(json.dumps(to_json(record)))) == record
 
 
 @pytest.mark.parametrize(
@@ -237,4 +237,4 @@ def test_a_record_survives_its_way_through_json(record: object) -> None:
 )
 def test_what_is_no_record_is_refused_with_its_place(kind: type, value: object, text: str) -> None:
     with pytest.raises(BadArgument, match=text.replace("'", ".")):
-        read(kind, value)
+        from_json(kind, value)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from watch_checks import Probed
 
 from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import Rules, settle
+from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.samples import Alert
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -25,7 +25,7 @@ LOADER = {"stalled_loader": False}  # a busy machine is no matter here
 
 def judged(probed: Probed, rules: Any = LOADER) -> list[Alert]:
     problems: list[str] = []
-    judge = Rules(settle(rules), problems.append)
+    judge = Rules(resolve_rules(rules), problems.append)
     alerts = [alert for one in probed.taken() for alert in judge.judge(one, summarise(one))] + judge.close()
     assert problems == probed.problems == []
     return alerts

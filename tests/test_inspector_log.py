@@ -22,7 +22,7 @@ from torcheer.encoding import TYPES, from_bytes
 from torcheer.monitor.analysis import Analysis
 from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.rules import settle
+from torcheer.monitor.rules import resolve_rules
 from torcheer.records import Sample
 from torcheer.runlog.watch_log import ABOUT, COUNTS, LAYER, STATISTICS, WatchLog
 from torcheer.runlog.watch_reader import open_watch
@@ -201,7 +201,7 @@ def analysis(folder: Path, **plan: Any) -> tuple[Analysis, list[dict[str, Any]]]
 
 def test_a_folder_that_cannot_be_written_is_told_and_rules_go_on(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    reader, said = analysis(tmp_path / "file" / "log", rules=settle())
+    reader, said = analysis(tmp_path / "file" / "log", rules=resolve_rules())
     reader.take(sent(0, "a", "output", [1.0, np.nan]))
     reader.tick()
     reader.close()
@@ -220,7 +220,7 @@ def test_a_log_that_another_process_writes_is_left_to_it(tmp_path: Path) -> None
 
 
 def test_a_step_that_stands_still_is_told_of_before_the_next_comes(tmp_path: Path) -> None:
-    reader, said = analysis(tmp_path, rules=settle({"all_zero": {"patience": 1}}))
+    reader, said = analysis(tmp_path, rules=resolve_rules({"all_zero": {"patience": 1}}))
     reader.take(sent(0, "a", "output", np.zeros(4)))
     reader.tick()
     assert said == []  # more of the step may come
@@ -243,7 +243,7 @@ def test_an_archive_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said: list[dict[str, Any]] = []
-    reader = Analysis(Plan(rules=settle()), said.append)
+    reader = Analysis(Plan(rules=resolve_rules()), said.append)
     reader.take(sent(0, "a", "output", [np.inf, 1.0]))
     reader.close()
     assert [one["rule"] for one in said] == ["nan_inf"] and list(tmp_path.iterdir()) == []
@@ -253,13 +253,13 @@ FULL = """
     import json, sys, numpy as np
     from torcheer.monitor.analysis import Analysis
     from torcheer.monitor.child_plan import Plan, Delivery
-    from torcheer.monitor.rules import settle
+    from torcheer.monitor.rules import resolve_rules
     from torcheer.records import Sample
     if len(sys.argv) > 2:
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
     said = []
-    reader = Analysis(Plan(to=sys.argv[1], rules=settle(["all_zero"]), keep=("*",)), said.append)
+    reader = Analysis(Plan(to=sys.argv[1], rules=resolve_rules(["all_zero"]), keep=("*",)), said.append)
     for step in range(60):
         for layer in range(5):
             array = np.zeros((16, 16)) if step > 40 and layer == 2 else np.full((16, 16), step + 1.0)
@@ -300,9 +300,9 @@ ENDLESS = """
     import itertools, sys, time, numpy as np
     from torcheer.monitor.analysis import Analysis
     from torcheer.monitor.child_plan import Plan, Delivery
-    from torcheer.monitor.rules import settle
+    from torcheer.monitor.rules import resolve_rules
     from torcheer.records import Sample
-    reader = Analysis(Plan(to=sys.argv[1], rules=settle(), keep=("layer1/*",)), lambda what: None)
+    reader = Analysis(Plan(to=sys.argv[1], rules=resolve_rules(), keep=("layer1/*",)), lambda what: None)
     for step in itertools.count():
         for layer in range(4):
             reader.take(Delivery(Sample(step, f"layer{layer}", "output", array=np.full(1000, step, np.float32))))

@@ -15,7 +15,7 @@ from torcheer.errors import NotAnArchive, TorcheerError, UnknownLayer, ValueUnav
 from torcheer.monitor.analysis import Analysis
 from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.child_plan import Plan
-from torcheer.monitor.rules import settle
+from torcheer.monitor.rules import resolve_rules
 from torcheer.records import Sample
 from torcheer.runlog.watch_reader import open_watch
 from torcheer.samples import BINS, PERCENTILES, Delivery
@@ -26,7 +26,7 @@ ARRAYS = {step: RANDOM.standard_normal((4, 8)).astype(np.float32) * (step + 1) f
 
 def write(folder: Path, *, seal: bool = True) -> Analysis:
     """A log of three looks at two layers and a loss."""
-    reader = Analysis(Plan(to=str(folder), keep=("features.3/output",), rules=settle()), lambda what: None)
+    reader = Analysis(Plan(to=str(folder), keep=("features.3/output",), rules=resolve_rules()), lambda what: None)
     for step, array in ARRAYS.items():
         for layer, variable in (("features.3", "output"), ("features.3", "grad"), ("head", "output")):
             sample = Sample(step, layer, variable, array=array)

@@ -14,7 +14,7 @@ import pytest
 
 from torcheer.errors import BadArgument
 from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import RULES, Rules, described, settle
+from torcheer.monitor.rules import RULES, Rules, describe_rules, resolve_rules
 from torcheer.records import Sample
 from torcheer.samples import Alert, Delivery, Statistics
 
@@ -27,7 +27,7 @@ def sent(step: int, layer: str, variable: str, array: Any, **extras: Any) -> Del
 
 def judged(values: Iterable[Delivery], rules: Any = "default") -> list[Alert]:
     problems: list[str] = []
-    judge = Rules(settle(rules), problems.append)
+    judge = Rules(resolve_rules(rules), problems.append)
     alerts = [alert for one in values for alert in judge.judge(one, summarise(one))]
     alerts += judge.close()
     assert problems == []
@@ -42,12 +42,12 @@ def metric(name: str, numbers: Iterable[float]) -> Iterable[Delivery]:
 
 
 def test_rules_are_all_none_some_or_changed() -> None:
-    everything = settle("default")
-    assert everything == settle({}) == settle() and set(everything) == set(RULES)
-    assert settle(None) == settle(False) == {}
-    assert list(settle(["dead_relu", "nan_inf"])) == ["dead_relu", "nan_inf"]
-    assert settle("dead_relu") == {"dead_relu": everything["dead_relu"]}
-    changed = settle({"dead_relu": {"share": 0.9}, "unchanged": False, "saturation": True})
+    everything = resolve_rules("default")
+    assert everything == resolve_rules({}) == resolve_rules() and set(everything) == set(RULES)
+    assert resolve_rules(None) == resolve_rules(False) == {}
+    assert list(resolve_rules(["dead_relu", "nan_inf"])) == ["dead_relu", "nan_inf"]
+    assert resolve_rules("dead_relu") == {"dead_relu": everything["dead_relu"]}
+    changed = resolve_rules({"dead_relu": {"share": 0.9}, "unchanged": False, "saturation": True})
     assert changed["dead_relu"] == {**everything["dead_relu"], "share": 0.9}
     assert set(everything) - set(changed) == {"unchanged"}
     assert json.loads(json.dumps(changed)) == changed
@@ -77,12 +77,12 @@ def test_rules_are_all_none_some_or_changed() -> None:
 )
 def test_unknown_rules_and_settings_are_refused(rules: Any, text: str) -> None:
     with pytest.raises(BadArgument) as problem:
-        settle(rules)
+        resolve_rules(rules)
     assert text in str(problem.value)
 
 
 def test_every_rule_says_what_it_looks_for_in_one_sentence() -> None:
-    for name, sentence, settings in described():
+    for name, sentence, settings in describe_rules():
         assert sentence.endswith(".") and "\n" not in sentence, name
         assert settings["patience"] >= 1
 
@@ -149,7 +149,7 @@ def test_those_that_follow_soon_are_told_together_later() -> None:
 
 
 def test_what_waits_is_told_when_nothing_comes() -> None:
-    judge = Rules(settle({"all_zero": {"patience": 1}}))
+    judge = Rules(resolve_rules({"all_zero": {"patience": 1}}))
     value = sent(3, "a", "output", np.zeros(4))
     assert judge.judge(value, summarise(value)) == []
     assert [one.layer for one in judge.idle()] == ["a"]
@@ -157,9 +157,9 @@ def test_what_waits_is_told_when_nothing_comes() -> None:
 
 
 def test_a_rule_that_fails_is_left_out_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RULES["saturation"], "see", lambda *_: 1 / 0)
+    monkeypatch.setattr(RULES["saturation"], "observe", lambda *_: 1 / 0)
     problems: list[str] = []
-    judge = Rules(settle(), problems.append)
+    judge = Rules(resolve_rules(), problems.append)
     alerts = []
     for step in range(10):
         value = sent(step, "a", "output", [1.0, np.nan])

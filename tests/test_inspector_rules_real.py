@@ -14,7 +14,7 @@ from watch_checks import Probed
 
 import torcheer as tl
 from torcheer.monitor.array_statistics import summarise
-from torcheer.monitor.rules import Rules, settle
+from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.monitor.watch import Transport
 from torcheer.samples import Alert
 
@@ -71,7 +71,7 @@ def told(
                 probed.sender.send_metric(name, value, probed.probes.current_step)
             probed.taken()
     problems: list[str] = []
-    judge = Rules(settle(rules), problems.append)
+    judge = Rules(resolve_rules(rules), problems.append)
     alerts = [alert for one in probed.taken() for alert in judge.judge(one, summarise(one))] + judge.close()
     assert problems == probed.problems == []
     return alerts
@@ -184,7 +184,7 @@ def test_of_a_large_sigmoid_a_sample_is_enough(softmax: bool) -> None:
             model(blobs()(step)[0])
     sizes = {one.sample.array.size for one in probed.taken() if one.key == ("2", "output")}
     assert max(sizes) <= 10_000
-    judge = Rules(settle(["saturation"]))
+    judge = Rules(resolve_rules(["saturation"]))
     found = [alert for one in probed.taken() for alert in judge.judge(one, summarise(one))] + judge.close()
     assert rules_of(found) == (set() if softmax else {("saturation", "2", "output")})
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from torcheer.encoding import TYPES, from_bytes
-from torcheer.monitor.array_statistics import LOOKED_AT, even_stride, summarise, summary_of
-from torcheer.monitor.rules import Rules, settle
+from torcheer.monitor.array_statistics import SUBSAMPLE_SIZE, even_stride, summarise, summary_of
+from torcheer.monitor.rules import Rules, resolve_rules
 from torcheer.records import Sample
 from torcheer.samples import BINS, EDGES, PERCENTILES, Delivery, Statistics
 from torcheer.tap.cuda_statistics import SAMPLE, Fetcher, row_bytes
@@ -157,7 +157,7 @@ def test_a_histogram_looks_at_some_numbers_of_every_channel() -> None:
     array = np.zeros((256, 128, 32), np.float32)
     array[:, 77] = 1  # one channel of many
     found = summary_of(array)
-    assert sum(found.histogram) <= LOOKED_AT
+    assert sum(found.histogram) <= SUBSAMPLE_SIZE
     share = found.histogram[EDGES.index(1.0)] / sum(found.histogram)
     assert share == pytest.approx(1 / 128, rel=0.1)
     assert summary_of(array) == found
@@ -165,8 +165,8 @@ def test_a_histogram_looks_at_some_numbers_of_every_channel() -> None:
 
 @given(st.integers(1, 10**9))
 def test_an_even_stride_meets_every_place_of_a_row(size: int) -> None:
-    stride = even_stride(size, LOOKED_AT)
-    assert -(-size // stride) <= LOOKED_AT and (stride == 1 or math.gcd(stride, size) == 1)
+    stride = even_stride(size, SUBSAMPLE_SIZE)
+    assert -(-size // stride) <= SUBSAMPLE_SIZE and (stride == 1 or math.gcd(stride, size) == 1)
 
 
 def test_what_a_device_has_summed_up_passes_through() -> None:
@@ -256,7 +256,7 @@ def test_rules_see_on_a_device_what_they_see_elsewhere() -> None:
     model[0].weight.data *= 200
     model[2].bias.data[:250] = -100.0  # so many units of the ReLU are dead
     model[4].weight.data *= 300
-    judge, found = Rules(settle(["saturation", "dead_relu"])), []
+    judge, found = Rules(resolve_rules(["saturation", "dead_relu"])), []
     for step in range(12):
         values, x = [], torch.randn(64, 20)
         for layer in model:

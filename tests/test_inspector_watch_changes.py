@@ -19,7 +19,7 @@ import torcheer as tl
 from torcheer.errors import BadArgument
 from torcheer.inspector import Every, open_watch
 from torcheer.monitor.array_statistics import summary_of
-from torcheer.monitor.rules import RULES, Rules, settle
+from torcheer.monitor.rules import RULES, Rules, resolve_rules
 from torcheer.monitor.watch import Transport, Watch
 from torcheer.records import Sample
 from torcheer.samples import Delivery
@@ -42,9 +42,9 @@ def test_rules_can_be_changed_while_it_runs() -> None:
         sent(w, loss=math.nan)
         w.rules = {"nan_inf": {"inf": False}}
         assert until(lambda: w.log(loss=math.nan) or w.alerts)
-        assert w.rules["nan_inf"] == settle()["nan_inf"] | {"inf": False} and set(w.rules) == set(RULES)
+        assert w.rules["nan_inf"] == resolve_rules()["nan_inf"] | {"inf": False} and set(w.rules) == set(RULES)
         w.rules = w.rules | {"nan_inf": False}
-        assert w.rules == {**settle(), "nan_inf": False}
+        assert w.rules == {**resolve_rules(), "nan_inf": False}
         before = len(w.alerts)
         sent(w, other=math.nan, val_loss=1.0)
         sent(w, loss=math.nan)
@@ -95,8 +95,11 @@ def test_a_rule_that_stays_as_it_was_forgets_nothing_and_one_that_changed_begins
         found = [alert for one in seen for alert in rules.judge(one, summary_of(one.sample.array))]
         return [(alert.rule, alert.since) for alert in found + rules.idle()]
 
-    before = settle({"all_zero": {"patience": 4}})
-    same, other = before | {"unchanged": {**before["unchanged"], "patience": 3}}, settle({"all_zero": {"patience": 3}})
+    before = resolve_rules({"all_zero": {"patience": 4}})
+    same, other = (
+        before | {"unchanged": {**before["unchanged"], "patience": 3}},
+        resolve_rules({"all_zero": {"patience": 3}}),
+    )
     for changed, told in ((same, [("all_zero", 0)]), (other, [("all_zero", 3)])):
         rules = Rules(before)
         assert looks(rules, range(3)) == []

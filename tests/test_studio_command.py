@@ -138,7 +138,7 @@ def test_what_the_server_printed_stands_in_the_error(tmp_path: Path) -> None:
 
 
 def test_a_server_that_says_nothing_is_not_waited_for_for_ever(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"_BEGIN": "import time\ntime.sleep(600)", "_START_SECS": 0.2, "_END_SECS": 0.1}.items():
+    for name, value in {"_SCRIPT": "import time\ntime.sleep(600)", "_START_SECS": 0.2, "_END_SECS": 0.1}.items():
         monkeypatch.setattr(viewer_process, name, value)
     with pytest.raises(CannotWrite, match=r"it has not answered for 0\.2 s\. It said nothing"):
         start(run, browser=False, quiet=True)

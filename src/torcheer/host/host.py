@@ -18,7 +18,7 @@ from torcheer.host.state_sender import as_array
 from torcheer.host.viewer_connection import Board, Service
 from torcheer.network.network_records import Network
 from torcheer.runlog.table_records import TableHead
-from torcheer.wire.socket_path import Doorway, HostBusy
+from torcheer.wire.socket_path import HostBusy, ListeningSocket
 
 __all__ = ["Host", "HostBusy"]
 
@@ -39,7 +39,7 @@ class Host:
         self._alerts = 0
         self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
-        self._doorway: Doorway | None = Doorway(Path(directory) if directory is not None else None)
+        self._doorway: ListeningSocket | None = ListeningSocket(Path(directory) if directory is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self._problem)
         self.path: Path | None = self._doorway.path
         _HOSTS.add(self)
@@ -283,7 +283,7 @@ def _abandon_hosts() -> None:
     for host in list(_HOSTS):
         if host._service is not None and host._doorway is not None:
             host._service.abandon()
-            host._doorway.let_go()
+            host._doorway.close_in_fork()
             host._service = None
             atexit.unregister(host._at_exit)
 

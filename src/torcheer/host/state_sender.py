@@ -78,7 +78,7 @@ class StateSender:
     def _free_ring(self) -> None:
         ring, self._ring = self._ring, None
         if ring is not None:
-            ring.shut()
+            ring.stop_accepting()
             ring.close()
 
     # -- for the training thread -------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from torcheer.control.control_records import Order, Wants
 from torcheer.errors import BadArgument
 from torcheer.host.state_sender import StateSender
 from torcheer.runlog.kept_rows import HostTables, SentRows
-from torcheer.wire.json_codec import plain, read
+from torcheer.wire.json_codec import from_json, to_json
 from torcheer.wire.socket_lines import VIEWER_LINE_BYTES, Wire
-from torcheer.wire.socket_path import Doorway
+from torcheer.wire.socket_path import ListeningSocket
 
 VERSION: Final = 1
 FACTS: Final = ("network", "state", "parameters")
@@ -59,7 +59,7 @@ class _ViewerSession:
 class Service:
     """The thread and its sockets, until `stop`; a misbehaving viewer loses its connection, nothing else."""
 
-    def __init__(self, doorway: Doorway, board: Board, report: Callable[[str], None]) -> None:
+    def __init__(self, doorway: ListeningSocket, board: Board, report: Callable[[str], None]) -> None:
         self._doorway, self._board, self._report = doorway, board, report
         self.sender = StateSender(self.notify, report)
         self._viewer: _ViewerSession | None = None
@@ -238,11 +238,11 @@ class Service:
         try:
             match message.pop("kind"):
                 case "wants":
-                    wants = read(Wants, message.get("wants"))
+                    wants = from_json(Wants, message.get("wants"))
                     self.sender.subscribe(wants)
                     self._board.wants = wants
                 case "act" | "change" as kind:
-                    self._board.inbox.append(read(Order, {**message, "kind": kind}))
+                    self._board.inbox.append(from_json(Order, {**message, "kind": kind}))
                     self._board.wakeup.set()
         except BadArgument as error:
             viewer.wire.close(str(error))
@@ -282,14 +282,14 @@ class Service:
                 viewer.wire.send(
                     {
                         "kind": name,
-                        name: [plain(parameter) for parameter in fact] if name == "parameters" else plain(fact),
+                        name: [to_json(parameter) for parameter in fact] if name == "parameters" else to_json(fact),
                     }
                 )
 
     def _send_rows(self, viewer: _ViewerSession) -> None:
         updates = self._board.tables.next_messages(viewer.tables)
         viewer.wire.send_all(
-            {**message, "table": plain(message["table"])} if message["kind"] == "table" else message
+            {**message, "table": to_json(message["table"])} if message["kind"] == "table" else message
             for message in updates
         )
         if self._board.tables.has_updates(viewer.tables):

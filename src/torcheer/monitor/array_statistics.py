@@ -1,8 +1,8 @@
 """The numbers of an array: counts, moments, percentiles, and a histogram that adds up over steps.
 
 Counts, least, greatest, mean, standard deviation and norm are of every number, summed in double precision. The
-histogram is of at most `LOOKED_AT` numbers and the percentiles of at most `SORTED`, evenly strided through the array:
-the same array always gives the same answer. Complex numbers are summed up by their absolute values.
+histogram is of at most `SUBSAMPLE_SIZE` numbers and the percentiles of at most `SORTED`, evenly strided through the
+array: the same array always gives the same result. Of complex numbers the absolute values are taken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from torcheer.samples import BINS, LEAST_POWER, PERCENTILES, Delivery, Statistics
 
-LOOKED_AT, SORTED = 1 << 16, 1 << 13
+SUBSAMPLE_SIZE, SORTED = 1 << 16, 1 << 13
 _MIDDLE = BINS // 2
 _CHUNK = 1 << 16  # numbers at a time: they stay in the cache, and memory stays flat
 _SAFE = 1e140  # numbers up to it can be squared, and a few billions of the squares added
@@ -31,7 +31,7 @@ def summarise(sent: Delivery) -> Statistics:
         return summary_of(sent.sample.array, sent.stride)
     if sent.summary.histogram or not sent.sample.array.size:
         return sent.summary
-    some = plain(np.asarray(sent.sample.array).reshape(-1))  # a sample came along
+    some = as_floats(np.asarray(sent.sample.array).reshape(-1))  # a sample came along
     looked = some[np.isfinite(some)]
     return replace(sent.summary, percentiles=_percentiles(looked), histogram=_histogram(looked))
 
@@ -42,7 +42,7 @@ def summary_of(array: Any, stride: int = 1) -> Statistics:
     if flat.size == 1:
         return _of_one(flat, stride)
     moments = _Moments(flat)
-    strided = plain(flat[:: even_stride(flat.size, LOOKED_AT)])
+    strided = as_floats(flat[:: even_stride(flat.size, SUBSAMPLE_SIZE)])
     looked = strided if moments.finite == flat.size else strided[np.isfinite(strided)]
     return Statistics(
         count=flat.size,
@@ -62,7 +62,7 @@ def summary_of(array: Any, stride: int = 1) -> Statistics:
 
 def _of_one(flat: Array, stride: int) -> Statistics:
     """The same for a single number, such as a loss: there are many of them, and little to do."""
-    number = plain(flat)
+    number = as_floats(flat)
     value = float(number[0])
     if not math.isfinite(value):
         none = math.nan
@@ -82,7 +82,7 @@ def even_stride(size: int, most: int) -> int:
     return stride
 
 
-def plain(numbers: Array) -> Array:
+def as_floats(numbers: Array) -> Array:
     """Numbers as float32 where it holds them all, as float64 elsewhere; complex ones as their absolute values."""
     kind = numbers.dtype
     if kind.kind == "c":
@@ -104,7 +104,7 @@ class _Moments:
         self._shift, self._sum, self._squares = 0.0, 0.0, 0.0  # of the numbers less `_shift`
         self._buffer = np.empty(min(flat.size, _CHUNK))
         for at in range(0, flat.size, _CHUNK):
-            self._count(plain(flat[at : at + _CHUNK]), flat)
+            self._count(as_floats(flat[at : at + _CHUNK]), flat)
         if not self.finite:
             self.minimum = self.maximum = math.nan
             return
@@ -167,7 +167,7 @@ class _Moments:
 
 def _scaled(flat: Array, scale: float) -> Iterator[Array]:
     for at in range(0, flat.size, _CHUNK):
-        chunk = plain(flat[at : at + _CHUNK])
+        chunk = as_floats(flat[at : at + _CHUNK])
         yield chunk[np.isfinite(chunk)] / scale
 
 

@@ -123,7 +123,7 @@ class Watcher:
     def run(self, timeout_secs: float) -> None:
         """Until nothing more can come."""
         why = self._follow(timeout_secs)
-        self._ring.asleep(False)
+        self._ring.set_asleep(False)
         for reader in self._readers:
             self._guarded(reader, reader.close, "close")
         self._ring.finish()
@@ -163,10 +163,10 @@ class Watcher:
         if not deep:
             self._orders.look(_NAP_SECS)
             return
-        self._ring.asleep(True)
-        if not self._ring.waits():  # it came before the writer could know that it has to wake us
+        self._ring.set_asleep(True)
+        if not self._ring.has_next():  # it came before the writer could know that it has to wake us
             self._orders.look(_TICK_SECS)
-        self._ring.asleep(False)
+        self._ring.set_asleep(False)
 
     def _hand_out(self, sent: Delivery) -> None:
         for place, reader in enumerate(self._readers):

@@ -67,7 +67,7 @@ class Link:
             if self._ended or (self.ring.blocks and not self.process.is_alive()):
                 return self.ring.refuse(about)
             sent = self.ring.offer(about, size_bytes, fill)
-            if sent and self.ring.wanted():
+            if sent and self.ring.needs_wakeup():
                 self._child.tell(b".")
             return sent
         except Exception as error:  # a value that cannot be copied is no reason to stop a training run
@@ -127,7 +127,7 @@ class Link:
         """Give the ring to a new child; says why that cannot be."""
         try:
             self._child.close()
-            self.ring.restate()
+            self.ring.prepare_reader()
             self._child = Child(self._letter, self.ring.fd, self._folder)
         except (OSError, CannotWrite) as error:
             return f"could not be started again ({error})"
@@ -165,7 +165,7 @@ class Link:
         if self._looking.acquire(timeout=timeout_secs + 1.0):
             try:
                 if self._open:
-                    self.ring.shut()
+                    self.ring.stop_accepting()
                     self._finish(until, grace_secs=min(1.0, 0.25 * timeout_secs))
                     self._close()
             finally:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import Plan
-from torcheer.wire.shared_memory import nameless
+from torcheer.wire.shared_memory import anonymous_memory
 
 _BEGIN: Final = """\
 # torcheer.monitor.child: watches a training run
@@ -160,7 +160,7 @@ def letter_of(plan: Plan, callbacks: bytes) -> bytes:
 
 def _posted(letter: bytes) -> int:
     """The letter in memory without a name: however long it is, nobody waits for it to be read."""
-    fd = nameless("torcheer-letter")
+    fd = anonymous_memory("torcheer-letter")
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(letter)
     return fd

@@ -24,7 +24,7 @@ from torcheer.monitor import watch_status
 from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
-from torcheer.monitor.rules import RULES, settle
+from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch_settings import Settings, Transport, stops, understood
 from torcheer.runlog.watch_log import write_account
 from torcheer.samples import Account, Alert
@@ -197,7 +197,7 @@ class Watch:
 
     @rules.setter
     def rules(self, rules: Any) -> None:
-        settled = settle(rules)
+        settled = resolve_rules(rules)
         stops(self._stop_on, settled)
         self._rules = settled
         if self._link is not None:

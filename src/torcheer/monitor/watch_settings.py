@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
 from torcheer.monitor.callbacks import packed
-from torcheer.monitor.rules import settle
+from torcheer.monitor.rules import resolve_rules
 from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
 from torcheer.video.videos import settle as settle_video
@@ -79,7 +79,7 @@ def understood(
     optimizer: Any, **functions: Any,
 ) -> Settings:  # fmt: skip
     """What the options of `watch` mean; what makes no sense is refused."""
-    settled = settle(rules)
+    settled = resolve_rules(rules)
     for name, function in {"callback": callback, **functions}.items():
         if function is not None and not callable(function):
             raise BadArgument(f"{name}={function!r}: a function is needed")

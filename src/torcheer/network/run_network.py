@@ -15,7 +15,7 @@ from torcheer.encoding import from_bytes
 from torcheer.errors import BadArgument
 from torcheer.network.network_records import Layer, Network, Variable
 from torcheer.network.placement import net_of
-from torcheer.wire.json_codec import read
+from torcheer.wire.json_codec import from_json
 
 Array = NDArray[Any]
 
@@ -29,7 +29,7 @@ def network_in(run: Path) -> Network | None:
     try:
         if path.stat().st_size > _MOST_BYTES:
             return None
-        network = read(Network, json.loads(path.read_bytes()))
+        network = from_json(Network, json.loads(path.read_bytes()))
         net_of(network)  # raises if it cannot be drawn
         return network
     except (OSError, ValueError, RecursionError, BadArgument):

@@ -97,7 +97,7 @@ def describe_hidden(selection: ModuleSelection, what: Collection[str]) -> str:
     lost = " and ".join(word for kind, word in (("output", "outputs"), ("grad", "gradients")) if kind in variables)
     return (
         f"{len(selection.hidden_modules)} layers ({names}) run inside compiled code, where no hook is called: "
-        f"their {lost} are not watched;  {f'of their weights {shown} are' if shown else 'nothing of them is'}"
+        f"their {lost} are not watched; {f'of their weights {shown} are' if shown else 'nothing of them is'}"
     )
 
 

@@ -1,4 +1,4 @@
-"""A viewer started from Python: its address printed, the browser opened, the page below a notebook's cell."""
+"""Start a viewer from Python: print its URL, open the browser, show the page below a notebook's cell."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from torcheer.wire.temporary_folders import TemporaryFolder
-from torcheer.wire.viewer_process import Launched
+from torcheer.wire.viewer_process import ViewerProcess
 
-_STARTED: set[Viewer] = set()  # `tl.show(model, x)` keeps no reference, and its page stays
+_STARTED: set[Viewer] = set()  # `tl.show(model, x)` keeps no reference, and its page must stay
 _INLINE: Final = """\
 <div id="{id}"><a href="{link}" target="_blank" rel="noopener">open the studio in a tab of its own</a></div>
 <script>
@@ -23,7 +23,7 @@ _INLINE: Final = """\
   var place = document.getElementById({id_text}), name = location.hostname;
   if (!place || (name !== "localhost" && name !== "127.0.0.1")) return;
   var frame = document.createElement("iframe");
-  frame.src = "http://" + name + ":" + {rest_text};
+  frame.src = "http://" + name + ":" + {address_text};
   frame.title = "torcheer studio";
   frame.style.cssText = "display:block;width:100%;height:640px;border:1px solid #8884";
   place.prepend(frame);
@@ -33,34 +33,34 @@ _INLINE: Final = """\
 
 
 class Viewer:
-    """A viewer that runs: `url` opens it, `close()` ends it; it also ends when this process does."""
+    """A running viewer: `url` opens it, `close()` ends it; it also ends when this process does."""
 
-    def __init__(self, launched: Launched) -> None:
-        self.url, self.pid = launched.url, launched.process.pid
-        self._launched = launched
-        self.closes: list[Callable[[], None]] = []  # what ends with it, in this process
+    def __init__(self, viewer: ViewerProcess) -> None:
+        self.url, self.pid = viewer.url, viewer.process.pid
+        self._viewer = viewer
+        self.closes: list[Callable[[], None]] = []  # called by `close`: what ends with the viewer in this process
         _STARTED.add(self)
 
     @property
     def alive(self) -> bool:
         """Whether the process still runs."""
-        return self._launched.process.poll() is None
+        return self._viewer.process.poll() is None
 
     @property
     def said(self) -> str:
-        """What the process has printed about its troubles."""
-        return self._launched.said
+        """What the process has written to its standard error."""
+        return self._viewer.error_output
 
     def close(self) -> None:
-        """End it; training and whatever else is looked at go on."""
+        """End the viewer; the process that it shows goes on."""
         _STARTED.discard(self)
-        self._launched.end()
+        self._viewer.end()
         while self.closes:
             self.closes.pop()()
 
     def wait(self) -> None:
-        """Until it ends, or Ctrl-C."""
-        self._launched.process.wait()
+        """Block until the viewer ends, or Ctrl-C."""
+        self._viewer.process.wait()
 
     def __enter__(self) -> Viewer:
         return self
@@ -78,33 +78,33 @@ def start(
 ) -> Viewer:  # fmt: skip
     """Show a run, a folder of runs, a recording or a host's socket; the URL with its token is the first line printed.
 
-    `browser=None` opens one where that makes sense: on a terminal with a display. In a notebook the page stands below
-    the cell. `folder` becomes the viewer's, which removes it when it ends.
+    `browser=None` opens one on a terminal with a display. In a notebook the page appears below
+    the cell. The viewer takes over `folder` and removes it when it ends.
     """
     for viewer in [viewer for viewer in _STARTED if not viewer.alive]:
-        viewer.close()  # it was killed, and nobody has noticed
-    launched = Launched(path, f"--port={port}", f"--title={title}", folder=folder)
+        viewer.close()  # it was killed
+    process = ViewerProcess(path, f"--port={port}", f"--title={title}", folder=folder)
     if not quiet:
-        print(launched.url, flush=True)
+        print(process.url, flush=True)
     if browser or (browser is None and not quiet and can_browse()):
-        browse(launched.url)
+        browse(process.url)
     if browser is not False and not quiet and in_notebook():
-        display(launched.url)
-    return Viewer(launched)
+        display(process.url)
+    return Viewer(process)
 
 
-# -- where it is seen --------------------------------------------------------------------------------------------------
+# -- browser and notebook ----------------------------------------------------------------------------------------------
 
 
 def can_browse() -> bool:
-    """Whether somebody sits before a screen of this machine."""
+    """Whether this is a terminal on a machine with a display."""
     if os.environ.get("TORCHEER_NO_BROWSER") or os.environ.get("CI") or not sys.stdout.isatty():
         return False
     return sys.platform == "darwin" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def browse(url: str) -> None:
-    """Open the browser, by a file that only this user may read: arguments of processes are there for all to see."""
+    """Open the browser through a file that only this user may read: all users can read the arguments of processes."""
     folder = TemporaryFolder("studio")
     atexit.register(folder.remove)
     file = folder.path / "open.html"
@@ -114,7 +114,7 @@ def browse(url: str) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether this runs in the kernel of a notebook."""
+    """Whether this process is the kernel of a notebook."""
     kernel = sys.modules.get("ipykernel")
     return kernel is not None and "IPython" in sys.modules and _shell() is not None
 
@@ -128,16 +128,16 @@ def _shell() -> Any:
 
 def display(url: str) -> None:
     """Show the page below the cell."""
-    from IPython import display as shown
+    from IPython import display as ipython
 
-    shown.display(shown.HTML(inline(url)))  # type: ignore[no-untyped-call]
+    ipython.display(ipython.HTML(inline(url)))  # type: ignore[no-untyped-call]
 
 
 def inline(url: str) -> str:
-    """The page in a frame, under the notebook's own host name: as another site it would be sent no cookie."""
+    """The page as an iframe under the notebook's host name: on another site the browser would send no cookie."""
     parts = urlsplit(url)
     name = f"torcheer-studio-{parts.port}-{os.urandom(4).hex()}"
-    rest = f"{parts.port}{parts.path}?{parts.query}"
+    address = f"{parts.port}{parts.path}?{parts.query}"
     return _INLINE.format(
-        id=name, id_text=json.dumps(name), link=html.escape(url, quote=True), rest_text=json.dumps(rest)
+        id=name, id_text=json.dumps(name), link=html.escape(url, quote=True), address_text=json.dumps(address)
     )

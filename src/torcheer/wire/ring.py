@@ -1,7 +1,7 @@
-"""The ring: values on their way from the training process to the child, through memory that both share.
+"""The ring buffer in shared memory that carries values from the training process to a reader process.
 
-One process writes, one reads. A record is a head of 64 bytes, the array's bytes, and what it is as JSON. It counts
-from the moment on that `HEAD` is moved behind it; a writer that dies half-way leaves nothing to be read.
+One process writes, one reads. A record is a fixed head of 64 bytes, the array's bytes, and a header as JSON. Moving
+`HEAD` behind a record commits it: a writer that dies half-way leaves nothing to be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_BYTES: Final = 64 << 10
 
 
 class Ring:
-    """The writing end. Any thread may offer; a forked process may not, and does no harm."""
+    """The writing end. Any thread may offer; in a forked process `offer` does nothing and returns False."""
 
     def __init__(
         self, size_bytes: int = 64 << 20, *, policy: str = "drop", block_ms: float = 0.0, most_records: int = 0
@@ -45,43 +45,48 @@ class Ring:
         self._overwritten: dict[Key, int] = {}
         self.blocks = policy == "block" and block_ms > 0
         self._block_secs = block_ms / 1000 if self.blocks else 0.0
-        self._counting = threading.RLock()
-        self._most_records, self._process, self._lock, self._busy = most_records, os.getpid(), threading.RLock(), False
-        self._shut = self._closed = False
+        self._count_lock = threading.RLock()
+        self._most_records, self._process, self._lock, self._is_writing = (
+            most_records,
+            os.getpid(),
+            threading.RLock(),
+            False,
+        )
+        self._stopped = self._closed = False
         self._writer = MailboxWriter(self.memory) if policy == "latest" else QueueWriter(self.memory)
-        self._believed: dict[int, int] = {}
+        self._last_counts: dict[int, int] = {}  # of the reader, the last valid ones
 
-    def offer(self, about: Mapping[str, Any], size_bytes: int, fill: Fill) -> bool:
-        """Let `fill` copy a value into the shared memory; False where there is no room, or nobody left to read it."""
-        if self._process != os.getpid() or self._shut:  # before the lock: a fork may have inherited it locked
+    def offer(self, header: Mapping[str, Any], size_bytes: int, fill: Fill) -> bool:
+        """Let `fill` write a value's payload into the ring; False where there is no room, or the ring is stopped."""
+        if self._process != os.getpid() or self._stopped:  # before the lock: a fork may have inherited it while locked
             return False
         if not self.blocks:
             with self._lock:
-                return self._offer_alone(about, size_bytes, fill, 0.0)
-        until = time.monotonic() + self._block_secs
+                return self._offer_locked(header, size_bytes, fill, 0.0)
+        deadline = time.monotonic() + self._block_secs
         if not self._lock.acquire(timeout=self._block_secs):
-            return self.refuse(about)
+            return self.refuse(header)
         try:
-            return self._offer_alone(about, size_bytes, fill, until)
+            return self._offer_locked(header, size_bytes, fill, deadline)
         finally:
             self._lock.release()
 
-    def _offer_alone(self, about: Mapping[str, Any], size_bytes: int, fill: Fill, until: float) -> bool:
-        if self._shut:
+    def _offer_locked(self, header: Mapping[str, Any], size_bytes: int, fill: Fill, deadline: float) -> bool:
+        if self._stopped:
             return False
-        if self._busy:  # `fill`, or a signal while it ran, offers something itself
-            return self.refuse(about)
-        key, before, self._busy = (about["layer"], about["variable"]), self._writer.published, True
+        if self._is_writing:  # reentrant: `fill`, or a signal handler while it ran, offers a value itself
+            return self.refuse(header)
+        key, published_before, self._is_writing = (header["layer"], header["variable"]), self._writer.published, True
         try:
-            text = _text(about)
+            text = _encode_header(header)
             if size_bytes <= self.share_bytes and len(text) <= self.share_bytes:
-                while not self._write(key, text, size_bytes, fill) and time.monotonic() < until:
+                while not self._write(key, text, size_bytes, fill) and time.monotonic() < deadline:
                     time.sleep(0.0005)
         finally:
-            self._busy = False
-            written = self._writer.published != before
+            self._is_writing = False
+            written = self._writer.published != published_before
             if not written:
-                self._refuse(key)
+                self._count_refused(key)
         return written
 
     def _write(self, key: Key, text: bytes, size_bytes: int, fill: Fill) -> bool:
@@ -89,80 +94,80 @@ class Ring:
             return False
         return self._writer.write(key, text, size_bytes, fill)
 
-    def refuse(self, about: Mapping[str, Any]) -> bool:
-        """Count a value that is not even tried."""
-        self._refuse((about["layer"], about["variable"]))
+    def refuse(self, header: Mapping[str, Any]) -> bool:
+        """Count a value as dropped without trying to write it."""
+        self._count_refused((header["layer"], header["variable"]))
         return False
 
-    def _refuse(self, key: Key) -> None:
-        with self._counting:
+    def _count_refused(self, key: Key) -> None:
+        with self._count_lock:
             self._refused[key] = self._refused.get(key, 0) + 1
 
     @property
     def offered(self) -> int:
-        """How many were written or refused; kept nowhere, so that Ctrl-C cannot come between it and those."""
-        with self._counting:
+        """Values written or refused; computed, not stored, so that Ctrl-C cannot make the counts disagree."""
+        with self._count_lock:
             return self._writer.published + sum(self._refused.values())
 
     @property
     def dropped(self) -> dict[Key, int]:
-        """How many values of each key were not sent, or overwritten before they were read."""
-        with self._counting:
-            found = dict(self._refused)
+        """Values of each key that were not written, or overwritten before they were read."""
+        with self._count_lock:
+            counts = dict(self._refused)
         for key, count in (self._overwritten if self._closed else self._writer.overwritten()).items():
-            found[key] = found.get(key, 0) + count
-        return found
+            counts[key] = counts.get(key, 0) + count
+        return counts
 
     @property
     def published(self) -> int:
-        """How many were written."""
+        """Values written."""
         return self._writer.published
 
     @property
     def taken(self) -> int:
-        """How many the reader has taken out, of which it may have handled all but the last."""
-        return self._told(TAKEN)
+        """Values the reader has taken out; it may have handled all but the last."""
+        return self._reader_count(TAKEN)
 
     @property
     def handled(self) -> int:
-        """How many the reader is done with."""
-        return self._told(HANDLED)
+        """Values the reader has handled."""
+        return self._reader_count(HANDLED)
 
     @property
     def damaged(self) -> int:
-        """How many the reader had to leave out."""
-        return self._told(DAMAGED)
+        """Damaged records that the reader skipped."""
+        return self._reader_count(DAMAGED)
 
-    def _told(self, place: int) -> int:
-        """A count of the reader's; the last one that could be, where that one is damaged."""
-        before = self._believed.get(place, 0)
-        if not self._closed and before <= self.memory.words[place] <= self._writer.published:
-            before = self._believed[place] = self.memory.words[place]
-        return before
+    def _reader_count(self, place: int) -> int:
+        """A count kept by the reader; the last valid one where the stored one is damaged."""
+        count = self._last_counts.get(place, 0)
+        if not self._closed and count <= self.memory.words[place] <= self._writer.published:
+            count = self._last_counts[place] = self.memory.words[place]
+        return count
 
-    def wanted(self) -> bool:
-        """Whether the reader sleeps and should be woken; says so once."""
+    def needs_wakeup(self) -> bool:
+        """Whether the reader sleeps and should be woken; True only once per sleep."""
         if not self.memory.words[ASLEEP]:
             return False
         self.memory.words[ASLEEP] = 0
         return True
 
-    def restate(self) -> None:
-        """Get ready for another reader."""
-        self.memory.state()
+    def prepare_reader(self) -> None:
+        """Rewrite the constants of the memory's header for another reader."""
+        self.memory.write_header()
 
-    def shut(self) -> None:
-        """Take nothing more; wait for who is just copying, but not for long."""
-        self._shut = True
+    def stop_accepting(self) -> None:
+        """Accept no more values; wait up to 5 s for a copy in progress."""
+        self._stopped = True
         if self._lock.acquire(timeout=5.0):
             self._lock.release()
 
     def close(self) -> None:
-        """Give the memory back."""
-        self._shut = True
+        """Release the memory; the counts stay readable."""
+        self._stopped = True
         if not self._closed:
             self._overwritten = self._writer.overwritten()
-            _ = self.taken, self.handled, self.damaged  # believed from now on
+            _ = self.taken, self.handled, self.damaged  # caches them in `_last_counts`
             self._closed = True
             self._writer.close()
             self.memory.close()
@@ -173,48 +178,53 @@ class RingReader:
 
     def __init__(self, fd: int) -> None:
         self.memory = Memory.open(fd)
-        latest = POLICIES[self.memory.policy % len(POLICIES)] == "latest"
-        self._reader = MailboxReader(self.memory) if latest else QueueReader(self.memory)
-        self.taken, self.handled = self.memory.left(TAKEN), self.memory.left(HANDLED)
+        is_latest = POLICIES[self.memory.policy % len(POLICIES)] == "latest"
+        self._reader = MailboxReader(self.memory) if is_latest else QueueReader(self.memory)
+        self.taken, self.handled = self.memory.recover_count(TAKEN), self.memory.recover_count(HANDLED)
 
     def take(self) -> Delivery | None:
-        """The next value; None where there is none. It is behind the reader from then on, whatever comes of it."""
-        while (found := self._reader.take()) is not None:
-            about, payload = found
+        """Take the next value; None where there is none. It is not read again, even if handling it fails."""
+        while (record := self._reader.take()) is not None:
+            header, payload = record
             try:
-                sent = sent_of(json.loads(about), payload)
-            except (ValueError, TypeError, KeyError, AttributeError):  # whole, yet not what a record says
-                self._reader.spoil()
+                delivery = decode_record(json.loads(header), payload)
+            except (
+                ValueError,
+                TypeError,
+                KeyError,
+                AttributeError,
+            ):  # the checksum is right, but the content is no record
+                self._reader.mark_damaged()
                 continue
             self.taken += 1
             self.memory.put(TAKEN, self.taken)
-            return sent
+            return delivery
         return None
 
     def done(self) -> None:
-        """The value taken last is dealt with."""
+        """Count the value taken last as handled."""
         self.handled += 1
         self.memory.put(HANDLED, self.handled)
 
     @property
     def damaged(self) -> int:
-        """How many records could not be read."""
+        """Number of records that could not be read."""
         return self._reader.damaged
 
-    def waits(self) -> bool:
-        """Whether there is something to take."""
-        return self._reader.waits()
+    def has_next(self) -> bool:
+        """Whether there is a value to take."""
+        return self._reader.has_next()
 
-    def asleep(self, yes: bool) -> None:
-        """Say whether a new record should wake this process."""
-        self.memory.words[ASLEEP] = int(yes)
+    def set_asleep(self, asleep: bool) -> None:
+        """Set whether the writer should wake this process at the next record."""
+        self.memory.words[ASLEEP] = int(asleep)
 
     def finish(self) -> None:
-        """Nothing more will be written: what never was found counts as damaged."""
+        """End reading: records that were published but never found count as damaged."""
         self._reader.finish()
 
     def close(self) -> None:
-        """Give the memory and its descriptor back."""
+        """Release the memory and its descriptor."""
         self._reader.close()
         self.memory.close()
 
@@ -222,18 +232,18 @@ class RingReader:
 _EXTRAS: Final = {field.name for field in fields(Delivery)} - {"sample"}
 
 
-def sent_of(about: dict[str, Any], payload: Any) -> Delivery:
-    """The value that a record holds."""
-    extras = {name: about[name] for name in _EXTRAS & about.keys()}
+def decode_record(header: dict[str, Any], payload: Any) -> Delivery:
+    """Decode a record's header and payload."""
+    extras = {name: header[name] for name in _EXTRAS & header.keys()}
     if "whole" in extras:
         extras["whole"] = tuple(extras["whole"])
     if (numbers := extras.get("summary")) is not None:
         lists = {name: tuple(numbers[name]) for name in ("percentiles", "histogram") if name in numbers}
         extras["summary"] = Statistics(**{**numbers, **lists})
-    return Delivery(decode(about, payload, int(about.get("step", 0))), **extras)
+    return Delivery(decode(header, payload, int(header.get("step", 0))), **extras)
 
 
-def _plain(value: Any) -> Any:
+def _json_default(value: Any) -> Any:
     if isinstance(value, Statistics):
         return {field.name: getattr(value, field.name) for field in fields(Statistics)}
     if isinstance(value, np.generic):
@@ -242,44 +252,44 @@ def _plain(value: Any) -> Any:
 
 
 def _encoder() -> Callable[[Any], str]:
-    """JSON's own encoder, made once: `json.dumps` makes one for every call, which costs more than its work."""
-    slow = json.JSONEncoder(check_circular=False, separators=(",", ":"), default=_plain).encode
+    """The C encoder of `json`, built once: `json.dumps` builds one per call, which costs more than the encoding."""
+    slow = json.JSONEncoder(check_circular=False, separators=(",", ":"), default=_json_default).encode
     try:
         make, text = json.encoder.c_make_encoder, json.encoder.encode_basestring_ascii  # type: ignore[attr-defined]
-        parts = make(None, _plain, text, None, ":", ",", False, False, True)
-        good = "".join(parts({"a": [1.5]}, 0)) == slow({"a": [1.5]})
-    except Exception:  # another Python may have none, or one that takes other arguments
+        parts = make(None, _json_default, text, None, ":", ",", False, False, True)
+        is_equal = "".join(parts({"a": [1.5]}, 0)) == slow({"a": [1.5]})
+    except Exception:  # another Python version may lack it, or have other arguments
         return slow
-    return (lambda about: "".join(parts(about, 0))) if good else slow
+    return (lambda header: "".join(parts(header, 0))) if is_equal else slow
 
 
 _ENCODE: Final = _encoder()
 
 
-_USUAL: Final = itemgetter("layer", "variable", "item", "type", "shape", "step", "time_secs")
-_FRONTS: dict[Any, str] = {}  # what records of one value have in common, as JSON has it
+_COMMON_FIELDS: Final = itemgetter("layer", "variable", "item", "type", "shape", "step", "time_secs")
+_PREFIXES: dict[Any, str] = {}  # the JSON text that all records of one value begin with
 
 
-def _text(about: Mapping[str, Any]) -> bytes:
-    counted = "count" in about
-    if len(about) == 7 + counted and type(about) is dict:
+def _encode_header(header: Mapping[str, Any]) -> bytes:
+    has_count = "count" in header
+    if len(header) == 7 + has_count and type(header) is dict:
         try:
-            layer, variable, item, kind, shape, step, secs = _USUAL(about)
-            plain = type(layer) is type(variable) is str and type(step) is type(item) is int and type(shape) is list
-            if (
-                plain and type(secs) is float and 0 <= secs < 1e12
-            ):  # what JSON's own encoder gives, at a quarter of its cost
-                front = _FRONTS.get((layer, variable, item, kind, *shape)) or _front(layer, variable, item, kind, shape)
-                count = f'"count":{about["count"]:d},' if counted else ""
-                return f'{front}{step},{count}"time_secs":{int(secs * 1e6)}e-6}}'.encode()
+            layer, variable, item, kind, shape, step, secs = _COMMON_FIELDS(header)
+            is_plain = type(layer) is type(variable) is str and type(step) is type(item) is int and type(shape) is list
+            if is_plain and type(secs) is float and 0 <= secs < 1e12:
+                # What JSON's own encoder gives, at a quarter of its cost.
+                key = (layer, variable, item, kind, *shape)
+                prefix = _PREFIXES.get(key) or _encode_prefix(layer, variable, item, kind, shape)
+                count = f'"count":{header["count"]:d},' if has_count else ""
+                return f'{prefix}{step},{count}"time_secs":{int(secs * 1e6)}e-6}}'.encode()
         except (KeyError, TypeError, ValueError):
             pass
-    return _ENCODE(about if type(about) is dict else dict(about)).encode()
+    return _ENCODE(header if type(header) is dict else dict(header)).encode()
 
 
-def _front(layer: Any, variable: Any, item: int, kind: Any, shape: list[int]) -> str:
-    if len(_FRONTS) > 10_000:
-        _FRONTS.clear()
-    about = {"layer": layer, "variable": variable, "item": item, "type": kind, "shape": shape}
-    text = _FRONTS[layer, variable, item, kind, *shape] = _ENCODE(about)[:-1] + ',"step":'
+def _encode_prefix(layer: Any, variable: Any, item: int, kind: Any, shape: list[int]) -> str:
+    if len(_PREFIXES) > 10_000:
+        _PREFIXES.clear()
+    header = {"layer": layer, "variable": variable, "item": item, "type": kind, "shape": shape}
+    text = _PREFIXES[layer, variable, item, kind, *shape] = _ENCODE(header)[:-1] + ',"step":'
     return text

@@ -1,4 +1,4 @@
-"""Records one after another in shared memory, the oldest first: what "drop" and "block" use."""
+"""A queue of records in shared memory, oldest first; used by the policies "drop" and "block"."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import numpy as np
 from torcheer.encoding import crc32
 from torcheer.wire.shared_memory import DAMAGED, HEAD, LINE, PASSED, PUBLISHED, TAIL, Memory
 
-_FIELDS: Final = struct.Struct("<QQQQQQI")  # as `_Head` has them
+_FIELDS: Final = struct.Struct("<QQQQQQI")  # in the order of `_RecordHead`
 _CHECK: Final = struct.Struct("<I")
 _HEAD_BYTES: Final = _FIELDS.size + _CHECK.size
-_DOUBT_SECS: Final = 0.001  # before a record that is not whole is given up
-_GAP: Final = 2**32 - 1  # bytes of text of what only fills the end of the memory
+_RETRY_SECS: Final = 0.001  # before a record with a wrong checksum is given up
+_GAP: Final = 2**32 - 1  # value of `text` in the padding at the end of the memory
 
 
-class _Head(NamedTuple):
-    """What stands before a record."""
+class _RecordHead(NamedTuple):
+    """The fixed-size head before a record."""
 
-    token: int  # the ring's own
-    position: int  # bytes written before it, in all laps: an older lap's is no longer a record
-    length: int  # with this head, in whole lines
-    number: int  # how many were before it
+    token: int  # of this ring
+    position: int  # bytes written before it, over all laps: tells it from records of older laps
+    length: int  # bytes with this head, a multiple of LINE
+    number: int  # number of records before it
     size: int  # bytes of the array, right after this head
     checksum: int
     text: int  # bytes of the JSON, after the array
 
 
 class QueueWriter:
-    """Where the next record goes."""
+    """The writing end of the queue."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory, self._head, self._tail, self._passed = memory, 0, 0, 0
         self.published = 0
 
     def write(self, key: object, text: bytes, size_bytes: int, fill: Callable[[memoryview], None]) -> bool:
-        """Write a record if there is room."""
+        """Write a record if there is room for it."""
         memory, offset = self._memory, self._head % self._memory.size
         length = LINE + -(-(size_bytes + len(text)) // LINE) * LINE
-        gap = memory.size - offset if offset + length > memory.size else 0  # a record lies in one piece
-        if self._head + gap + length - self._seen_tail() > memory.size:
+        gap = memory.size - offset if offset + length > memory.size else 0  # a record is contiguous
+        if self._head + gap + length - self._reader_tail() > memory.size:
             return False
         if gap:
             self._store_head(offset, self._head, gap, 0, 0, _GAP)
@@ -62,135 +62,139 @@ class QueueWriter:
         packed = _FIELDS.pack(self._memory.token, position, length, self.published, size, checksum, text)
         self._memory.data[offset : offset + _HEAD_BYTES] = packed + _CHECK.pack(crc32(packed))
 
-    def _seen_tail(self) -> int:
-        """Where the reader is; where it was, if that cannot be read, which only costs room."""
+    def _reader_tail(self) -> int:
+        """The reader's position; the last known one if it cannot be read, which only costs room."""
         tail = self._memory.get(TAIL)
         self._tail = self._tail if tail is None else tail
         return self._tail
 
     def waiting(self, key: object) -> int:
-        """How many records the reader has before it."""
+        """Number of unread records."""
         passed = self._memory.get(PASSED)
         self._passed = self._passed if passed is None else passed
         return self.published - self._passed
 
     def overwritten(self) -> dict[tuple[str, str], int]:
-        """Nothing ever is."""
+        """A queue overwrites nothing: always empty."""
         return {}
 
     def close(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: the writer holds no view of the memory."""
 
 
 class QueueReader:
-    """Where the next record is."""
+    """The reading end of the queue."""
 
     def __init__(self, memory: Memory) -> None:
-        self._memory, self._doubted = memory, -1
+        self._memory, self._retried = memory, -1  # position that was read again after a wrong checksum
         self._rows = np.frombuffer(memory.data, "<u8").reshape(-1, LINE // 8)
-        self._tail, self._passed, self.damaged = self._begin(), memory.left(PASSED), memory.left(DAMAGED)
-        self._fresh = self._tail > 0  # a reader before this one may have died between two numbers
+        self._tail, self._passed, self.damaged = (
+            self._recover_tail(),
+            memory.recover_count(PASSED),
+            memory.recover_count(DAMAGED),
+        )
+        self._resumed = self._tail > 0  # a previous reader may have died between storing two counts
 
-    def _begin(self) -> int:
-        """Where the reader before this one was, even if it was killed between the two stores of that."""
+    def _recover_tail(self) -> int:
+        """The previous reader's position, even if it was killed between the two stores of that number."""
         memory, head = self._memory, self._memory.get(HEAD) or 0
         for tail in (memory.words[TAIL], memory.words[TAIL + 1] ^ memory.token):
             if tail == head or (0 < head - tail <= memory.size and self._head_at(tail, head) is not None):
                 return int(tail)
-        whole = memory.get(TAIL)
-        return head if whole is None else whole  # what stands there is damaged; if even that is, what comes next is not
+        stored = memory.get(TAIL)
+        return head if stored is None else stored  # the record there is damaged; without a number skip to the head
 
     def take(self) -> tuple[bytes, bytearray] | None:
-        """Text and bytes of the next record that is whole."""
-        while (head := self._ahead()) is not None:
-            found = self._head_at(self._tail, head)
-            if found is not None and found.text == _GAP:
-                self._move(self._tail + found.length)
-            elif found is not None and (record := self._record(found)) is not None:
+        """Take the JSON header and the payload of the next undamaged record."""
+        while (head := self._new_head()) is not None:
+            entry = self._head_at(self._tail, head)
+            if entry is not None and entry.text == _GAP:
+                self._set_tail(self._tail + entry.length)
+            elif entry is not None and (record := self._read_record(entry)) is not None:
                 return record
-            elif self._doubted != self._tail:  # a processor may show us the number before what was written before it
-                self._doubted = self._tail
-                time.sleep(_DOUBT_SECS)
-            elif found is not None:
-                self._pass(found)
-                self._spoil(1)
+            elif self._retried != self._tail:  # a CPU may make the position visible before the data written earlier
+                self._retried = self._tail
+                time.sleep(_RETRY_SECS)
+            elif entry is not None:
+                self._pass(entry)
+                self._count_damaged(1)
             else:
-                self._move(self._next_head(head))
+                self._set_tail(self._next_head(head))
         return None
 
-    def waits(self) -> bool:
-        """Whether there is something to take."""
-        return self._ahead() is not None
+    def has_next(self) -> bool:
+        """Whether there is a record to take."""
+        return self._new_head() is not None
 
-    def _ahead(self) -> int | None:
-        """How far the writer is, where that is further."""
+    def _new_head(self) -> int | None:
+        """The writer's position, where it is ahead of this reader; else None."""
         head = self._memory.get(HEAD)
         return head if head is not None and 0 < head - self._tail <= self._memory.size else None
 
-    def _head_at(self, position: int, until: int) -> _Head | None:
-        """What begins at a position, if that is whole and can be."""
+    def _head_at(self, position: int, end: int) -> _RecordHead | None:
+        """The record head at a position, if it is valid."""
         offset = position % self._memory.size
         line = bytes(self._memory.data[offset : offset + LINE])
-        found = _Head._make(_FIELDS.unpack_from(line))
-        good = (
+        entry = _RecordHead._make(_FIELDS.unpack_from(line))
+        is_valid = (
             _CHECK.unpack_from(line, _FIELDS.size)[0] == crc32(line[: _FIELDS.size])
-            and found.token == self._memory.token
-            and found.position == position
-            and LINE <= found.length <= min(until - position, self._memory.size - offset)
+            and entry.token == self._memory.token
+            and entry.position == position
+            and LINE <= entry.length <= min(end - position, self._memory.size - offset)
         )
-        return found if good else None
+        return entry if is_valid else None
 
-    def _record(self, found: _Head) -> tuple[bytes, bytearray] | None:
-        """Copy a record out, and be past it; None where it is damaged."""
+    def _read_record(self, entry: _RecordHead) -> tuple[bytes, bytearray] | None:
+        """Copy a record out and move behind it; None where it is damaged."""
         begin = self._tail % self._memory.size + LINE
-        end = begin + found.size
-        payload, text = bytearray(self._memory.data[begin:end]), bytes(self._memory.data[end : end + found.text])
-        if self._memory.checksum(text, payload) != found.checksum:  # of the copy: that is what is handed out
+        end = begin + entry.size
+        payload, text = bytearray(self._memory.data[begin:end]), bytes(self._memory.data[end : end + entry.text])
+        if self._memory.checksum(text, payload) != entry.checksum:  # of the copy, as that is what is returned
             return None
-        self._pass(found)
+        self._pass(entry)
         return text, payload
 
-    def _pass(self, found: _Head) -> None:
-        if found.number > self._passed and not self._fresh:
-            self._spoil(found.number - self._passed)
-        self._fresh = False
-        self._passed = found.number + 1
+    def _pass(self, entry: _RecordHead) -> None:
+        if entry.number > self._passed and not self._resumed:
+            self._count_damaged(entry.number - self._passed)
+        self._resumed = False
+        self._passed = entry.number + 1
         self._memory.put(PASSED, self._passed)
-        self._move(self._tail + found.length)
+        self._set_tail(self._tail + entry.length)
 
     def _next_head(self, head: int) -> int:
-        """The first position behind a damaged one where something whole begins."""
+        """The first position behind a damaged record where a valid one begins."""
         position, size = self._tail + LINE, self._memory.size
         while position < head:
             row, rows = position % size // LINE, min((head - position) // LINE, (size - position % size) // LINE)
             columns = self._rows[row : row + rows, :2]
-            places = np.arange(position, position + rows * LINE, LINE, dtype=np.uint64)
-            for place in places[(columns[:, 0] == self._memory.token) & (columns[:, 1] == places)]:
-                if self._head_at(int(place), head) is not None:
-                    return int(place)
+            positions = np.arange(position, position + rows * LINE, LINE, dtype=np.uint64)
+            for candidate in positions[(columns[:, 0] == self._memory.token) & (columns[:, 1] == positions)]:
+                if self._head_at(int(candidate), head) is not None:
+                    return int(candidate)
             position += rows * LINE
         return head
 
-    def _move(self, tail: int) -> None:
+    def _set_tail(self, tail: int) -> None:
         self._tail = tail
         self._memory.put(TAIL, tail)
 
-    def spoil(self) -> None:
-        """The record taken last was no good after all."""
-        self._spoil(1)
+    def mark_damaged(self) -> None:
+        """Count the record taken last as damaged."""
+        self._count_damaged(1)
 
-    def _spoil(self, count: int) -> None:
+    def _count_damaged(self, count: int) -> None:
         self.damaged += count
         self._memory.put(DAMAGED, self.damaged)
 
     def finish(self) -> None:
-        """Nothing more will be written: count what was never found."""
+        """End reading: count as damaged what was published but never found."""
         published = self._memory.get(PUBLISHED)
-        if self._ahead() is None and published is not None and published > self._passed and not self._fresh:
-            self._spoil(published - self._passed)
+        if self._new_head() is None and published is not None and published > self._passed and not self._resumed:
+            self._count_damaged(published - self._passed)
             self._passed = published
             self._memory.put(PASSED, published)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the view of the memory."""
         del self._rows

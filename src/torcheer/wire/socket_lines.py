@@ -1,4 +1,4 @@
-"""The socket between host and viewer: JSON lines, now and then with a descriptor. Both ends; neither ever waits."""
+"""Both ends of the socket between host and viewer: JSON lines, some with a file descriptor; never blocks."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-HOST_LINE_BYTES: Final = 64 << 20  # the longest line that a viewer takes from a host
-VIEWER_LINE_BYTES: Final = 1 << 20  # the longest that a host takes from a viewer
+HOST_LINE_BYTES: Final = 64 << 20  # the longest line that a viewer accepts from a host
+VIEWER_LINE_BYTES: Final = 1 << 20  # the longest line that a host accepts from a viewer
 _OUTBOX_BYTES: Final = 64 << 20
 _CHUNK_BYTES: Final = 1 << 18
-_ROUNDS: Final = 64  # chunks that one `receive` reads: a flood must not keep it for ever
+_ROUNDS: Final = 64  # chunks that one `receive` reads: a flood must not keep it busy forever
 _MOST_DESCRIPTORS: Final = 16
 _CONNECT_SECS: Final = 0.5
-_LONGEST_PATH: Final = 100  # bytes that fit into a socket's address everywhere
+_LONGEST_PATH: Final = 100  # bytes that fit into a socket's address on all systems
 
 Message = tuple[dict[str, Any], int | None]
 
 
 class Wire:
-    """One end of a connection. Safe from any thread; what goes wrong closes it and never raises."""
+    """One end of a connection. Thread-safe; an error closes it and is never raised."""
 
     def __init__(
         self, sock: socket.socket, *, line_bytes: int = HOST_LINE_BYTES, outbox_bytes: int = _OUTBOX_BYTES
     ) -> None:
-        """`line_bytes` is the longest line that is taken, `outbox_bytes` what may wait for a reader who does not."""
+        """`line_bytes` is the longest line accepted, `outbox_bytes` the most that may wait for a slow peer."""
         sock.setblocking(False)
         self._socket, self._line_bytes, self._outbox_bytes = sock, line_bytes, outbox_bytes
         self._outbox: deque[tuple[memoryview, int | None]] = deque()
         self._sending, self._receiving = threading.RLock(), threading.RLock()
         self._inbox = bytearray()
-        self._searched = 0  # bytes of the inbox that hold no end of a line
-        self._descriptors: deque[int] = deque()  # that came, and whose line has not
-        self.pending_bytes = 0  # that wait to be sent
+        self._searched = 0  # leading bytes of the inbox known to hold no newline
+        self._descriptors: deque[int] = deque()  # received before the line that they belong to
+        self.pending_bytes = 0  # queued, not sent yet
         self.closed, self.why = False, ""
 
     def fileno(self) -> int:
@@ -48,12 +48,12 @@ class Wire:
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def send(self, message: dict[str, Any], fd: int | None = None) -> bool:
-        """Send, or put aside for `flush`; False where the connection is, or gets, closed. The descriptor is copied."""
-        return self._put(_line(message if fd is None else {**message, "descriptor": True}), fd)
+        """Send, or queue for `flush`; False where the connection is, or gets, closed. The descriptor is duplicated."""
+        return self._put(_encode_line(message if fd is None else {**message, "descriptor": True}), fd)
 
     def send_all(self, messages: Iterable[dict[str, Any]]) -> bool:
-        """Send many at once: each call of the system may cost a thread its turn."""
-        data = b"".join(_line(message) for message in messages)
+        """Send many at once: each system call may cost the thread its time slice."""
+        data = b"".join(_encode_line(message) for message in messages)
         return self._put(data) if data else not self.closed
 
     def _put(self, line: bytes, fd: int | None = None) -> bool:
@@ -73,12 +73,12 @@ class Wire:
             return self.flush()
 
     def flush(self) -> bool:
-        """Send what waits, as far as the other side takes it; False once closed."""
+        """Send what is queued, as far as the peer accepts it; False once closed."""
         with self._sending:
             while self._outbox and not self.closed:
                 data, fd = self._outbox[0]
                 try:
-                    count = self._send_some(data, fd)
+                    count = self._send_chunk(data, fd)
                 except BlockingIOError:
                     break
                 except OSError as error:
@@ -92,32 +92,32 @@ class Wire:
                     self._outbox.popleft()
         return not self.closed
 
-    def _send_some(self, data: memoryview, fd: int | None) -> int:
-        some = data[:_CHUNK_BYTES]
+    def _send_chunk(self, data: memoryview, fd: int | None) -> int:
+        chunk = data[:_CHUNK_BYTES]
         if fd is None:
-            return self._socket.send(some, _NO_SIGNAL)
+            return self._socket.send(chunk, _NO_SIGNAL)
         rights = array.array("i", [fd])
-        return self._socket.sendmsg([some], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
+        return self._socket.sendmsg([chunk], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], _NO_SIGNAL)
 
     # -- receiving ---------------------------------------------------------------------------------------------------
 
     def receive(self) -> list[Message]:
-        """The messages that have come, each with its descriptor, which is then the caller's to close.
+        """Receive the messages that have arrived, each with its descriptor, which the caller must close.
 
-        What came before the connection was closed is still returned; look at `closed` afterwards.
+        Messages from before the connection was closed are still returned; check `closed` afterwards.
         """
-        found: list[Message] = []
+        messages: list[Message] = []
         with self._receiving:
             for _ in range(_ROUNDS):
                 if self.closed or not self._read():
                     break
-                self._split(found)
-        return found
+                self._split(messages)
+        return messages
 
     def _read(self) -> bool:
-        """Whether more came."""
+        """Read a chunk into the inbox; whether there was one."""
         try:
-            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK_BYTES, _ROOM)
+            data, ancillary, flags, _ = self._socket.recvmsg(_CHUNK_BYTES, _ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -135,13 +135,13 @@ class Wire:
         self._inbox += data
         return not self.closed
 
-    def _split(self, found: list[Message]) -> None:
-        """Take whole lines out of the inbox."""
+    def _split(self, messages: list[Message]) -> None:
+        """Parse the complete lines of the inbox."""
         begin = 0
         while (end := self._inbox.find(b"\n", max(begin, self._searched))) >= 0:
             if end - begin > self._line_bytes:
                 break
-            if not self._parse(self._inbox[begin:end], found):
+            if not self._parse(self._inbox[begin:end], messages):
                 return
             begin = end + 1
         del self._inbox[:begin]
@@ -149,7 +149,7 @@ class Wire:
         if self._searched > self._line_bytes:
             self.close(f"a line is longer than {self._line_bytes:,} bytes")
 
-    def _parse(self, line: bytearray, found: list[Message]) -> bool:
+    def _parse(self, line: bytearray, messages: list[Message]) -> bool:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -163,11 +163,11 @@ class Wire:
                 self.close("a descriptor was announced and did not come")
                 return False
             fd = self._descriptors.popleft()
-        found.append((message, fd))
+        messages.append((message, fd))
         return True
 
     def close(self, why: str = "closed here") -> None:
-        """End the connection; again does nothing."""
+        """Close the connection; idempotent."""
         with self._sending:
             if self.closed:
                 return
@@ -184,13 +184,13 @@ class Wire:
             self.pending_bytes = 0
 
     def abandon(self) -> None:
-        """In a forked process: close the descriptors, touch no lock."""
+        """Close the inherited descriptors in a forked process, without touching the locks."""
         self.closed = True
         self._socket.close()
 
 
 def connect(path: str | os.PathLike[str], *, line_bytes: int = HOST_LINE_BYTES) -> Wire:
-    """The viewer's end of a host's socket; OSError (FileNotFoundError, ConnectionRefusedError) where none listens."""
+    """Connect to a host's socket; OSError (FileNotFoundError, ConnectionRefusedError) where none listens."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(_CONNECT_SECS)  # a host whose thread hangs has a full backlog
@@ -203,7 +203,7 @@ def connect(path: str | os.PathLike[str], *, line_bytes: int = HOST_LINE_BYTES) 
 
 
 class Address:
-    """A path as a socket takes it: longer ones through a descriptor of their folder."""
+    """Context manager that gives a path as a socket's address: long ones through a descriptor of their folder."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._fd = path, -1
@@ -223,14 +223,14 @@ class Address:
 
 
 _NO_SIGNAL: Final = getattr(socket, "MSG_NOSIGNAL", 0)
-_ROOM: Final = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
+_ANCILLARY_BYTES: Final = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
 
 
-def _line(message: dict[str, Any]) -> bytes:
-    return json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n"
+def _encode_line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":"), default=_json_default).encode() + b"\n"
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # numpy's
+def _json_default(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # numpy
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot travel as JSON; text, numbers and lists can")

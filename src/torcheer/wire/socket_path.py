@@ -1,4 +1,4 @@
-"""The socket's place in the file system: private, short enough, and never in another process's way."""
+"""The host's listening socket in the file system: private, with a short enough path, one per directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HostBusy(TorcheerError, BlockingIOError):
     """Another process listens in the same directory."""
 
 
-class Doorway:
+class ListeningSocket:
     """A socket that listens at `path` until it is closed; without a directory in a private temporary folder."""
 
     def __init__(self, directory: Path | None) -> None:
@@ -28,42 +28,42 @@ class Doorway:
         self._process = os.getpid()
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self.path = self._private() if directory is None else self._in(directory)
+            self.path = self._bind_private() if directory is None else self._bind_in(directory)
             self.socket.listen(16)
             self.socket.setblocking(False)
             self._identity = _identity(self.path)
         except OSError as error:
-            self._give_up()
+            self._release()
             if isinstance(error, TorcheerError):
                 raise
             raise CannotWrite(f"no socket can be made in {directory}: {error}; try another directory") from error
 
-    def _private(self) -> Path:
+    def _bind_private(self) -> Path:
         self._temporary = TemporaryFolder("socket")
-        return self._bound(self._temporary.path / NAME)
+        return self._bind(self._temporary.path / NAME)
 
-    def _in(self, directory: Path) -> Path:
+    def _bind_in(self, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory.absolute() / NAME
-        self._make_room(path)
+        self._remove_stale(path)
         try:
-            return self._bound(path)
+            return self._bind(path)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise HostBusy(f"{path} was taken by another process just now; try again") from None
-        # A file system without sockets, or a system that knows no short way to a long path: the socket lies elsewhere.
-        path.symlink_to(self._private())
+        # A file system without sockets, or a system without a short way to a long path: the socket lies elsewhere.
+        path.symlink_to(self._bind_private())
         return path
 
-    def _bound(self, path: Path) -> Path:
+    def _bind(self, path: Path) -> Path:
         with Address(path) as address:
             self.socket.bind(address)
-        os.chmod(path, _OWNER_ONLY)  # nobody can have come: it does not listen yet
+        os.chmod(path, _OWNER_ONLY)  # no client can have connected: it does not listen yet
         return path
 
     @staticmethod
-    def _make_room(path: Path) -> None:
-        """Take away what a dead process left; refuse where a living one listens."""
+    def _remove_stale(path: Path) -> None:
+        """Remove the socket of a dead process; raise where a living one listens."""
         if not os.path.lexists(path):
             return
         if path.exists() and not path.is_socket():
@@ -75,27 +75,27 @@ class Doorway:
             except (ConnectionRefusedError, FileNotFoundError):
                 path.unlink(missing_ok=True)
                 return
-            except OSError:  # its backlog is full: it lives
+            except OSError:  # its backlog is full: it is alive
                 pass
         raise HostBusy(
             f"another process listens at {path}: it trains in this directory. Stop it, or take another directory"
         )
 
-    def let_go(self) -> None:
-        """In a forked process: close what was inherited, remove nothing."""
+    def close_in_fork(self) -> None:
+        """Close what a forked process has inherited, removing nothing."""
         self.socket.close()
         if self._temporary is not None:
             self._temporary.close()
 
     def close(self) -> None:
-        """Stop listening and remove the socket, unless another has taken its place."""
+        """Stop listening and remove the socket file, unless another process has replaced it."""
         self.socket.close()
         if self._process == os.getpid():
             if _identity(self.path) == self._identity:
                 self.path.unlink(missing_ok=True)
-            self._give_up()
+            self._release()
 
-    def _give_up(self) -> None:
+    def _release(self) -> None:
         self.socket.close()
         if self._temporary is not None:
             self._temporary.remove()
@@ -103,7 +103,7 @@ class Doorway:
 
 def _identity(path: Path) -> tuple[int, int]:
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return (-1, -1)
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino

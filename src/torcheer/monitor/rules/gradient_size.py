@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from torcheer.monitor.rules.rule import GRADIENTS, Board, Finding, Rule, Seen, Verdict
+from torcheer.monitor.rules.rule import GRADIENTS, Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery, Key
 
 
@@ -17,47 +17,50 @@ class ExplodingGradient(Rule):
 
     name = "exploding_gradient"
     defaults = {"factor": 100.0, "size": 1000.0, "patience": 2}
-    _looks = 10  # that make a norm usual
+    _baseline_steps = 10  # watched steps whose median norm becomes the baseline
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self._recent: dict[Key, deque[float]] = {}
-        self._usual: dict[Key, float] = {}  # the largest median that a key had
-        self._unit = 0.0  # how large the first gradient was, that of the last layer: a GradScaler multiplies it
-        self._others: dict[str, float] = {}  # by variable, the median of all layers in the step before
+        self._usual: dict[Key, float] = {}  # the largest median of each key
+        self._unit = 0.0  # size of the first gradient, that of the last layer: a GradScaler multiplies it
+        self._medians: dict[str, float] = {}  # by variable, the median norm of all layers in the previous step
 
     def wants(self, variable: str) -> bool:
         return variable in GRADIENTS
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        norm, count = seen.summary.norm, seen.summary.count
+    def observe(self, value: Observation, delivery: Delivery, step_values: StepValues) -> Iterator[Verdict]:
+        norm, count = value.summary.norm, value.summary.count
         if not count or not math.isfinite(norm):
             return
-        size, usual = norm / math.sqrt(count), self._usual.get(seen.key, 0.0)
+        size, usual = norm / math.sqrt(count), self._usual.get(value.key, 0.0)
         unit = 1.0
-        if seen.variable == "grad":
+        if value.variable == "grad":
             unit = self._unit = self._unit or max(size, 1.0)
         advice = "lower the learning rate, clip the gradients (clip_grad_norm_), or begin with smaller weights"
         values = {"norm": norm, "usual": usual}
-        if usual and norm > max(self.settings["factor"] * usual, 0.1 * self._others.get(seen.variable, 0.0)):
+        if usual and norm > max(self.settings["factor"] * usual, 0.1 * self._medians.get(value.variable, 0.0)):
             what = f"its norm is {norm:.3g}, {norm / usual:,.0f} times what was usual"
-            yield seen.key, Finding(what, advice, values, order=-norm / usual)
+            yield value.key, Finding(what, advice, values, order=-norm / usual)
         elif size > self.settings["size"] * unit:
-            yield seen.key, Finding(f"its numbers are {size:.3g} in the mean (root of mean square)", advice, values)
+            yield (
+                value.key,
+                Finding(f"its numbers are {size:.3g} in the mean (root of mean square)", advice, values),
+            )
         else:
-            self._learn(seen.key, norm)
-            yield seen.key, None
+            self._learn(value.key, norm)
+            yield value.key, None
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        for variable in GRADIENTS:  # one that grows from nearly nothing to far less than others have is no danger
-            if found := [seen.summary.norm for seen in board.all(variable).values()]:
-                self._others[variable] = median(found)
+    def end(self, step_values: StepValues) -> Iterator[Verdict]:
+        for variable in GRADIENTS:  # growth from almost zero to far below the others is harmless
+            if norms := [value.summary.norm for value in step_values.all(variable).values()]:
+                self._medians[variable] = median(norms)
         return iter(())
 
     def _learn(self, key: Key, norm: float) -> None:
-        recent = self._recent.setdefault(key, deque(maxlen=self._looks))
+        recent = self._recent.setdefault(key, deque(maxlen=self._baseline_steps))
         recent.append(norm)
-        if len(recent) == self._looks:
+        if len(recent) == self._baseline_steps:
             self._usual[key] = max(self._usual.get(key, 0.0), median(recent))
 
 
@@ -69,18 +72,18 @@ class VanishingGradient(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._past: dict[str, deque[float]] = {variable: deque(maxlen=20) for variable in GRADIENTS}
+        self._past_medians: dict[str, deque[float]] = {variable: deque(maxlen=20) for variable in GRADIENTS}
 
-    def end(self, board: Board) -> Iterator[Verdict]:
+    def end(self, step_values: StepValues) -> Iterator[Verdict]:
         for variable in GRADIENTS:
-            found = [seen for seen in board.all(variable).values() if _counts(seen)]
-            if len(found) < self.settings["layers"]:
-                continue  # too few to say what is usual
-            now, past = median(_norm(seen) for seen in found), self._past[variable]
-            usual = min(now, 10 * median(past or [now]))  # where others explode, those that do not have not vanished
+            gradients = [value for value in step_values.all(variable).values() if _is_meaningful(value)]
+            if len(gradients) < self.settings["layers"]:
+                continue  # too few for a median
+            current, past = median(_norm(value) for value in gradients), self._past_medians[variable]
+            usual = min(current, 10 * median(past or [current]))  # where others explode, the rest have not vanished
             past.append(usual)
-            for seen in found:
-                yield seen.key, self._judge(_norm(seen), usual, len(found))
+            for value in gradients:
+                yield value.key, self._judge(_norm(value), usual, len(gradients))
 
     def _judge(self, norm: float, usual: float, layers: int) -> Finding | None:
         if not norm < self.settings["ratio"] * usual:
@@ -90,11 +93,11 @@ class VanishingGradient(Rule):
         return Finding(what, advice, {"norm": norm, "median": usual}, order=norm)
 
 
-def _counts(seen: Seen) -> bool:
-    """Whether a gradient says something: those of biases before a normalisation are zero but for rounding."""
-    return seen.summary.norm > 0 and (seen.is_matrix if seen.variable == "weight_grad" else seen.summary.count > 1)
+def _is_meaningful(value: Observation) -> bool:
+    """Whether a gradient is meaningful: those of biases before a normalisation are zero except for rounding."""
+    return value.summary.norm > 0 and (value.is_matrix if value.variable == "weight_grad" else value.summary.count > 1)
 
 
-def _norm(seen: Seen) -> float:
-    """A gradient's norm; of one that was sent in part, about what the whole one has."""
-    return seen.summary.norm * math.sqrt(seen.summary.stride)
+def _norm(value: Observation) -> float:
+    """A gradient's norm; for a subsample, the estimate for the full tensor."""
+    return value.summary.norm * math.sqrt(value.summary.stride)

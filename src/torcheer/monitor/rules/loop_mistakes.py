@@ -1,13 +1,13 @@
-"""Rules on the loop: gradients that are never cleared, a layer that is left out of the training."""
+"""Rules on the training loop: gradients that are never cleared, a layer that is not trained."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict
+from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery
 
-CARRIED = "carried"  # what a parameter's gradient still had when the pass after an optimizer's step came to it
+CARRIED = "carried"  # variable: magnitude that a parameter's gradient still had in the pass after an optimizer's step
 
 
 class ForgottenZeroGrad(Rule):
@@ -20,10 +20,10 @@ class ForgottenZeroGrad(Rule):
     def wants(self, variable: str) -> bool:
         return variable == CARRIED
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
         what = "its gradient is not cleared: what the optimizer has used is still there when the next is added to it"
         advice = "call optimizer.zero_grad() once for every optimizer.step(), before the backward pass"
-        yield seen.key, Finding(what, advice) if seen.summary.norm > 0 else None
+        yield value.key, Finding(what, advice) if value.summary.norm > 0 else None
 
 
 class FrozenLayer(Rule):
@@ -32,25 +32,25 @@ class FrozenLayer(Rule):
     name, severity = "frozen_layer", "note"
     defaults = {"share": 0.25, "patience": 5}
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        weights = [seen for seen in board.all("weight").values() if seen.is_matrix]
-        trained = [place for place, seen in enumerate(weights) if not seen.frozen]
-        frozen = [place for place, seen in enumerate(weights) if seen.frozen]
-        few = len(frozen) <= max(1, self.settings["share"] * len(weights)) and len(trained) > 1
-        for place in frozen:
-            seen = weights[place]
-            between = few and trained[0] < place < trained[-1] and _is_passed(seen.layer, board)
-            yield seen.key, self._finding(len(trained), len(weights)) if between else None
+    def end(self, values: StepValues) -> Iterator[Verdict]:
+        weights = [value for value in values.all("weight").values() if value.is_matrix]
+        trained = [position for position, value in enumerate(weights) if not value.frozen]
+        frozen = [position for position, value in enumerate(weights) if value.frozen]
+        are_few = len(frozen) <= max(1, self.settings["share"] * len(weights)) and len(trained) > 1
+        for position in frozen:
+            value = weights[position]
+            is_between = are_few and trained[0] < position < trained[-1] and _passes_gradient(value.layer, values)
+            yield value.key, self._finding(len(trained), len(weights)) if is_between else None
 
     @staticmethod
-    def _finding(trained: int, all_of: int) -> Finding:
+    def _finding(trained: int, total: int) -> Finding:
         what = (
-            f"it is frozen (requires_grad=False), while {trained} of {all_of} weight matrices, before it and behind "
+            f"it is frozen (requires_grad=False), while {trained} of {total} weight matrices, before it and behind "
             "it, are trained; this may be meant"
         )
         return Finding(what, "requires_grad_(True) on it, if it is to learn; if not, all is well")
 
 
-def _is_passed(weight: str, board: Board) -> bool:
-    """Whether a gradient passes through the layer of a weight, on its way to those before it."""
-    return weight.partition("@")[0].rpartition(".")[0] in board.all("grad")
+def _passes_gradient(weight: str, values: StepValues) -> bool:
+    """Whether a gradient flows through the layer of a weight to the layers before it."""
+    return weight.partition("@")[0].rpartition(".")[0] in values.all("grad")

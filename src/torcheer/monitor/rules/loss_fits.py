@@ -1,4 +1,4 @@
-"""Which loss a gradient comes from: what the last layer gave and the gradient it got, compared with known losses."""
+"""Identify the loss of a gradient: compare the last layer's output and gradient with known losses."""
 
 from __future__ import annotations
 
@@ -10,89 +10,89 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-_MOST_ROWS = 256  # that are compared
-_LEAST_ROWS = 8  # of losses with one number a row
-_EVEN_ROWS = 6  # from which one can say that they have the same weight
-_LEAST_PART = 1e-3  # of the largest: rows that are nearly right have little but rounding
-_CLOSE, _EXACT = 0.15, 0.02  # residuals: of a loss whose size is of interest, of one that is a mistake
-_CLEARLY, _NOISE = 0.2, 5e-4  # a mistake leaves less than this part of what any right loss leaves, which is no rounding
+_MOST_ROWS = 256  # rows that are compared
+_LEAST_ROWS = 8  # for losses with one number per row
+_EVEN_ROWS = 6  # needed to decide whether all rows have the same weight
+_LEAST_PART = 1e-3  # of the largest: smaller gradients are mostly rounding
+_CLOSE, _EXACT = 0.15, 0.02  # largest residuals: for judging a loss's scale, for reporting a mistake
+_CLEARLY, _NOISE = 0.2, 5e-4  # a mistake's residual is below this part of a right loss's, which exceeds noise
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A loss that a gradient may come from."""
+    """A known loss that a gradient fits."""
 
     name: str
-    scale: float  # how often the gradient has that of the loss, summed over all rows
-    rows: int  # that the loss was taken of
-    even: bool  # whether that is so for all rows of a class
-    twice: str = ""  # what is wrong, where this loss is a mistake
+    scale: float  # factor between the gradient and that of the loss summed over all rows
+    rows: int  # number of rows of the loss
+    even: bool  # whether the factor is the same for all rows of a class
+    twice: str = ""  # the activation applied twice, where this loss is a mistake
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What was given to a loss and the gradient that came back, a row for each answer."""
+    """The input of a loss and its gradient, one row per answer."""
 
-    given: Array
+    output: Array
     gradient: Array
-    answer: Array  # which class is to become more; 0 or 1 where there is one number a row
-    groups: Array  # rows that may have a weight of their own, by a number
-    count: int  # of all rows, also of those that are not looked at
+    answer: Array  # index of the target class; 0 or 1 where there is one number per row
+    groups: Array  # group number of each row; each group may have its own weight
+    count: int  # of all rows, also those that are not compared
 
-    def compared(self, known: Array, alike: bool = False) -> tuple[Array, float]:
-        """By what a known gradient is to be multiplied, group by group, and how much of the real one is left over."""
-        groups = np.zeros_like(self.groups) if alike else self.groups
+    def compare(self, known: Array, one_group: bool = False) -> tuple[Array, float]:
+        """Fit a known gradient to the real one, group by group: the factors, and the relative residual."""
+        groups = np.zeros_like(self.groups) if one_group else self.groups
         products = np.bincount(groups, (known * self.gradient).sum(axis=1))
         squares = np.maximum(np.bincount(groups, (known * known).sum(axis=1)), 1e-300)
         scales = (products / squares)[groups]
-        left = self.gradient - scales[:, None] * known
-        return scales, float(np.linalg.norm(left) / np.linalg.norm(self.gradient))
+        residue = self.gradient - scales[:, None] * known
+        return scales, float(np.linalg.norm(residue) / np.linalg.norm(self.gradient))
 
     def fit(
-        self, name: str, known: Array, least: float = _CLOSE, twice: str = "", alike: bool = False
+        self, name: str, known: Array, least: float = _CLOSE, twice: str = "", one_group: bool = False
     ) -> Iterator[Fit]:
-        """A known loss, where the gradient is a multiple of its."""
-        scales, residual = self.compared(known, alike)
+        """Yield a known loss if the gradient is a multiple of its gradient."""
+        scales, residual = self.compare(known, one_group)
         if residual <= least and bool((scales > 0).all()):
             yield Fit(name, float(np.median(scales)), self.count, self._is_even(scales), twice)
 
     def mistake(
-        self, name: str, known: Array, twice: str, right: Sequence[Array], alike: bool = False
+        self, name: str, known: Array, twice: str, right: Sequence[Array], one_group: bool = False
     ) -> Iterator[Fit]:
-        """A loss that nobody means, where the gradient is clearly its and of no right one."""
-        left = min(self.compared(other, alike)[1] for other in right)
+        """Yield a mistaken loss if the gradient clearly fits it and no right one."""
+        residual = min(self.compare(gradient, one_group)[1] for gradient in right)
         yield from self.fit(
-            name, known, min(_EXACT, _CLEARLY * left) if left > _NOISE / _CLEARLY else -1.0, twice, alike
+            name, known, min(_EXACT, _CLEARLY * residual) if residual > _NOISE / _CLEARLY else -1.0, twice, one_group
         )
 
     def _is_even(self, scales: Array) -> bool:
-        of_class = [scales[self.answer == one] for one in np.unique(self.answer)]
-        if len(scales) - len(of_class) < _EVEN_ROWS:  # too few to tell one class from another
-            of_class = [scales]
-        return len(scales) >= _EVEN_ROWS and all(float(one.max()) <= 1.15 * float(one.min()) for one in of_class)
+        by_class = [scales[self.answer == label] for label in np.unique(self.answer)]
+        if len(scales) - len(by_class) < _EVEN_ROWS:  # too few to separate the classes
+            by_class = [scales]
+        return len(scales) >= _EVEN_ROWS and all(float(group.max()) <= 1.15 * float(group.min()) for group in by_class)
 
 
 def fits_of(output: Array, gradient: Array, earlier: Sequence[Array] = ()) -> list[Fit]:
-    """The losses on classes that a gradient fits, mistakes first; `earlier` is what the layers before have given."""
+    """The classification losses that a gradient fits, mistakes first; `earlier` are outputs of previous layers."""
     if output.shape != gradient.shape or output.ndim < 1 or not np.any(gradient):
         return []
-    found = [*_of_classes(output, gradient), *_of_yes_or_no(output, gradient, earlier)]
-    return sorted(found, key=lambda fit: not fit.twice)
+    fits = [*_class_fits(output, gradient), *_binary_fits(output, gradient, earlier)]
+    return sorted(fits, key=lambda fit: not fit.twice)
 
 
-def _of_classes(output: Array, gradient: Array) -> Iterator[Fit]:
-    """Cross entropy over the axis of the classes."""
+def _class_fits(output: Array, gradient: Array) -> Iterator[Fit]:
+    """Fits of cross entropy over the class axis."""
     for axis in dict.fromkeys((output.ndim - 1, 1)) if output.ndim > 1 else ():
         rows = _rows_of(output, gradient, axis)
         if rows is None:
             continue
-        given, target = rows.given, np.zeros_like(rows.given)
-        target[np.arange(len(given)), rows.answer] = 1.0
-        shares = _softmax(given)
-        if given.min() >= 0 and np.allclose(given.sum(axis=1), 1, atol=0.01):
-            logarithm = -target / np.maximum(given, 1e-12)  # of the shares, as nll_loss(log(shares)) has it
-            yield from rows.mistake("cross entropy", shares - target, "softmax", [given - target, logarithm])
-            yield from rows.mistake("negative shares", -target, "no log", [given - target, logarithm], alike=True)
+        outputs, target = rows.output, np.zeros_like(rows.output)
+        target[np.arange(len(outputs)), rows.answer] = 1.0
+        shares = _softmax(outputs)
+        if outputs.min() >= 0 and np.allclose(outputs.sum(axis=1), 1, atol=0.01):
+            logarithm = -target / np.maximum(outputs, 1e-12)  # the gradient of nll_loss(log(shares))
+            yield from rows.mistake("cross entropy", shares - target, "softmax", [outputs - target, logarithm])
+            yield from rows.mistake("negative shares", -target, "no log", [outputs - target, logarithm], one_group=True)
         else:
             yield from rows.fit("cross entropy", shares - target)
             again = _softmax(shares) - target
@@ -101,30 +101,32 @@ def _of_classes(output: Array, gradient: Array) -> Iterator[Fit]:
 
 
 def _rows_of(output: Array, gradient: Array, axis: int) -> _Rows | None:
-    given, wanted = (np.moveaxis(one, axis, -1).reshape(-1, one.shape[axis]) for one in (output, gradient))
-    used = np.flatnonzero(np.any(wanted != 0, axis=1))  # others are padding
-    given, wanted = (one[used[:_MOST_ROWS]].astype(np.float64) for one in (given, wanted))
-    given, wanted = _large(given, wanted)
-    answer = wanted.argmin(axis=1)  # the only class that is to become more
-    by_class = given.shape[1] == 2  # then each row has but one number to say
-    if given.shape[1] < 2 or (by_class and len(given) < _LEAST_ROWS):
+    outputs, gradients = (np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis]) for array in (output, gradient))
+    used = np.flatnonzero(np.any(gradients != 0, axis=1))  # the others are padding
+    outputs, gradients = (array[used[:_MOST_ROWS]].astype(np.float64) for array in (outputs, gradients))
+    outputs, gradients = _drop_small(outputs, gradients)
+    answer = gradients.argmin(axis=1)  # the only class with a negative gradient is the target
+    by_class = outputs.shape[1] == 2  # then each row has only one degree of freedom
+    if outputs.shape[1] < 2 or (by_class and len(outputs) < _LEAST_ROWS):
         return None
-    return _Rows(given, wanted, answer, answer if by_class else np.arange(len(given)), len(used))
+    return _Rows(outputs, gradients, answer, answer if by_class else np.arange(len(outputs)), len(used))
 
 
-def _of_yes_or_no(output: Array, gradient: Array, earlier: Sequence[Array]) -> Iterator[Fit]:
-    """Binary cross entropy, number by number."""
-    given, wanted = _large(*(one.reshape(-1, 1)[: 16 * _MOST_ROWS].astype(np.float64) for one in (output, gradient)))
-    answer = (wanted[:, 0] < 0).astype(np.int64)
+def _binary_fits(output: Array, gradient: Array, earlier: Sequence[Array]) -> Iterator[Fit]:
+    """Fits of binary cross entropy, number by number."""
+    outputs, gradients = _drop_small(
+        *(array.reshape(-1, 1)[: 16 * _MOST_ROWS].astype(np.float64) for array in (output, gradient))
+    )
+    answer = (gradients[:, 0] < 0).astype(np.int64)
     if min(np.bincount(answer, minlength=2)) < _LEAST_ROWS:
         return
     rows, target, share = (
-        _Rows(given, wanted, answer, answer, int(np.count_nonzero(gradient))),
+        _Rows(outputs, gradients, answer, answer, int(np.count_nonzero(gradient))),
         answer[:, None],
-        _sigmoid(given),
+        _sigmoid(outputs),
     )
-    if any(one.shape == output.shape and np.allclose(_sigmoid(one), output, atol=1e-3) for one in earlier):
-        right = [given - target, (given - target) / np.maximum(given * (1 - given), 1e-12)]
+    if any(array.shape == output.shape and np.allclose(_sigmoid(array), output, atol=1e-3) for array in earlier):
+        right = [outputs - target, (outputs - target) / np.maximum(outputs * (1 - outputs), 1e-12)]
         yield from rows.mistake("binary cross entropy", share - target, "sigmoid", right)
     else:
         yield from rows.fit("binary cross entropy", share - target, _EXACT)
@@ -132,19 +134,19 @@ def _of_yes_or_no(output: Array, gradient: Array, earlier: Sequence[Array]) -> I
         yield from rows.mistake("binary cross entropy", again, "sigmoid", [share - target])
 
 
-def _large(given: Array, wanted: Array) -> tuple[Array, Array]:
-    """The rows whose gradients are more than rounding."""
-    sizes = np.abs(wanted).max(axis=1)
-    large = sizes >= _LEAST_PART * sizes.max(initial=0.0)
-    return given[large], wanted[large]
+def _drop_small(outputs: Array, gradients: Array) -> tuple[Array, Array]:
+    """The rows whose gradients exceed rounding."""
+    sizes = np.abs(gradients).max(axis=1)
+    is_large = sizes >= _LEAST_PART * sizes.max(initial=0.0)
+    return outputs[is_large], gradients[is_large]
 
 
 def _softmax(rows: Array) -> Array:
     powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    found: Array = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    shares: Array = powers / powers.sum(axis=1, keepdims=True)
+    return shares
 
 
 def _sigmoid(numbers: Array) -> Array:
-    found: Array = 0.5 * (1 + np.tanh(0.5 * numbers.astype(np.float64)))
-    return found
+    shares: Array = 0.5 * (1 + np.tanh(0.5 * numbers.astype(np.float64)))
+    return shares

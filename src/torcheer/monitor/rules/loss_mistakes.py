@@ -1,4 +1,4 @@
-"""Rules on what the loss does to the last layer: a factor that is not meant, an activation that it has in itself."""
+"""Rules on the loss and the last layer: an unintended factor, an activation that the loss applies again."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from torcheer.monitor.array_statistics import plain
+from torcheer.monitor.array_statistics import as_floats
 from torcheer.monitor.rules.loss_fits import Fit, fits_of
 from torcheer.monitor.rules.metric_rules import is_training
-from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict, array_of
+from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
 from torcheer.samples import Delivery, Key
 
-_MOST_NUMBERS = 1 << 18  # of an output that is remembered until its gradient comes
-_OUTPUTS = 4  # of the last layers
+_MOST_NUMBERS = 1 << 18  # of an output that is kept until its gradient arrives
+_OUTPUTS = 4  # kept, of the last layers
 _ACCUMULATED = 32  # passes by which a loss may be divided
 
 
-class AtTheLoss:
-    """The last layer's output with the gradient that it gets: the first gradient that comes in a step."""
+class LossGradient:
+    """Pairs the last layer's output with its gradient, which is the first gradient of a step."""
 
     def __init__(self) -> None:
         self._step, self._done = -1, False
         self._outputs: dict[str, NDArray[Any]] = {}
 
-    def fits(self, seen: Seen, sent: Delivery, step: int) -> list[Fit] | None:
-        """Remember an output; with the first gradient, the losses that it may come from. None: it cannot be said."""
+    def fits(self, value: Observation, delivery: Delivery, step: int) -> list[Fit] | None:
+        """Keep an output; for the first gradient, return the losses that it fits. None: it cannot be decided."""
         if step != self._step:
             self._step, self._done = step, False
             self._outputs.clear()
-        array = array_of(sent)
-        if seen.variable == "output":
-            self._outputs.pop(seen.layer, None)
-            if sent.stride == 1 and 2 <= array.size <= _MOST_NUMBERS and array.dtype.kind in "fV":
-                self._outputs[seen.layer] = array
+        array = array_of(delivery)
+        if value.variable == "output":
+            self._outputs.pop(value.layer, None)
+            if delivery.stride == 1 and 2 <= array.size <= _MOST_NUMBERS and array.dtype.kind in "fV":
+                self._outputs[value.layer] = array
             for name in list(self._outputs)[:-_OUTPUTS]:
                 del self._outputs[name]
             return None
         first, self._done = not self._done, True
-        output = self._outputs.get(seen.layer)
-        if not first or output is None or sent.stride != 1 or array.shape != output.shape:
+        output = self._outputs.get(value.layer)
+        if not first or output is None or delivery.stride != 1 or array.shape != output.shape:
             return None
-        earlier = [plain(one) for name, one in self._outputs.items() if name != seen.layer]
-        return fits_of(plain(output), plain(array), earlier)
+        earlier = [as_floats(earlier_output) for name, earlier_output in self._outputs.items() if name != value.layer]
+        return fits_of(as_floats(output), as_floats(array), earlier)
 
 
 class LossScale(Rule):
@@ -61,52 +61,52 @@ class LossScale(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._edge = AtTheLoss()
-        self._now: tuple[Key, Finding | None] | None = None
-        self._by_design = False  # a GradScaler has multiplied it, and divides the gradients again
+        self._loss_gradient = LossGradient()
+        self._verdict: tuple[Key, Finding | None] | None = None
+        self._by_design = False  # a GradScaler multiplied the loss and unscales the gradients
         self._gradient: tuple[int, Key, float, int] | None = None  # step, key, squared norm, numbers
-        self._squares: deque[tuple[float, float]] = deque(maxlen=2)  # loss, and the factor if it is one of squares
+        self._squares: deque[tuple[float, float]] = deque(maxlen=2)  # loss, and its factor if it is a mean of squares
 
     def wants(self, variable: str) -> bool:
         return variable in ("output", "grad", "update", "metric")
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        if seen.variable == "metric":
-            yield from self._by_squares(seen, board.step)
-        elif seen.variable == "update":
-            self._by_design = self._by_design or sent.scaled
-        elif (fits := self._edge.fits(seen, sent, board.step)) is not None:
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        if value.variable == "metric":
+            yield from self._by_squares(value, values.step)
+        elif value.variable == "update":
+            self._by_design = self._by_design or delivery.scaled
+        elif (fits := self._loss_gradient.fits(value, delivery, values.step)) is not None:
             if fits:
-                self._now = seen.key, self._judge(fits[0])
+                self._verdict = value.key, self._judge(fits[0])
             else:
-                self._gradient = board.step, seen.key, seen.summary.norm**2, seen.summary.count
+                self._gradient = values.step, value.key, value.summary.norm**2, value.summary.count
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        now, self._now = self._now, None
-        if now is not None:
-            yield now[0], None if self._by_design else now[1]
+    def end(self, values: StepValues) -> Iterator[Verdict]:
+        verdict, self._verdict = self._verdict, None
+        if verdict is not None:
+            yield verdict[0], None if self._by_design else verdict[1]
 
     def _judge(self, fit: Fit) -> Finding | None:
         mean = fit.scale * fit.rows  # the factor of a mean, where `scale` is that of a sum
-        usual = fit.scale <= self.settings["large"] and mean >= self.settings["small"]
-        if usual or not fit.even or _is_a_scalers(mean):  # rewards differ from row to row, and are meant
+        is_usual = fit.scale <= self.settings["large"] and mean >= self.settings["small"]
+        if is_usual or not fit.even or _is_scaler_factor(mean):  # uneven factors, such as rewards, are intended
             return None
         return _finding(mean, f"a mean {fit.name} gives")
 
-    def _by_squares(self, seen: Seen, step: int) -> Iterator[Verdict]:
-        """Of a mean of squares, the squared norm of the gradient is a fixed multiple of the loss, whatever that is."""
-        loss, gradient = seen.summary.mean, self._gradient
-        if gradient is None or gradient[0] != step or not is_training(seen, "loss") or not 0 < loss < math.inf:
+    def _by_squares(self, value: Observation, step: int) -> Iterator[Verdict]:
+        """Judge by a property of a mean of squares: its gradient's squared norm is a fixed multiple of the loss."""
+        loss, gradient = value.summary.mean, self._gradient
+        if gradient is None or gradient[0] != step or not is_training(value, "loss") or not 0 < loss < math.inf:
             return
         self._gradient = None
         _, key, squared, numbers = gradient
         self._squares.append((loss, squared * numbers / (4 * loss)))
         losses, factors = zip(*self._squares)
         if len(factors) < 2 or max(factors) > 1.001 * min(factors) or max(losses) < 1.02 * min(losses):
-            return  # another loss, or none can say
+            return  # another loss, or undecidable
         large, small = self.settings["large"] * numbers, 0.2 * self.settings["small"]
-        fine = small <= factors[-1] <= large or _is_a_scalers(math.sqrt(factors[-1])) or self._by_design
-        yield key, None if fine else _finding(factors[-1], "a mean of squares gives for the loss that was logged")
+        is_usual = small <= factors[-1] <= large or _is_scaler_factor(math.sqrt(factors[-1])) or self._by_design
+        yield key, None if is_usual else _finding(factors[-1], "a mean of squares gives for the loss that was logged")
 
 
 def _finding(factor: float, usual: str) -> Finding:
@@ -116,12 +116,12 @@ def _finding(factor: float, usual: str) -> Finding:
     return Finding(what, advice, {"factor": factor})
 
 
-def _is_a_scalers(factor: float) -> bool:
-    """Whether a factor is a power of two, as a GradScaler's are; also of a loss divided by accumulated passes."""
+def _is_scaler_factor(factor: float) -> bool:
+    """Whether a factor is a power of two, like a GradScaler's; also for a loss divided by accumulated passes."""
     if not factor > 1:
         return False
-    parts = np.log2(factor * np.arange(1, _ACCUMULATED + 1))
-    return bool(np.any(np.abs(parts - np.round(parts)) < 4e-4))
+    exponents = np.log2(factor * np.arange(1, _ACCUMULATED + 1))
+    return bool(np.any(np.abs(exponents - np.round(exponents)) < 4e-4))
 
 
 class ActivationTwice(Rule):
@@ -147,17 +147,17 @@ class ActivationTwice(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._edge = AtTheLoss()
+        self._loss_gradient = LossGradient()
 
     def wants(self, variable: str) -> bool:
         return variable in ("output", "grad")
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        fits = self._edge.fits(seen, sent, board.step)
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        fits = self._loss_gradient.fits(value, delivery, values.step)
         if not fits:
             return
         if not fits[0].twice:
-            yield seen.key, None
+            yield value.key, None
             return
         what, advice = self._words[fits[0].twice]
-        yield seen.key, Finding(f"what the loss gets has been through {what}: hardly a gradient is left", advice)
+        yield value.key, Finding(f"what the loss gets has been through {what}: hardly a gradient is left", advice)

@@ -1,4 +1,4 @@
-"""Rules on metrics: the loss, what is measured beside training, and the time that data take."""
+"""Rules on metrics: training loss, held-out loss, and data loading time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict
+from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict
 from torcheer.samples import Delivery
 
 _HELD_OUT = re.compile(r"^(val|valid|validation|test)(?![a-z])[\W_]*", re.IGNORECASE)
@@ -25,29 +25,31 @@ class LossPlateau(Rule):
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self._losses: dict[str, deque[tuple[int, float]]] = {}
-        self._began: dict[str, float] = {}
-        self._looks: dict[str, int] = {}
+        self._first_losses: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
 
     def wants(self, variable: str) -> bool:
         return variable == "metric"
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        loss, window = seen.summary.mean, self.settings["window"]
-        if not is_training(seen, self.settings["metric"]) or not math.isfinite(loss):
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        loss, window = value.summary.mean, self.settings["window"]
+        if not is_training(value, self.settings["metric"]) or not math.isfinite(loss):
             return
-        self._began.setdefault(seen.layer, loss)
-        losses = self._losses.setdefault(seen.layer, deque(maxlen=2 * window))
-        losses.append((board.step, loss))
-        looks = self._looks[seen.layer] = self._looks.get(seen.layer, 0) + 1
-        if len(losses) == 2 * window and looks % max(1, window // 10) == 0:
-            yield seen.key, self._judge(list(losses), self._began[seen.layer])
+        self._first_losses.setdefault(value.layer, loss)
+        losses = self._losses.setdefault(value.layer, deque(maxlen=2 * window))
+        losses.append((values.step, loss))
+        count = self._counts[value.layer] = self._counts.get(value.layer, 0) + 1
+        if len(losses) == 2 * window and count % max(1, window // 10) == 0:
+            yield value.key, self._judge(list(losses), self._first_losses[value.layer])
 
-    def _judge(self, losses: list[tuple[int, float]], began: float) -> Finding | None:
+    def _judge(self, losses: list[tuple[int, float]], first_loss: float) -> Finding | None:
         window = self.settings["window"]
         if min(loss for _, loss in losses) < 0 < max(loss for _, loss in losses):
-            return None  # a policy's, or a critic's: it comes near zero by being well
+            return None  # a policy or critic loss: near zero is normal
         before, after = (fmean(loss for _, loss in half) for half in (losses[:window], losses[window:]))
-        if before - after > self.settings["ratio"] * abs(before) or abs(after) <= self.settings["done"] * abs(began):
+        if before - after > self.settings["ratio"] * abs(before) or abs(after) <= self.settings["done"] * abs(
+            first_loss
+        ):
             return None
         what = f"it was {before:.4g} in the mean of {window} looks, and is {after:.4g} in the {window} after them"
         advice = "change the learning rate (lower it if the loss jumps, raise it if nothing moves), or end here"
@@ -57,7 +59,7 @@ class LossPlateau(Rule):
 class _HeldOut(NamedTuple):
     step: int
     loss: float
-    training: float  # the training loss until then
+    training: float  # median training loss since the previous one
 
 
 class Overfitting(Rule):
@@ -69,42 +71,47 @@ class Overfitting(Rule):
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self._training: deque[float] = deque(maxlen=50)
-        self._trained = 0  # training losses so far
-        self._known: dict[str, int] = {}  # how many of them there were at the last of each held-out loss
+        self._training_count = 0  # number of training losses so far
+        self._counts_at_last: dict[str, int] = {}  # `_training_count` at the last value of each held-out loss
         self._best: dict[str, _HeldOut] = {}
-        self._later: dict[str, deque[_HeldOut]] = {}  # the newest ones after the best
+        self._later: dict[str, deque[_HeldOut]] = {}  # the newest values after the best
 
     def wants(self, variable: str) -> bool:
         return variable == "metric"
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        loss = seen.summary.mean
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        loss = value.summary.mean
         if not math.isfinite(loss):
             return
-        if is_training(seen, self.settings["metric"]):
+        if is_training(value, self.settings["metric"]):
             self._training.append(loss)
-            self._trained += 1
-        elif is_held_out(seen, self.settings["metric"]) and (new := self._trained - self._known.get(seen.layer, 0)):
-            self._known[seen.layer] = self._trained
-            found = _HeldOut(board.step, loss, median(list(self._training)[-new:]))
-            yield seen.key, self._judge(found, seen.layer)
+            self._training_count += 1
+        elif is_held_out(value, self.settings["metric"]) and (
+            new := self._training_count - self._counts_at_last.get(value.layer, 0)
+        ):
+            self._counts_at_last[value.layer] = self._training_count
+            measurement = _HeldOut(values.step, loss, median(list(self._training)[-new:]))
+            yield value.key, self._judge(measurement, value.layer)
 
-    def _judge(self, found: _HeldOut, name: str) -> Finding | None:
-        best = self._best.setdefault(name, found)
-        if found.loss <= best.loss:
-            self._best[name], self._later[name] = found, deque(maxlen=self.settings["looks"])
+    def _judge(self, measurement: _HeldOut, name: str) -> Finding | None:
+        best = self._best.setdefault(name, measurement)
+        if measurement.loss <= best.loss:
+            self._best[name], self._later[name] = measurement, deque(maxlen=self.settings["looks"])
             return None
         later = self._later[name]
-        later.append(found)
-        now, training = median(one.loss for one in later), median(one.training for one in later)
-        rises = now - best.loss >= self.settings["rise"] * abs(best.loss) and training < best.training
+        later.append(measurement)
+        current, training = (
+            median(entry.loss for entry in later),
+            median(entry.training for entry in later),
+        )
+        rises = current - best.loss >= self.settings["rise"] * abs(best.loss) and training < best.training
         if len(later) < self.settings["looks"] or not rises:
             return None
-        what = f"it has risen from {best.loss:.4g} to {now:.4g}, while the training loss fell from {best.training:.4g} to {training:.4g}"  # noqa: E501
+        what = f"it has risen from {best.loss:.4g} to {current:.4g}, while the training loss fell from {best.training:.4g} to {training:.4g}"  # noqa: E501
         advice = (
             f"keep the weights of step {best.step}, where it was best; more data, augmentation, dropout or weight decay"
         )
-        return Finding(what, advice, {"best": best.loss, "best_step": best.step, "now": now}, since=best.step)
+        return Finding(what, advice, {"best": best.loss, "best_step": best.step, "now": current}, since=best.step)
 
 
 class StalledLoader(Rule):
@@ -116,54 +123,54 @@ class StalledLoader(Rule):
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
         self._times: deque[tuple[int, float, float]] = deque(maxlen=self.settings["window"])
-        self._since: int | None = None  # while it is so
-        self._halves: dict[str, tuple[int, float]] = {}  # of one step, in whatever order they come
+        self._since: int | None = None  # first waiting step, while steps wait
+        self._halves: dict[str, tuple[int, float]] = {}  # of one step, in either order
 
     def wants(self, variable: str) -> bool:
         return variable == "metric"
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        if seen.layer not in ("wait_secs", "step_secs") or not math.isfinite(seen.summary.mean):
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        if value.layer not in ("wait_secs", "step_secs") or not math.isfinite(value.summary.mean):
             return
-        self._halves[seen.layer] = board.step, seen.summary.mean
-        if {step for step, _ in self._halves.values()} != {board.step} or len(self._halves) < 2:
+        self._halves[value.layer] = values.step, value.summary.mean
+        if {step for step, _ in self._halves.values()} != {values.step} or len(self._halves) < 2:
             return
         (_, wait), (_, step) = self._halves["wait_secs"], self._halves["step_secs"]
         self._halves.clear()
-        self._times.append((board.step, wait, wait + step))
+        self._times.append((values.step, wait, wait + step))
         if len(self._times) == self.settings["window"]:
             yield ("wait_secs", "metric"), self._judge()
 
     def _judge(self) -> Finding | None:
-        wait, step = median(one[1] for one in self._times), median(one[2] for one in self._times)
+        wait, step = median(times[1] for times in self._times), median(times[2] for times in self._times)
         if not self._waits(wait, step):
             self._since = None
             return None
         if self._since is None:
-            self._since = self._began()
+            self._since = self._first_waiting_step()
         what = f"{wait:.3g} s pass before each step, {wait / step:.0%} of the {step:.3g} s it takes in all"
         advice = "more workers (num_workers=), cheaper transforms, pin_memory=True, or data on a faster disk"
         return Finding(what, advice, {"wait_secs": wait, "step_secs": step - wait}, since=self._since)
 
-    def _waits(self, wait_secs: float, whole_secs: float) -> bool:
-        return bool(wait_secs >= self.settings["least_secs"] and wait_secs > self.settings["share"] * whole_secs)
+    def _waits(self, wait_secs: float, total_secs: float) -> bool:
+        return bool(wait_secs >= self.settings["least_secs"] and wait_secs > self.settings["share"] * total_secs)
 
-    def _began(self) -> int:
-        """The step from which on most had to wait; the first of a pass over the data often has."""
-        surplus, most, since = 0, 0, self._times[-1][0]
-        for step, wait, whole in reversed(self._times):
-            surplus += 1 if self._waits(wait, whole) else -1
-            if surplus > most:
-                most, since = surplus, step
+    def _first_waiting_step(self) -> int:
+        """The step since which most steps waited; the first of an epoch often does."""
+        majority, most, since = 0, 0, self._times[-1][0]
+        for step, wait, total in reversed(self._times):
+            majority += 1 if self._waits(wait, total) else -1
+            if majority > most:
+                most, since = majority, step
         return since
 
 
-def is_training(seen: Seen, metric: str) -> bool:
-    """Whether a metric is the loss of training: "loss", "train_loss"."""
-    return _TRAINED.sub("", seen.layer) == metric
+def is_training(value: Observation, metric: str) -> bool:
+    """Whether a metric is the training loss: "loss", "train_loss"."""
+    return _TRAINED.sub("", value.layer) == metric
 
 
-def is_held_out(seen: Seen, metric: str) -> bool:
-    """Whether a metric is a loss on other data: "val_loss", "test/loss", "valid"; an accuracy is not."""
-    name, found = _HELD_OUT.subn("", seen.layer)
-    return bool(found) and (not name or metric in name.lower())
+def is_held_out(value: Observation, metric: str) -> bool:
+    """Whether a metric is a held-out loss: "val_loss", "test/loss", "valid"; not an accuracy."""
+    name, matches = _HELD_OUT.subn("", value.layer)
+    return bool(matches) and (not name or metric in name.lower())

@@ -1,4 +1,4 @@
-"""What a rule is: it looks at values and whole steps, and says of a key that it is ill or well."""
+"""The interface of a rule: it observes values and whole steps, and yields a verdict per key."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ GRADIENTS = ("grad", "weight_grad")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a key now; whether it is told depends on how long it stays so."""
+    """A fault of a key at this step; it becomes an alert if it lasts long enough."""
 
     what: str
     advice: str
     values: dict[str, Any] = field(default_factory=dict)
-    since: int | None = None  # where the rule knows better than "from this step on"
-    order: float = 0.0  # of several keys that fell ill together, the least is named first
+    since: int | None = None  # first faulty step, where the rule knows better than "this one"
+    order: float = 0.0  # of keys that failed in the same step, the smallest is named first
 
 
-Verdict = tuple[Key, Finding | None]  # None: it is well
+Verdict = tuple[Key, Finding | None]  # None: the key is fine
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What is remembered of a value until its step has ended; its array is let go of."""
+class Observation:
+    """What is kept of a value until its step has ended, without its array."""
 
     layer: str
     variable: str
@@ -44,77 +44,79 @@ class Seen:
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it has at least two dimensions: a bias or a scale may be constant, tiny or zero in a healthy net."""
+        """Whether it has at least two dimensions: a bias or a scale may be constant, tiny or zero in a sound net."""
         return sum(length > 1 for length in self.shape) >= 2
 
 
-class Board:
-    """What one step has brought so far, in the order of arrival."""
+class StepValues:
+    """The values of one step so far, in order of arrival."""
 
     def __init__(self, step: int) -> None:
         self.step = step
-        self._seen: dict[str, dict[str, Seen]] = {}
-        self.before: Seen | None = None  # the output before the newest one
+        self._observations: dict[str, dict[str, Observation]] = {}
+        self.before: Observation | None = None  # the output before the newest one
         self.rectified: set[str] = set()  # layers whose outputs look like those of a ReLU
 
     @staticmethod
-    def describe(sent: Delivery, summary: Statistics) -> Seen:
-        """What is remembered of a value."""
-        return Seen(*sent.key, sent.whole or tuple(sent.sample.array.shape), summary, sent.frozen)
+    def describe(delivery: Delivery, summary: Statistics) -> Observation:
+        """Reduce a value to what is kept of it."""
+        return Observation(
+            *delivery.key, delivery.whole or tuple(delivery.sample.array.shape), summary, delivery.frozen
+        )
 
-    def add(self, seen: Seen) -> None:
-        """Remember a value."""
-        of_kind = self._seen.setdefault(seen.variable, {})
-        if seen.variable == "output":
-            self.before = next(reversed(of_kind.values()), None)
-            if _is_rectified(seen, self.before, self.rectified):
-                self.rectified.add(seen.layer)
-        of_kind[seen.layer] = seen
+    def add(self, value: Observation) -> None:
+        """Add a value of this step."""
+        observations = self._observations.setdefault(value.variable, {})
+        if value.variable == "output":
+            self.before = next(reversed(observations.values()), None)
+            if _is_rectified(value, self.before, self.rectified):
+                self.rectified.add(value.layer)
+        observations[value.layer] = value
 
-    def all(self, variable: str) -> dict[str, Seen]:
-        """The values of one kind, by layer."""
-        return self._seen.get(variable, {})
+    def all(self, variable: str) -> dict[str, Observation]:
+        """The values of one variable, by layer."""
+        return self._observations.get(variable, {})
 
 
-def _is_rectified(seen: Seen, before: Seen | None, rectified: set[str]) -> bool:
-    """Whether an output has zeros and nothing below; where all are zero, only if what went into it says why."""
-    found = seen.summary
-    if not (found.minimum >= 0 and found.zeros):
+def _is_rectified(value: Observation, before: Observation | None, rectified: set[str]) -> bool:
+    """Whether an output has zeros and no negative numbers; where all are zero, only if its input explains that."""
+    statistics = value.summary
+    if not (statistics.minimum >= 0 and statistics.zeros):
         return False
-    if found.zeros < found.count:
+    if statistics.zeros < statistics.count:
         return True
-    if before is None or before.summary.count != found.count:
+    if before is None or before.summary.count != statistics.count:
         return False
     return before.summary.minimum < 0 or before.layer in rectified
 
 
 class Rule(ABC):
-    """A rule with its settings; the first line of its docstring tells users what it looks for."""
+    """A rule with its settings; the first line of its docstring tells users what it detects."""
 
     name: ClassVar[str]
     severity: ClassVar[str] = "warning"
-    explains: ClassVar[tuple[str, ...]] = ()  # rules whose findings follow from what this one finds
-    defaults: ClassVar[dict[str, Any]]  # `patience`: for how many looks it must be so before it is told
-    common: ClassVar[dict[str, Any]] = {"most": 10}  # alerts in a run
+    explains: ClassVar[tuple[str, ...]] = ()  # rules whose findings are consequences of this one's
+    defaults: ClassVar[dict[str, Any]]  # `patience`: watched steps for which a fault must last before an alert
+    common: ClassVar[dict[str, Any]] = {"most": 10}  # alerts per run
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = {**self.common, **self.defaults, **settings}
         self.patience: int = self.settings["patience"]
 
     def wants(self, variable: str) -> bool:
-        """Whether it is to `see` values of a kind."""
+        """Whether `observe` is called with values of this variable."""
         return False
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        """Judge a value as it comes."""
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        """Judge a value on arrival."""
         return iter(())
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        """Judge a step of which nothing more will come."""
+    def end(self, values: StepValues) -> Iterator[Verdict]:
+        """Judge a complete step."""
         return iter(())
 
 
-def array_of(sent: Delivery) -> NDArray[Any]:
-    """The numbers of a value, where they came."""
-    found: NDArray[Any] = sent.sample.array
-    return found
+def array_of(delivery: Delivery) -> NDArray[Any]:
+    """The array of a value; empty where only its statistics were sent."""
+    array: NDArray[Any] = delivery.sample.array
+    return array

@@ -1,4 +1,4 @@
-"""Which rules there are, and which of them are asked for, with which settings."""
+"""The table of all rules, and the parsing of the setting `rules=`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ RULES: dict[str, type[Rule]] = {
 Settings = dict[str, dict[str, Any]]
 
 
-def settle(rules: Any = "default") -> Settings:
-    """The rules that are meant, each with all of its settings, as JSON can carry them.
+def resolve_rules(rules: Any = "default") -> Settings:
+    """Resolve `rules=` to the selected rules, each with all of its settings, as JSON values.
 
     "default" is all of them, None is none, a list of names is those. A mapping changes the default: settings that
     differ, False to leave a rule out.
@@ -40,52 +40,55 @@ def settle(rules: Any = "default") -> Settings:
         rules = {} if rules == "default" else [rules]
     if isinstance(rules, Mapping):
         for name in rules:
-            _known(name)
-        return {name: _settled(name, rules.get(name)) for name in RULES if rules.get(name) is not False}
+            _check_name(name)
+        return {name: _rule_settings(name, rules.get(name)) for name in RULES if rules.get(name) is not False}
     if isinstance(rules, Iterable):
-        return {name: _settled(name, None) for name in dict.fromkeys(_known(one) for one in rules)}
+        return {name: _rule_settings(name, None) for name in dict.fromkeys(_check_name(name) for name in rules)}
     raise BadArgument(f"rules={rules!r}: use 'default', None, a list of names, or a mapping of names to settings")
 
 
-def described() -> list[tuple[str, str, dict[str, Any]]]:
-    """Every rule's name, sentence and settings, for people."""
+def describe_rules() -> list[tuple[str, str, dict[str, Any]]]:
+    """Every rule's name, description and settings, for display."""
     return [(name, (rule.__doc__ or "").strip(), dict(rule.defaults)) for name, rule in RULES.items()]
 
 
-def _known(name: Any) -> str:
+def _check_name(name: Any) -> str:
     if isinstance(name, str) and name in RULES:
         return name
     raise BadArgument(f"no rule named {name!r}.{_near(name, RULES)}")
 
 
-def _settled(name: str, changes: Any) -> dict[str, Any]:
-    known = {**RULES[name].defaults, **Rule.common}
+def _rule_settings(name: str, changes: Any) -> dict[str, Any]:
+    settings = {**RULES[name].defaults, **Rule.common}
     if changes is None or changes is True:
-        return known
+        return settings
     if not isinstance(changes, Mapping):
         raise BadArgument(f"rules: {name} is {changes!r}; use a mapping of its settings, True or False")
     for setting, value in changes.items():
-        if setting not in known:
-            raise BadArgument(f"rule {name} has no setting {setting!r}.{_near(setting, known)}")
-        _check(name, setting, value, known[setting])
-    return {**known, **changes}
+        if setting not in settings:
+            raise BadArgument(f"rule {name} has no setting {setting!r}.{_near(setting, settings)}")
+        _check(name, setting, value, settings[setting])
+    return {**settings, **changes}
 
 
 def _check(name: str, setting: str, value: Any, default: Any) -> None:
     if isinstance(default, bool):
-        good, wanted = isinstance(value, bool), "True or False"
+        is_valid, expected = isinstance(value, bool), "True or False"
     elif isinstance(default, int):
-        good, wanted = type(value) is int and value >= 1, "a whole number from 1 on"
+        is_valid, expected = type(value) is int and value >= 1, "a whole number from 1 on"
     elif isinstance(default, float):
-        good, wanted = type(value) in (int, float) and 0 <= value < float("inf"), "a number from 0 on"
+        is_valid, expected = type(value) in (int, float) and 0 <= value < float("inf"), "a number from 0 on"
     elif isinstance(default, str):
-        good, wanted = isinstance(value, str), "text"
+        is_valid, expected = isinstance(value, str), "text"
     else:
-        good, wanted = isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value), "a list of text"
-    if not good:
-        raise BadArgument(f"rule {name}: {setting}={value!r} is not {wanted}; its default is {default!r}")
+        is_valid, expected = (
+            isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value),
+            "a list of text",
+        )
+    if not is_valid:
+        raise BadArgument(f"rule {name}: {setting}={value!r} is not {expected}; its default is {default!r}")
 
 
-def _near(word: Any, known: Iterable[str]) -> str:
-    near = get_close_matches(str(word), known, 1)
-    return f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(known)}."
+def _near(word: Any, names: Iterable[str]) -> str:
+    near = get_close_matches(str(word), names, 1)
+    return f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(names)}."

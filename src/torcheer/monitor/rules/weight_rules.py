@@ -1,4 +1,4 @@
-"""Rules on weights: how they begin, and how they change."""
+"""Rules on weights: their initialisation and their updates."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.monitor.array_statistics import plain
-from torcheer.monitor.rules.rule import Board, Finding, Rule, Seen, Verdict, array_of
+from torcheer.monitor.array_statistics import as_floats
+from torcheer.monitor.rules.rule import Finding, Observation, Rule, StepValues, Verdict, array_of
 from torcheer.samples import Delivery, Statistics
 
-_GETS = "give it to the optimizer, with a learning rate that its gradient is large enough for"
-_GETS_NONE = "see that a gradient reaches it and the optimizer has it; if it is frozen on purpose, all is well"
+_ADVICE_WITH_GRADIENT = "give it to the optimizer, with a learning rate that its gradient is large enough for"
+_ADVICE_WITHOUT_GRADIENT = (
+    "see that a gradient reaches it and the optimizer has it; if it is frozen on purpose, all is well"
+)
 
 
 class Unchanged(Rule):
@@ -25,46 +27,62 @@ class Unchanged(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._was: dict[str, tuple[tuple[float, ...], int]] = {}  # what a weight looks like, and since which step
-        self._idle = 0  # steps in which none changed
+        self._fingerprints: dict[
+            str, tuple[tuple[float, ...], int]
+        ] = {}  # fingerprint of each weight, and since which step
+        self._idle_steps = 0  # steps in a row in which no weight changed
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        seen_now = board.all("weight").items()
-        weights = {layer: seen for layer, seen in seen_now if seen.is_matrix and not seen.frozen}
-        known = [layer for layer in weights if layer in self._was]
-        same = [layer for layer in known if self._was[layer][0] == _looks(weights[layer].summary)]
-        for layer, seen in weights.items():
+    def end(self, values: StepValues) -> Iterator[Verdict]:
+        observations = values.all("weight").items()
+        weights = {layer: value for layer, value in observations if value.is_matrix and not value.frozen}
+        compared = [layer for layer in weights if layer in self._fingerprints]
+        same = [layer for layer in compared if self._fingerprints[layer][0] == _fingerprint(weights[layer].summary)]
+        for layer, value in weights.items():
             if layer not in same:
-                self._was[layer] = _looks(seen.summary), board.step
-        if known:
-            yield from self._all_idle(same) if len(same) == len(known) else self._some_idle(known, same, board)
+                self._fingerprints[layer] = _fingerprint(value.summary), values.step
+        if compared:
+            yield from self._judge_all(same) if len(same) == len(compared) else self._judge_some(compared, same, values)
 
-    def _some_idle(self, known: list[str], same: list[str], board: Board) -> Iterator[Verdict]:
-        self._idle = 0
-        gradients = board.all("weight_grad")
-        for layer in known:
+    def _judge_some(self, compared: list[str], same: list[str], values: StepValues) -> Iterator[Verdict]:
+        self._idle_steps = 0
+        gradients = values.all("weight_grad")
+        for layer in compared:
             if layer not in same:
                 yield (layer, "weight"), None
             else:
-                gets = layer in gradients and gradients[layer].summary.norm > 0
-                what = f"it does not change, while {len(known) - len(same):,} of {len(known):,} weights do"
-                what += ", though it gets a gradient" if gets else ""
-                yield (layer, "weight"), Finding(what, _GETS if gets else _GETS_NONE, since=self._was[layer][1])
+                has_gradient = layer in gradients and gradients[layer].summary.norm > 0
+                what = f"it does not change, while {len(compared) - len(same):,} of {len(compared):,} weights do"
+                what += ", though it gets a gradient" if has_gradient else ""
+                yield (
+                    (layer, "weight"),
+                    Finding(
+                        what,
+                        _ADVICE_WITH_GRADIENT if has_gradient else _ADVICE_WITHOUT_GRADIENT,
+                        since=self._fingerprints[layer][1],
+                    ),
+                )
 
-    def _all_idle(self, same: list[str]) -> Iterator[Verdict]:
-        """Gradient accumulation has such steps, but not so many of them."""
-        self._idle += 1
+    def _judge_all(self, same: list[str]) -> Iterator[Verdict]:
+        """Judge a step in which no weight changed; gradient accumulation has some, but not many in a row."""
+        self._idle_steps += 1
         first = same[0]
-        if self._idle >= self.settings["all_patience"]:
+        if self._idle_steps >= self.settings["all_patience"]:
             what = f"none of the {len(same):,} watched weights changes"
             advice = "call optimizer.step(), with these parameters and a learning rate above 0"
-            yield (first, "weight"), Finding(what, advice, since=self._was[first][1])
+            yield (first, "weight"), Finding(what, advice, since=self._fingerprints[first][1])
 
 
-def _looks(found: Statistics) -> tuple[float, ...]:
+def _fingerprint(statistics: Statistics) -> tuple[float, ...]:
     return tuple(
         0.0 if math.isnan(number) else number
-        for number in (found.minimum, found.maximum, found.mean, found.std, found.norm, found.nans)
+        for number in (
+            statistics.minimum,
+            statistics.maximum,
+            statistics.mean,
+            statistics.std,
+            statistics.norm,
+            statistics.nans,
+        )
     )
 
 
@@ -76,22 +94,22 @@ class UpdateRatio(Rule):
 
     def __init__(self, settings: dict[str, Any]) -> None:
         super().__init__(settings)
-        self._looks: Counter[str] = Counter()
-        self._norms: dict[str, float] = {}  # of the weights; where gradients are accumulated, the update comes later
+        self._counts: Counter[str] = Counter()
+        self._norms: dict[str, float] = {}  # of the weights; with gradient accumulation the update comes later
 
     def wants(self, variable: str) -> bool:
         return variable in ("weight", "update")
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        if seen.variable == "weight":
-            self._norms[seen.layer] = seen.summary.norm
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        if value.variable == "weight":
+            self._norms[value.layer] = value.summary.norm
             return
-        norm = self._norms.get(seen.layer, 0.0)
-        if not seen.is_matrix or not norm > 0 or not seen.summary.norm > 0:
-            return  # `unchanged` tells of steps that are zero
-        self._looks[seen.layer] += 1
-        if self._looks[seen.layer] > self.settings["after"]:
-            yield seen.key, self._judge(seen.summary.norm / norm)
+        norm = self._norms.get(value.layer, 0.0)
+        if not value.is_matrix or not norm > 0 or not value.summary.norm > 0:
+            return  # `unchanged` reports updates of zero
+        self._counts[value.layer] += 1
+        if self._counts[value.layer] > self.settings["after"]:
+            yield value.key, self._judge(value.summary.norm / norm)
 
     def _judge(self, ratio: float) -> Finding | None:
         low, high = self.settings["low"], self.settings["high"]
@@ -118,32 +136,32 @@ class PoorInitialisation(Rule):
         super().__init__(settings)
         self._first_step: int | None = None
         self._signals: dict[str, float] = {}  # by layer, in order
-        self._known: set[str] = set()  # weights that were looked at
+        self._judged: set[str] = set()  # weights that were judged
 
     def wants(self, variable: str) -> bool:
         return variable == "output"
 
-    def see(self, seen: Seen, sent: Delivery, board: Board) -> Iterator[Verdict]:
-        if self._first_step in (None, board.step) and board.step <= self.settings["until"]:
-            self._first_step = board.step
-            self._signals[seen.layer] = _signal(seen, sent)
+    def observe(self, value: Observation, delivery: Delivery, values: StepValues) -> Iterator[Verdict]:
+        if self._first_step in (None, values.step) and values.step <= self.settings["until"]:
+            self._first_step = values.step
+            self._signals[value.layer] = _signal(value, delivery)
         return iter(())
 
-    def end(self, board: Board) -> Iterator[Verdict]:
-        if board.step > self.settings["until"]:
-            return  # a child that began late does not see how training began
+    def end(self, values: StepValues) -> Iterator[Verdict]:
+        if values.step > self.settings["until"]:
+            return  # a restarted child did not observe the beginning of training
         signals, self._signals = self._signals, {}
-        yield from self._through_depth({layer: signal for layer, signal in signals.items() if signal > 0})
-        new = [seen for seen in board.all("weight").values() if seen.is_matrix and seen.layer not in self._known]
-        self._known |= {seen.layer for seen in new}
-        alike = [seen for seen in new if seen.summary.minimum == seen.summary.maximum]
-        zero = [seen for seen in alike if not seen.summary.maximum]
-        for seen in alike:
-            if seen.summary.maximum or len(zero) * 2 > len(new):  # a few that begin at zero may be meant
-                what = f"all of its {seen.summary.count:,} weights begin as {seen.summary.maximum:g}, and stay alike"
-                yield seen.key, Finding(what, "begin with random weights, as torch.nn's layers do")
+        yield from self._judge_depth({layer: signal for layer, signal in signals.items() if signal > 0})
+        new = [value for value in values.all("weight").values() if value.is_matrix and value.layer not in self._judged]
+        self._judged |= {value.layer for value in new}
+        alike = [value for value in new if value.summary.minimum == value.summary.maximum]
+        zero = [value for value in alike if not value.summary.maximum]
+        for value in alike:
+            if value.summary.maximum or len(zero) * 2 > len(new):  # a few zero-initialized ones may be intended
+                what = f"all of its {value.summary.count:,} weights begin as {value.summary.maximum:g}, and stay alike"
+                yield value.key, Finding(what, "begin with random weights, as torch.nn's layers do")
 
-    def _through_depth(self, signals: dict[str, float]) -> Iterator[Verdict]:
+    def _judge_depth(self, signals: dict[str, float]) -> Iterator[Verdict]:
         if len(signals) < self.settings["layers"]:
             return
         first, *_, last = signals.values()
@@ -158,14 +176,14 @@ class PoorInitialisation(Rule):
             return
 
 
-def _signal(seen: Seen, sent: Delivery) -> float:
-    """By how much an output differs from one input of the batch to another."""
-    array = array_of(sent)
+def _signal(value: Observation, delivery: Delivery) -> float:
+    """How much an output varies over the inputs of the batch."""
+    array = array_of(delivery)
     if array.size < 2 or array.dtype.kind in "biu":
         return 0.0
-    if array.ndim < 2 or array.shape[0] < 2 or sent.stride > 1:
-        return seen.summary.std
-    few = plain(array[:64].reshape(min(64, array.shape[0]), -1)[:, :4096])
+    if array.ndim < 2 or array.shape[0] < 2 or delivery.stride > 1:
+        return value.summary.std
+    rows = as_floats(array[:64].reshape(min(64, array.shape[0]), -1)[:, :4096])
     with np.errstate(all="ignore"):
-        found = math.sqrt(float(few.var(axis=0, dtype=np.float64).mean()))
-    return found if math.isfinite(found) else 0.0
+        deviation = math.sqrt(float(rows.var(axis=0, dtype=np.float64).mean()))
+    return deviation if math.isfinite(deviation) else 0.0

@@ -22,7 +22,7 @@ from torcheer.studio.sources.moment_queries import MomentQueries, Value
 from torcheer.studio.sources.recordings import home_of, saving
 from torcheer.studio.sources.source import Changes, Source, alert_key
 from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
-from torcheer.wire.json_codec import read
+from torcheer.wire.json_codec import from_json
 from torcheer.wire.ring import RingReader
 from torcheer.wire.socket_lines import Wire, connect
 
@@ -223,18 +223,18 @@ class LiveSource(MomentQueries):
     def _on_network(self, message: dict[str, Any]) -> None:
         network = message["network"]
         if network != self._network:
-            self.net, self._network = net_of(read(Network, network)), network
+            self.net, self._network = net_of(from_json(Network, network)), network
             self._changes.net = True
 
     def _on_state(self, message: dict[str, Any]) -> None:
-        self._set_state(read(State, message["state"]))
+        self._set_state(from_json(State, message["state"]))
 
     def _on_parameters(self, message: dict[str, Any]) -> None:
-        self.parameters = tuple(read(Parameter, parameter) for parameter in _checked_list(message["parameters"]))
+        self.parameters = tuple(from_json(Parameter, parameter) for parameter in _checked_list(message["parameters"]))
         self._changes.parameters = True
 
     def _on_table(self, message: dict[str, Any]) -> None:
-        head = read(TableHead, message["table"])
+        head = from_json(TableHead, message["table"])
         self._incoming.head(head)
         self._changes.tables.add(head.name)
 
@@ -243,7 +243,7 @@ class LiveSource(MomentQueries):
         self._changes.tables.add(message["table"])
 
     def _on_alert(self, message: dict[str, Any]) -> None:
-        alert = read(AlertSeen, message)
+        alert = from_json(AlertSeen, message)
         alert = replace(alert, text=alert.text[:2000], severity=alert.severity[:20])
         key = alert_key(alert)
         if not any(alert_key(known) == key for known in self.alerts):  # a reconnected host sends all of them again
@@ -317,7 +317,7 @@ class LiveSource(MomentQueries):
         values = self._waiting.pop(number, {})
         for old in [waiting for waiting in self._waiting if waiting < number]:
             del self._waiting[old]
-        moment = read(Moment, {**message, "id": self._base + number})
+        moment = from_json(Moment, {**message, "id": self._base + number})
         self._last = moment.id
         self._changes.moments_came.append(moment)
         evicted = set(self.timeline.add(moment, values, _reasons(message.get("absences", []))))

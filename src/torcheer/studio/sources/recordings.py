@@ -24,7 +24,7 @@ from torcheer.studio.sources.moment_queries import Value
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.stored_source import Names, StateOf, StoredSource
 from torcheer.studio.sources.timeline import Reasons, Values
-from torcheer.wire.json_codec import read
+from torcheer.wire.json_codec import from_json
 
 KIND: Final = "studio recording"
 _VERSION: Final = 1
@@ -186,14 +186,14 @@ class RecordingSource(StoredSource):
             self._changes.problems.append(text)
 
     def _read(self, first: dict[str, Any]) -> None:
-        self.net = read(Net, first["net"])
-        state = read(State, first["state"])
+        self.net = from_json(Net, first["net"])
+        state = from_json(State, first["state"])
         self.state = State("idle", state.counters, batch=state.batch, message=f"a recording: {self.path.name}")
-        self.parameters = tuple(read(Parameter, parameter) for parameter in first["parameters"])
-        self.alerts = [read(AlertSeen, alert) for alert in first["alerts"]]
+        self.parameters = tuple(from_json(Parameter, parameter) for parameter in first["parameters"])
+        self.alerts = [from_json(AlertSeen, alert) for alert in first["alerts"]]
         self.tables = {head["name"]: _read_table(head, columns, count) for head, columns, count in first["tables"]}
         frames = self._archive.frames[1:]
-        self._moments = [read(Moment, _from_json(frame["about"])["moment"]) for frame in frames]
+        self._moments = [from_json(Moment, _from_json(frame["about"])["moment"]) for frame in frames]
         self._places: dict[int, dict[tuple[str, str], Entry]] = {
             moment.id: {(entry.layer, entry.variable): entry for entry in frame["entries"]}
             for moment, frame in zip(self._moments, frames)
@@ -242,4 +242,4 @@ def _open_archive(path: Path) -> tuple[Archive, list[str]]:
 def _read_table(head: Any, columns: Any, count: Any) -> TableRows:
     if type(count) is not int or any(len(cells) != count for cells in columns.values()):
         raise BadArgument(f"a table has columns of other lengths than {count}")
-    return TableRows(read(TableHead, head), {str(name): list(cells) for name, cells in columns.items()}, count)
+    return TableRows(from_json(TableHead, head), {str(name): list(cells) for name, cells in columns.items()}, count)

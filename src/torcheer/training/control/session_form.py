@@ -20,7 +20,7 @@ from torcheer.control.config_form import form_of
 from torcheer.control.control_records import Parameter
 from torcheer.errors import BadArgument
 from torcheer.host.rate_schedules import change_setting, parts_of
-from torcheer.monitor.rules import RULES, described, settle
+from torcheer.monitor.rules import RULES, describe_rules, resolve_rules
 from torcheer.monitor.watch_settings import stops
 from torcheer.training.checkpoints.run_directory import replace_file
 
@@ -73,8 +73,8 @@ def _editable(session: Session) -> Iterator[Parameter]:
 def _rules(session: Session) -> Iterator[Parameter]:
     """Yield the numeric settings of the watch's rules."""
     watch = session.options.watch
-    docs = {name: doc for name, doc, _ in described()}
-    for rule, settings in settle(watch.get("rules", "default")).items() if watch is not None else ():
+    docs = {name: doc for name, doc, _ in describe_rules()}
+    for rule, settings in resolve_rules(watch.get("rules", "default")).items() if watch is not None else ():
         for key, value in settings.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 kind, least = ("integer", 1.0) if isinstance(value, int) else ("number", 0.0)
@@ -151,7 +151,9 @@ def _set_every(session: Session, name: str, value: Any) -> int:
 def _set_stop_on(session: Session, name: str, value: Any) -> list[str]:
     if not isinstance(value, str):
         raise BadArgument(f"{name}={value!r}: names of rules are needed, with commas between them")
-    names = list(stops([word.strip() for word in value.split(",") if word.strip()], settle(_configured_rules(session))))
+    names = list(
+        stops([word.strip() for word in value.split(",") if word.strip()], resolve_rules(_configured_rules(session)))
+    )
     if session.watch is not None:
         session.watch.set_stop_on(names)
     return names
@@ -160,12 +162,12 @@ def _set_stop_on(session: Session, name: str, value: Any) -> list[str]:
 def _set_rules(session: Session, name: str, value: Any) -> dict[str, Any]:
     """Return all rules, with one setting changed."""
     configured, (_, _, rule, key) = _configured_rules(session), name.split(".")
-    settled = settle(configured)
+    settled = resolve_rules(configured)
     rules: dict[str, Any] = {rule_name: settled.get(rule_name, False) for rule_name in RULES}
     if isinstance(configured, Mapping) or configured == "default":  # keep the defaults implicit
         rules = dict(configured) if isinstance(configured, Mapping) else {}
     rules[rule] = {**(rules[rule] if isinstance(rules.get(rule), Mapping) else {}), key: value}
-    settle(rules)  # raises for an invalid setting
+    resolve_rules(rules)  # raises for an invalid setting
     if session.watch is not None:
         session.watch.set_rules(rules)
     return rules

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.host.host import reason_of
 from torcheer.training.control.earlier_runs import archive_run
-from torcheer.wire.viewer_process import Launched
+from torcheer.wire.viewer_process import ViewerProcess
 
 if TYPE_CHECKING:
     from torcheer.training.control import Control
@@ -59,7 +59,7 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
         return
     if control is None:
         raise BadArgument("--studio: this session lets no studio look on (studio=false, --no-control, or see above)")
-    launched = Launched(home, f"--port={chosen.port}", *["--browser"] * (not chosen.no_browser and _has_screen()))
+    launched = ViewerProcess(home, f"--port={chosen.port}", *["--browser"] * (not chosen.no_browser and _has_screen()))
     try:
         print(launched.url, flush=True)
         yield launched.url
@@ -69,8 +69,8 @@ def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) 
     finally:
         control.close()  # announces the end, so that the viewer does not wait for another trainer
         launched.end()
-        if launched.said:
-            print(launched.said, file=sys.stderr, flush=True)
+        if launched.error_output:
+            print(launched.error_output, file=sys.stderr, flush=True)
 
 
 def _has_screen() -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
-from torcheer.monitor.rules import RULES, settle
+from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch import Watch, watch
 from torcheer.monitor.watch_settings import stops
 from torcheer.samples import Alert as WatchAlert
@@ -102,12 +102,12 @@ class SessionWatch:
     @property
     def rules(self) -> dict[str, dict[str, Any] | bool]:
         """Every rule with its settings, False where it is off."""
-        settled = settle(self._settings.get("rules", "default"))
+        settled = resolve_rules(self._settings.get("rules", "default"))
         return {name: settled.get(name, False) for name in RULES}
 
     def set_rules(self, rules: Any) -> None:
         """Replace the rules; `rules` has the form of "rules" in a config."""
-        stops(self.stop_on, settle(rules))
+        stops(self.stop_on, resolve_rules(rules))
         self._settings["rules"] = rules
         for model_watch in self._watches or ():
             model_watch.rules = rules
@@ -120,7 +120,7 @@ class SessionWatch:
 
     def set_stop_on(self, names: str | Sequence[str]) -> None:
         """End the run at the next alert of one of these rules."""
-        self._settings["stop_on"] = stops(names, settle(self._settings.get("rules", "default")))
+        self._settings["stop_on"] = stops(names, resolve_rules(self._settings.get("rules", "default")))
         for model_watch in self._watches or ():
             model_watch.stop_on = names
 

@@ -12,7 +12,7 @@ from torcheer.config import Config
 from torcheer.config.line_numbers import KeyPath
 from torcheer.config.number_fields import number_in
 from torcheer.errors import BadArgument, BadConfig
-from torcheer.monitor.rules import settle
+from torcheer.monitor.rules import resolve_rules
 from torcheer.training.loop.devices import missing_device
 from torcheer.training.preprocessors import ValuePreprocessor
 from torcheer.training.spec.builders.preprocessor_fitting import fit_notes
@@ -93,7 +93,7 @@ def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
         keys = list(settings) if isinstance(settings, dict) else []
         for key in keys or [""]:
             try:
-                settle({name: {key: settings[key]} if key else settings})
+                resolve_rules({name: {key: settings[key]} if key else settings})
             except BadArgument as error:
                 number = number_in(settings[key]) if key and isinstance(settings[key], str) else ""
                 path = ("watch", "rules", name, key) if key else ("watch", "rules", name)
