@@ -1,4 +1,4 @@
-"""A session's config as the parameters of a read-only form: a group per definition, then the rest."""
+"""A session's config as a read-only form: a group per definition, then the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""eTorch's network: named layers and projections, each with named values that are recorded and shown.
+"""eTorch's network: named layers and projections, each with named, recorded values.
 
 It stores what `State.rec` or other code records; nothing here runs a model.
 """
@@ -49,7 +49,10 @@ class States(MutableMapping[str, NDArray[np.float32]]):
         self.keep(variable, self.owner.fit(np.array(as_array(value)), variable))
 
     def keep(self, variable: str, value: Any, first: int = 0) -> None:
-        """Store a value of the right shape, with batch items from `first` on; it must not be changed afterwards."""
+        """Store a value of the right shape, with batch items from `first` on.
+
+        It must not be changed afterwards.
+        """
         if variable not in self.kept:
             self.owner.network.changes += 1
         self.kept[variable] = value
@@ -71,7 +74,7 @@ class States(MutableMapping[str, NDArray[np.float32]]):
 
 
 class Layer:
-    """A named layer; `States[variable]` is a float32 array, the batch first, then the layer's shape."""
+    """A named layer; `States[variable]` is a float32 array of shape (batch, *shape)."""
 
     def __init__(self, network: Network, name: str, shape: Shape, kind: str = "", *, declared: bool = True) -> None:
         self.network, self.name, self.shape, self.kind, self.declared = network, name, shape, kind, declared
@@ -131,7 +134,10 @@ class Projection:
         self.States = States(self)
 
     def fit(self, value: Any, variable: str) -> Any:
-        """Return weights unchanged, flat ones reshaped to a full projection; BadArgument if they do not fit."""
+        """Return weights unchanged, flat ones reshaped to a full projection.
+
+        BadArgument if they do not fit.
+        """
         shape, full = tuple(value.shape), (self.receiver.units, self.sender.units)
         if len(shape) == 1 and shape[0] == math.prod(full):
             return value.reshape(full)
@@ -183,7 +189,7 @@ class Network:
         place: tuple[float, float, float] | None = None,
         **relation: Any,
     ) -> Layer:
-        """Add a layer of shape (units,), (rows, columns), (maps, rows, columns), or eTorch's 4-D one.
+        """Add a layer: (units,), (rows, columns), (maps, rows, columns), or eTorch's 4-D shape.
 
         That is (pool rows, pool columns, rows, columns). `kind` is shown as its type. `place` is its centre; or
         `above=`, `right_of=`, `behind=` and the like place it relative to another layer; by default layers are stacked.
@@ -203,7 +209,10 @@ class Network:
     def connect(
         self, sender: str | Layer, receiver: str | Layer, *, type: str = "forward", name: str = ""
     ) -> Projection:
-        """Add a projection between two layers, "InputToHidden" unless named; its type selects the arrow's style."""
+        """Add a projection between two layers, "InputToHidden" unless named.
+
+        Its type selects the arrow's style.
+        """
         low, high = self.find(sender), self.find(receiver)
         if type not in TYPES:
             raise BadArgument(f"a projection's type is one of {', '.join(TYPES)}, not {type!r}")
@@ -277,7 +286,10 @@ class Network:
         save_weights(self, path)
 
     def load_weights(self, path: str | PathLike[str]) -> None:
-        """Read weights that `save_weights` wrote; `State.set_weights()` then copies them into the model."""
+        """Read weights that `save_weights` wrote.
+
+        `State.set_weights()` then copies them into the model.
+        """
         from torcheer.etorch.network_files import load_weights
 
         load_weights(self, path)
@@ -288,7 +300,9 @@ class Network:
     # -- inferred by `State` -----------------------------------------------------------------------------------------
 
     def infer_layer(self, name: str, shape: Shape, after: str = "") -> Layer:
-        """The layer of a recorded value with this shape (with batch); created, or reshaped if it was not declared.
+        """The layer of a recorded value with this shape (with batch).
+
+        Created, or reshaped if it was not declared.
 
         `after` is the layer recorded before: a new layer is connected to it.
         """
@@ -336,7 +350,7 @@ class Network:
 
 
 def inferred_shape(shape: Shape) -> Shape:
-    """The shape of one batch item: vectors are units, three dimensions maps, more are merged into maps."""
+    """The shape of one batch item: vectors are units, 3-D maps, more axes are merged into maps."""
     item_shape = shape[1:] if len(shape) > 1 else shape
     if not item_shape:
         return (1,)

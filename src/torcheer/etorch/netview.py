@@ -1,4 +1,6 @@
-"""`NetView`: shows a network's values in the studio. `update` sends what a page is subscribed to, and never blocks.
+"""`NetView`: shows a network's values in the studio.
+
+`update` sends what a page is subscribed to, and never blocks.
 
 `update` keeps the values by reference: they are never written to again. So a page that connects late, or subscribes to
 another variable, is sent the newest state by a thread that polls a few times a second while the view is open.
@@ -205,7 +207,7 @@ class NetView:
             host.end(id)
 
     def _watch(self) -> None:
-        """Send the newest state to viewers that subscribed after it, and a last one that was skipped or dropped."""
+        """Send the newest state to later subscribers, or if it was skipped or dropped before."""
         while not self._closing.wait(_POLL_SECS):
             host, state = self.host, self._newest
             if host is None or host.closed or state is None:
@@ -218,7 +220,7 @@ class NetView:
                 self._send(state, host.wants)
 
     def _was_dropped(self, host: Host) -> bool:
-        """True if the last state was dropped and may be retried: the ring grows for the next attempt."""
+        """True if the last state was dropped and may be retried: the ring grows meanwhile."""
         return host.dropped != self._dropped and self._tries < _MOST_TRIES
 
     def _is_changing(self, state: NetworkState) -> bool:

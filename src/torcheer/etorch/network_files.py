@@ -1,4 +1,4 @@
-"""Saves and loads a `Network`'s weights as safetensors or npz, plain arrays that other programs can read."""
+"""Saves and loads a `Network`'s weights as plain safetensors or npz files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {".safetensors": safetensors_format, ".npz": npz_format}
 
 
 def save_weights(network: Network, path: str | PathLike[str]) -> None:
-    """Write one array per projection, "InputToHidden.Wt", and one per layer with a bias, "Hidden.Bias"."""
+    """Write an array per projection, "InputToHidden.Wt", and per layer's bias, "Hidden.Bias"."""
     arrays = {
         f"{name}.{variable}": states[variable] for name, variable, states in _places(network) if variable in states
     }

@@ -1,4 +1,6 @@
-"""`Simulation`: runs a hand-written loop from the studio's buttons: Init, Train, Stop, Step, Test, New seed; with logs.
+"""`Simulation`: runs a hand-written loop, with logs, from the studio's buttons.
+
+These are Init, Train, Stop, Step, Test and New seed.
 
 A task implements `init(seed)`, `train_trial(trial)`, `test_item(item)`, or some of them; these determine the buttons.
 Work is a generator that yields after every trial; between two trials the page's orders are handled. A simulation is
@@ -194,7 +196,10 @@ class Simulation:
                 self.host.alert(problem, rule="control")
 
     def _change(self, order: Order) -> str:
-        """Change a parameter; return why that failed, or "". A page's request never stops a simulation."""
+        """Change a parameter; return why that failed, or "".
+
+        A page's request never stops a simulation.
+        """
         try:
             self[order.name] = order.value
         except Exception as error:
@@ -202,7 +207,10 @@ class Simulation:
         return ""
 
     def _try(self, call: Callable[[], None]) -> None:
-        """Call a function that runs the task; if it fails, the simulation is paused and the page shows why."""
+        """Call a function that runs the task.
+
+        If it fails, the simulation is paused and the page shows why.
+        """
         try:
             call()
         except Exception as error:  # raised by the task
@@ -295,7 +303,10 @@ class Simulation:
     def _training(
         self, trials: int | None = None, epochs: int | None = None, runs: int | None = None
     ) -> Iterator[None]:
-        """Train until all runs are over, or for a number of trials, epochs or runs; a finished run starts the next."""
+        """Train until all runs are over, or for a number of trials, epochs or runs.
+
+        A finished run starts the next.
+        """
         if not self._begun:
             self._begin(0)
         elif self._over:

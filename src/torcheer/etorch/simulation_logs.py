@@ -1,4 +1,4 @@
-"""A simulation's logs: tables by name, which are sent to its host, if there is one, as they grow."""
+"""A simulation's logs: tables by name, sent to its host, if any, as they grow."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _missing_cell(value: Any) -> Any:
 
 
 def row_of(result: Any, verb: str) -> dict[str, Any]:
-    """Convert a task's result to a row: None is an empty row, tensors of one element become numbers."""
+    """Convert a task's result to a row: None to an empty one, one-element tensors to numbers."""
     if result is not None and not isinstance(result, Mapping):
         raise BadArgument(f'{verb} returned a {type(result).__name__}; return numbers by name, such as {{"Loss": 0.5}}')
     return {

@@ -1,4 +1,4 @@
-"""A simulation's parameters: named values with a type and limits, which code and pages may change."""
+"""A simulation's parameters: named, typed, bounded values that code and pages may change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class Parameters(Mapping[str, Any]):
         self._changes: dict[str, Change | None] = {}
 
     def add(self, name: str, value: Any, *, change: Change | None = None, **settings: Any) -> None:
-        """Add a parameter; `settings` are fields of `Parameter`. `change` is called with every new value."""
+        """Add a parameter; `settings` are fields of `Parameter`.
+
+        `change` is called with every new value.
+        """
         if name in self._records:
             raise BadArgument(f"there is a parameter {name!r} already")
         kind = settings.pop("kind", "") or ("choice" if settings.get("choices") else _kind(value, name))

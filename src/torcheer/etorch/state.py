@@ -1,4 +1,4 @@
-"""eTorch's `State`: records what a model computes into a `Network`, from inside its `forward`."""
+"""eTorch's `State`: records values into a `Network`, from inside a model's `forward`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class State:
         _record(self, x, var)
 
     def set_weights(self) -> None:
-        """Copy the network's weights and biases into the module, for example after `net.load_weights(path)`."""
+        """Copy the network's weights and biases into the module, as after `net.load_weights(path)`."""
         with torch.no_grad():
             for name, parameter, layer in self._weights():
                 projection = self.net.projections[name]
@@ -92,7 +92,10 @@ class State:
         return weights
 
     def _parameter(self, name: str, suffix: str) -> Tensor | None:
-        """A weight or bias by its name or its module's; without `state_dict()`, which builds a new dict each time."""
+        """A weight or bias by its name or its module's.
+
+        Without `state_dict()`, which builds a new dict each time.
+        """
         path, _, last = name.rpartition(".")
         if self.nn is None:
             return None

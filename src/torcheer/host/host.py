@@ -1,4 +1,7 @@
-"""`Host`: publishes a process's network, tables and values to a viewer; never blocks or raises in a training step."""
+"""`Host`: publishes a process's network, tables and values to a viewer.
+
+Never blocks or raises in a training step.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +100,10 @@ class Host:
             self._notify(urgent=False)
 
     def row(self, table: str, cells: Mapping[str, Any]) -> None:
-        """Add a row of numbers, text or arrays; an unannounced table or column is created from its cells."""
+        """Add a row of numbers, text or arrays.
+
+        An unannounced table or column is created from its cells.
+        """
         service = self._service
         if service is None:
             return
@@ -149,7 +155,10 @@ class Host:
         return self._service.sender.making_secs if self._service is not None else 0.0
 
     def begin(self, step: int, counters: Mapping[str, Any] | None = None, test: bool = False) -> int:
-        """Begin a state and return its number; -1 without a subscription or room, and then values are ignored."""
+        """Begin a state and return its number.
+
+        -1 without a subscription or room, and then values are ignored.
+        """
         if self.closed or self._service is None:
             return -1
         try:
@@ -159,7 +168,9 @@ class Host:
             return -1
 
     def offer(self, id: int, value: Any, layer: str, variable: str, item: int = -1) -> bool:
-        """Copy a tensor or array of a state at once; False where there is no room or no subscription to it.
+        """Copy a tensor or array of a state at once.
+
+        False where there is no room or no subscription to it.
 
         The first axis is the batch; with `item`, the value is that one batch item without a batch axis.
         """
@@ -191,7 +202,10 @@ class Host:
         return orders
 
     def wait(self, secs: float) -> bool:
-        """Wait for an order or the viewer's disconnect; True if there is an order. For a paused loop."""
+        """Wait for an order or the viewer's disconnect; True if there is an order.
+
+        For a paused loop.
+        """
         if not self._board.inbox and not self.closed:
             self._board.wakeup.clear()
             if not self._board.inbox:  # an order may have arrived in between
@@ -213,7 +227,10 @@ class Host:
         return self._service is None
 
     def close(self, why: str = "") -> None:
-        """Disconnect the viewer, with the reason `why` of an unplanned end; a second call does nothing."""
+        """Disconnect the viewer, with the reason `why` of an unplanned end.
+
+        A second call does nothing.
+        """
         if self.closed or self._service is None or self._doorway is None:
             return
         service, self._service = self._service, None
@@ -259,7 +276,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def _uncaught() -> str:
-    """The uncaught exception that ends this program; "" at a prompt and in notebooks, where none ends it."""
+    """The uncaught exception that ends this program.
+
+    "" at a prompt and in notebooks, where none ends it.
+    """
     error = getattr(sys, "last_value", None)
     if error is None or hasattr(sys, "ps1") or "IPython" in sys.modules:
         return ""
@@ -279,7 +299,10 @@ _HOSTS: weakref.WeakSet[Host] = weakref.WeakSet()
 
 
 def _abandon_hosts() -> None:
-    """Close the inherited sockets in a forked process (a DataLoader worker), or the viewer never sees the end."""
+    """Close the inherited sockets in a forked process, such as a DataLoader worker.
+
+    Otherwise the viewer would never see the end of the connection.
+    """
     for host in list(_HOSTS):
         if host._service is not None and host._doorway is not None:
             host._service.abandon()

@@ -47,7 +47,9 @@ def live(
     title: str | None = None,
     step_of: Callable[[], int] | None = None,
 ) -> Live:
-    """Show a model in the studio while it trains, in any loop; the first line printed is the page's address.
+    """Show a model in the studio while it trains, in any loop.
+
+    The first line printed is the page's address.
 
     with tl.live(model, optimizer=optimizer) as view:
         for x, y in loader: …; view.log(loss=loss)

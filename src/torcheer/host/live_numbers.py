@@ -1,4 +1,4 @@
-"""Table rows whose numbers may still be on a GPU: queued without a synchronization until they are copied."""
+"""Table rows with numbers still on a GPU: queued, without synchronizing, until copied."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class MetricRows:
 
 
 def _fetch(tensor: Tensor, event: Any) -> tuple[Any, Any]:
-    """Copy a tensor to the CPU, from a GPU without blocking; the copy and the event that marks its end."""
+    """Copy a tensor to the CPU, from a GPU without blocking.
+
+    The copy and the event that marks its end.
+    """
     if tensor.is_meta:
         return None, event  # meta tensors have no values
     if not tensor.is_cuda:

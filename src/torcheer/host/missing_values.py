@@ -50,7 +50,10 @@ class Absences:
         self._why.setdefault((layer, variable), why)
 
     def of(self, network: Network, variables: Iterable[str], hidden: Iterable[str]) -> Iterator[Absence]:
-        """Yield each layer that lacks one of `variables`, with the reason; `hidden` modules run in compiled code."""
+        """Yield each layer that lacks one of `variables`, with the reason.
+
+        `hidden` modules run in compiled code.
+        """
         compiled = set(hidden)
         for variable in variables:
             for layer in network.layers:

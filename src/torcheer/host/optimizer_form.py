@@ -1,4 +1,4 @@
-"""The page's form for a user's own loop: the optimizer's settings, and facts about the model."""
+"""The page's form for a user's own loop: optimizer settings, and facts about the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes an optimizer's settings by hand under a scheduler, which continues from the new value."""
+"""Changes an optimizer's settings under a scheduler, which continues from the new value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _LEAST_RATIO: Final = 1e-30  # practically zero, but a rate set later can still 
 
 
 def schedulers_of(optimizer: Optimizer) -> list[Any]:
-    """Find an optimizer's schedulers, nested ones too; torch keeps no references, so search the gc's objects."""
+    """Find an optimizer's schedulers, nested ones too.
+
+    Torch keeps no references, so search the gc's objects.
+    """
     kinds = (LRScheduler, ReduceLROnPlateau)
     schedulers = [candidate for candidate in gc.get_objects() if issubclass(type(candidate), kinds)]
     groups = optimizer.param_groups
@@ -37,7 +40,9 @@ def parts_of(scheduler: Any) -> Iterator[Any]:
 
 
 def change_setting(group: dict[str, Any], key: str, value: float, schedulers: Iterable[Any]) -> None:
-    """Set `lr`, `momentum`, … of a group; schedulers continue as if they had always led to this value.
+    """Set `lr`, `momentum`, … of a group.
+
+    Schedulers continue as if they had always led to this value.
 
     Everything they compute it from is scaled by the same ratio. A schedule at zero has no ratio: then the value becomes
     its base.

@@ -1,4 +1,4 @@
-"""`show`: a history, a model with inputs, a network, a table or anything on disk, in the studio."""
+"""`show`: opens a history, a model with inputs, a network, a table or a path in the studio."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def show(
     block: bool | None = None,
     title: str | None = None,
 ) -> Viewer:
-    """Open the studio on a history, a model, a table, or a path; the first line printed is its address.
+    """Open the studio on a history, a model, a table, or a path.
+
+    The first line printed is its address.
 
     A model is run once with `inputs`. A `Network` or `Table` works too; a path may be a run, a folder of runs, a
     recording or a saved history. The page stays open as long as the returned viewer, or this process. `block=None`
@@ -79,7 +81,10 @@ def _open_viewer(
 def capture_for_show(
     model: torch.nn.Module, inputs: Any, input_kwargs: Mapping[str, Any] | None = None
 ) -> ModelHistory:
-    """Capture one run of a model, with the gradients of its summed output; parameters' `.grad` stay unchanged."""
+    """Capture one run of a model, with the gradients of its summed output.
+
+    Parameters' `.grad` stay unchanged.
+    """
     from torcheer.capture.forward_pass import log_forward_pass
 
     history = log_forward_pass(model, inputs, input_kwargs=input_kwargs, save_gradients=True)

@@ -1,4 +1,7 @@
-"""Sends states to the viewer: their arrays through the shared-memory ring, announced once all are written."""
+"""Sends states to the viewer through the shared-memory ring.
+
+A state is announced once all of its arrays are written.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ class Moment:
 
 
 class StateSender:
-    """Writes states into a ring, allocated on the first subscription. Any thread may offer values."""
+    """Writes states into a ring, allocated on the first subscription.
+
+    Any thread may offer values.
+    """
 
     def __init__(self, notify: Callable[[], None], report: Callable[[str], None]) -> None:
         self.announced = self.dropped = 0  # complete states; states that did not fit
@@ -256,7 +262,7 @@ class StateSender:
             return moments
 
     def descriptor(self, sent_token: Any) -> tuple[Any, int]:
-        """The ring's token, and a new descriptor of it if that differs from `sent_token` (-1 otherwise)."""
+        """The ring's token, and a new descriptor if that differs from `sent_token` (else -1)."""
         with self._lock:
             ring = self._ring
             if ring is None or ring.memory.token == sent_token:

@@ -1,4 +1,4 @@
-"""The host's thread: accepts one viewer, sends it updates at a throttled rate, and queues its orders."""
+"""The host's thread: accepts one viewer, sends throttled updates, and queues its orders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _MOST_ORDERS: Final = 1000
 
 @dataclass(slots=True)
 class Board:
-    """Published state: written by the training thread, read by the host's. Single assignments, no lock."""
+    """Published state: written by the training thread, read by the host's.
+
+    Single assignments, no lock.
+    """
 
     title: str
     facts: dict[str, Any] = field(default_factory=dict)  # network, state, parameters
@@ -57,7 +60,10 @@ class _ViewerSession:
 
 
 class Service:
-    """The thread and its sockets, until `stop`; a misbehaving viewer loses its connection, nothing else."""
+    """The thread and its sockets, until `stop`.
+
+    A misbehaving viewer loses its connection, nothing else.
+    """
 
     def __init__(self, doorway: ListeningSocket, board: Board, report: Callable[[str], None]) -> None:
         self._doorway, self._board, self._report = doorway, board, report

@@ -1,1 +1,1 @@
-"""A network as people see it: its layers, the projections between them, and their places in the scene."""
+"""A network as people see it: its layers, projections, and their places in the scene."""

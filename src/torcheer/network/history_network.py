@@ -1,4 +1,4 @@
-"""Derives a network from a recorded pass: modules' outputs are layers, data flow between them projections."""
+"""Derives a network from a recorded pass: layers from modules' outputs, projections between."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def _add_heads(result: PassDescription, ops: list[Op], by_index: dict[int, Op]) 
 
 
 def _batch(ops: list[Op]) -> int:
-    """The batch size: the first input's first length, else the most common one; -1: no batch axis."""
+    """The batch size: the first input's first length, else the most common one.
+
+    -1: no batch axis.
+    """
     if _is_one_item(ops):
         return -1
     for op in ops:
@@ -84,7 +87,10 @@ def _is_one_item(ops: list[Op]) -> bool:
 
 
 def _layers(ops: list[Op]) -> dict[str, Op]:
-    """The operations shown as layers, by name: inputs, outputs of leaf modules, and what ran outside of these."""
+    """The operations shown as layers, by name.
+
+    These are inputs, outputs of leaf modules, and operations outside of leaf modules.
+    """
     leaves, working = _leaves(ops), {op.modules[-1].address for op in ops if op.modules and _works(op)}
     layers: dict[str, Op] = {}
     unused = _unused(ops)

@@ -1,4 +1,7 @@
-"""Chooses the module calls of a pass that become layers, and connects them. Does not import torch."""
+"""Chooses the module calls of a pass that become layers, and connects them.
+
+Does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +147,10 @@ class LayerSelection:
 
 
 def choose_layers(observed: ObservedPass) -> LayerSelection:
-    """Choose the layers of a pass: calls that compute; activations are folded into the layer before them."""
+    """Choose the layers of a pass: calls that compute.
+
+    Activations are folded into the layer before them.
+    """
     selection, repeated = LayerSelection(), {call.module for call in observed.calls if call.number > _MOST_CALLS}
     unrepeated = [call for call in observed.calls if call.number == 1 or call.module not in repeated]
     shaped = [call for call in unrepeated if call.module and item_shape(call, observed.batch)[0]]

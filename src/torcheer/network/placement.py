@@ -1,4 +1,4 @@
-"""Places the layers of a network in the scene: stacked from the bottom up, branches side by side."""
+"""Places a network's layers in the scene: stacked from the bottom up, branches side by side."""
 
 from __future__ import annotations
 
@@ -83,7 +83,10 @@ def _variables(network: Network, projections: Sequence[Projection]) -> tuple[Var
 
 
 def sizes_of(grids: Sequence[Grid]) -> list[Size]:
-    """Width and depth of each plane; areas grow with the fourth root of the cells, so that all stay legible."""
+    """Width and depth of each plane.
+
+    Areas grow with the fourth root of the cells, so that all stay legible.
+    """
     shapes = [_cells(grid) for grid in grids]
     most = max((wide * deep for wide, deep in shapes), default=1.0)
     return [_size(wide, deep, most) for wide, deep in shapes]
@@ -269,7 +272,10 @@ def levels_of(names: Sequence[str], projections: Sequence[Projection]) -> list[i
 
 
 def _senders(names: Sequence[str], projections: Sequence[Projection]) -> list[set[int]]:
-    """The senders of each layer, upwards only; an unconnected layer follows its neighbour in the list."""
+    """The senders of each layer, upwards only.
+
+    An unconnected layer follows its neighbour in the list.
+    """
     numbers = {name: number for number, name in enumerate(names)}
     senders: list[set[int]] = [set() for _ in names]
     mentioned = set()

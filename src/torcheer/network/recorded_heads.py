@@ -1,4 +1,4 @@
-"""Attention weights of a recorded pass: as saved, or recomputed from the saved queries and keys."""
+"""Attention weights of a recorded pass: as saved, or recomputed from queries and keys."""
 
 from __future__ import annotations
 

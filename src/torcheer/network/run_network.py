@@ -1,4 +1,4 @@
-"""The network of a run directory: its description, if there is one, and the weights of its checkpoints."""
+"""The network of a run directory: its description and its checkpoints' weights."""
 
 from __future__ import annotations
 

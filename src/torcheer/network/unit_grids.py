@@ -18,7 +18,10 @@ def units_of(layer: Layer) -> int:
 
 
 def grid_of(layer: Layer) -> Grid:
-    """The layer's grid: unit u lies in tile u // (rows*columns), row-major; the last cells may be empty."""
+    """The layer's grid: unit u lies in tile u // (rows*columns), row-major.
+
+    The last cells may be empty.
+    """
     shape = tuple(max(int(length), 0) for length in layer.shape)
     if prod(shape) == 0:
         return (1, 1, 0, 0)
@@ -48,7 +51,7 @@ def _plane(shape: tuple[int, ...]) -> Grid:
 
 
 def _maps(shape: tuple[int, ...]) -> Grid:
-    """A tile per map; maps of a single cell become units, one-dimensional maps become rows of a plane."""
+    """A tile per map; single-cell maps become units, one-dimensional maps rows of a plane."""
     if len(shape) < 3:
         return _plane(shape)
     tiles, rows, columns = prod(shape[:-2]), shape[-2], shape[-1]
@@ -58,7 +61,7 @@ def _maps(shape: tuple[int, ...]) -> Grid:
 
 
 def _pools(shape: tuple[int, ...]) -> Grid:
-    """eTorch's 4-D shape: rows and columns of pools, then rows and columns of units in each pool."""
+    """eTorch's 4-D shape: rows and columns of pools, then rows and columns of units in each."""
     if len(shape) != 4:
         return _maps(shape)
     return (shape[0], shape[1], shape[2], shape[3])
@@ -68,7 +71,10 @@ _VIEWS = {"auto": _auto, "units": _units, "plane": _plane, "maps": _maps, "heads
 
 
 def _rectangle(count: int, *, widest: int) -> tuple[int, int]:
-    """Rows and columns for `count` cells: as square as the factors allow, at most `widest` times as wide as high."""
+    """Rows and columns for `count` cells, as square as the factors allow.
+
+    At most `widest` times as wide as high.
+    """
     if count <= _IN_A_ROW:  # ten classes read as a line
         return 1, count
     for rows in range(isqrt(count), 0, -1):
@@ -79,7 +85,10 @@ def _rectangle(count: int, *, widest: int) -> tuple[int, int]:
 
 
 def _tiling(tiles: int, rows: int, columns: int) -> tuple[int, int]:
-    """Tile rows and columns for a plane slightly wider than high; without empty tiles where possible."""
+    """Tile rows and columns for a plane slightly wider than high.
+
+    Without empty tiles where possible.
+    """
     square = (tiles * rows / columns) ** 0.5  # tile columns of a square
     near = range(max(ceil(0.7 * square), 1), min(int(1.75 * square), tiles) + 1)
     full = [width for width in near if tiles % width == 0]

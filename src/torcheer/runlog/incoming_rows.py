@@ -1,4 +1,7 @@
-"""Assembles tables from a host's messages (heads, rows in pieces), after rows stored by an earlier part of the run."""
+"""Assembles tables from a host's messages: heads, then rows in pieces.
+
+They follow the rows stored by an earlier part of the run.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from torcheer.runlog.table_records import TableHead, TableRows
 
 
 class IncomingTables:
-    """Applies a host's messages to tables; stored rows stay where their x is less than the host's first."""
+    """Applies a host's messages to tables.
+
+    Stored rows stay where their x is less than the host's first.
+    """
 
     def __init__(self, tables: dict[str, TableRows]) -> None:
         self.tables = tables
@@ -54,7 +60,10 @@ class IncomingTables:
 
 
 def _cut(table: TableRows, lists: Mapping[str, list[Any]]) -> int:
-    """Keep the stored rows before the first incoming one, none where x cannot be compared; return their count."""
+    """Keep the stored rows before the first incoming one, none where x cannot be compared.
+
+    Return their count.
+    """
     start = (lists.get(table.head.x) or [None])[0]
     stored = table.columns.get(table.head.x, [None] * table.count)
     rows_before = [row for row in range(table.count) if _less(stored[row], start)]

@@ -1,4 +1,4 @@
-"""The rows that a host keeps in memory, so that a viewer that connects late receives all of them."""
+"""The rows that a host keeps in memory, for viewers that connect late."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class HostedTables(Protocol):
 
 
 def logs(run: str | os.PathLike[str] | HostedTables) -> dict[str, Table]:
-    """The tables of a run directory, running or finished: train_epoch, test_epoch, test_trial, run, …
+    """The tables of a run, running or finished: train_epoch, test_epoch, test_trial, run, …
 
     `logs("run")["train_epoch"].to_pandas()`. For a host, such as `control.host`: the tables of its pages.
     """

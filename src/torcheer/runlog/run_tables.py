@@ -1,4 +1,4 @@
-"""Reads the tables of a run directory: epochs, steps, tests, earlier runs, changed parameters."""
+"""Reads a run directory's tables: epochs, steps, tests, earlier runs, changed parameters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _MOST_ROWS: Final = 100_000  # of a table; longer ones are subsampled
 
 
 def tables_of(run: Path) -> dict[str, TableRows]:
-    """The tables of a run: epochs, steps and changed parameters of metrics/; tests; earlier runs."""
+    """The tables of a run: epochs, steps and changed parameters of metrics/; tests.
+
+    Earlier runs.
+    """
     tables = _epochs(run)
     steps = _read(run / "metrics" / "steps.csv")
     if steps:

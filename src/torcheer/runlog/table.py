@@ -1,4 +1,6 @@
-"""`Table`: named columns of equal length, with numbers, text or a tensor in every cell; for logs and patterns.
+"""`Table`: named columns of equal length, with numbers, text or a tensor in every cell.
+
+For logs and patterns.
 
 Columns are numpy arrays: numbers (rows,), tensors (rows, *shape of a cell), text as objects.
 """
@@ -64,7 +66,10 @@ class Table(Conversions, Analysis):
         return self._rows
 
     def __getitem__(self, key: Any) -> Any:
-        """A column by name; a row, as a dict, by number; a table of rows by slice, mask or list of numbers."""
+        """A column by name; a row, as a dict, by number.
+
+        A table of rows by slice, mask or list of numbers.
+        """
         if isinstance(key, str):
             return self._column(key)[: self._rows]
         if isinstance(key, int | np.integer):
@@ -113,7 +118,10 @@ class Table(Conversions, Analysis):
         self._columns[name] = column
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Add a row. The first one creates the columns; missing cells of later ones are NaN, or empty text."""
+        """Add a row. The first one creates the columns.
+
+        Missing cells of later ones are NaN, or empty text.
+        """
         if not self._columns:
             self._columns = {name: as_column([_to_array(value)], name)[:0] for name, value in row.items()}
         if unknown := [name for name in row if name not in self._columns]:
@@ -157,7 +165,7 @@ class Table(Conversions, Analysis):
         return self[order]  # type: ignore[no-any-return]
 
     def where(self, test: Callable[[dict[str, Any]], Any] | None = None, /, **equal: Any) -> Table:
-        """The rows for which `test(row)` is true and whose columns have these values: `where(Run=1)`."""
+        """The rows for which `test(row)` is true and columns have these values: `where(Run=1)`."""
         mask = np.ones(self._rows, bool)
         for name, value in equal.items():
             mask &= _flat(self[name] == value)
@@ -221,7 +229,10 @@ class Table(Conversions, Analysis):
 
 
 def as_column(values: Any, name: str) -> Array:
-    """Convert values to a new column; BadArgument unless they are numbers, text or tensors of one shape."""
+    """Convert values to a new column.
+
+    BadArgument unless they are numbers, text or tensors of one shape.
+    """
     try:
         cells = _to_array(values) if hasattr(values, "detach") else values
         cells = cells if isinstance(cells, np.ndarray) else [_to_array(cell) for cell in cells]
@@ -247,7 +258,10 @@ def _refuse(column: Array, name: str) -> Array:
 
 
 def _to_array(value: Any) -> Any:
-    """Convert a tensor to an array, bfloat16 to float32, as numpy has none; return other values unchanged."""
+    """Convert a tensor to an array, bfloat16 to float32, as numpy has none.
+
+    Return other values unchanged.
+    """
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
         value = (tensor.float() if "bfloat16" in str(tensor.dtype) else tensor).numpy()
@@ -255,7 +269,7 @@ def _to_array(value: Any) -> Any:
 
 
 def _with_room(column: Array, rows: int, kind: np.dtype[Any]) -> Array:
-    """Grow a column for one more row, and widen its dtype for this kind: 0 may be followed by 0.5."""
+    """Grow a column for one more row, and widen its dtype: 0 may be followed by 0.5."""
     wider = (
         column.dtype if column.dtype == object or column.dtype.kind == kind.kind else np.result_type(column.dtype, kind)
     )

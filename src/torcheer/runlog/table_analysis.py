@@ -76,7 +76,7 @@ class Analysis:
         return Components(centred @ axes[:components].T, axes[:components], (sizes**2 / total)[:components])
 
     def cluster(self: Any, column: str, measure: str = "euclidean") -> Clusters:
-        """Cluster the rows hierarchically with average linkage: repeatedly merge the two nearest groups."""
+        """Cluster the rows hierarchically, with average linkage."""
         similarity = Analysis.similarity(self, column, measure)
         return _merge_groups(similarity.max(initial=0.0) - similarity if measure != "euclidean" else -similarity)
 

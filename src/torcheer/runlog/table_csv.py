@@ -1,4 +1,4 @@
-"""Tables as CSV, with emergent's headers (the type of each column and the shape of its cells) or plain ones.
+"""Tables as CSV, with emergent's headers (column types and cell shapes) or plain ones.
 
 A header begins with a sign for the type. A column of tensors has one header per number of a cell, its index in
 brackets, the first with the whole shape: `%Input[2:0,0]<2:5,5>`, `%Input[2:0,1]`, …
@@ -66,7 +66,10 @@ def _sign(kind: np.dtype[Any]) -> str:
 
 
 def _texts(values: Array) -> list[list[str]]:
-    """The cells of each CSV column; a float32 is printed with fewer digits than the float64 it would become."""
+    """The cells of each CSV column.
+
+    A float32 is printed with fewer digits than the float64 it would become.
+    """
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     if values.dtype.kind == "f":
         return [[_digits(number) for number in column] for column in flat.T]
@@ -154,7 +157,10 @@ def _parse(cells: list[str], kind: str, where: str) -> Array:
 
 
 def _parse_untyped(titles: list[str], columns: list[list[str]], source: Path) -> dict[str, Array]:
-    """Parse columns by guessing types from the cells; join the columns "Input[0,1]", … to a tensor column."""
+    """Parse columns by guessing types from the cells.
+
+    Join the columns "Input[0,1]", … to a tensor column.
+    """
     tensors: dict[str, dict[tuple[int, ...], Array]] = {}
     arrays: dict[str, Array | None] = {}
     for position, (title, column) in enumerate(zip(titles, columns)):

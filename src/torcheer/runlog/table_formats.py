@@ -1,4 +1,7 @@
-"""Converts a `Table` to numpy, pandas, arrow, torch and CSV, and back; keeps types, NaN, text and tensor cells."""
+"""Converts a `Table` to numpy, pandas, arrow, torch and CSV, and back.
+
+Keeps types, NaN, text and tensor cells.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _NOTE = "torcheer"  # key in a DataFrame's attrs: dtypes and shapes of its cells
 
 
 class Conversions:
-    """Conversions of a table to other libraries' types, and back; each library is imported when used."""
+    """Conversions of a table to other libraries' types, and back.
+
+    Each library is imported when used.
+    """
 
     # -- numpy -------------------------------------------------------------------------------------------------------
 
@@ -49,7 +55,7 @@ class Conversions:
     # -- pandas ------------------------------------------------------------------------------------------------------
 
     def to_pandas(self: Any, *, spread: bool = False) -> Any:
-        """A DataFrame; cells of tensors are arrays, or with `spread` a column for each number, as in eTorch."""
+        """A DataFrame; tensor cells are arrays, or with `spread` a column per number, as in eTorch."""
         pandas = _pandas()
         columns: dict[str, Any] = {}
         for name in self.columns:
@@ -91,7 +97,7 @@ class Conversions:
 
     @classmethod
     def from_arrow(cls: Any, table: Any, **settings: Any) -> Table:
-        """Create a table from an arrow table: numbers, text, fixed-shape tensors, lists of equal length."""
+        """Create a table from arrow: numbers, text, fixed-shape tensors, lists of equal length."""
         arrow = _arrow()
         columns = {name: _from_arrow(arrow, table.column(name), name) for name in table.column_names}
         return cls(columns, **settings)  # type: ignore[no-any-return]
@@ -113,7 +119,7 @@ class Conversions:
 
     @classmethod
     def from_torch(cls: Any, data: Any, names: Sequence[str] = (), **settings: Any) -> Table:
-        """Create a table from a dict of tensors, or a `TensorDataset` with a name for each of its tensors."""
+        """Create a table from a dict of tensors, or a `TensorDataset` and its tensors' names."""
         if isinstance(data, Mapping):
             return cls(data, **settings)  # type: ignore[no-any-return]
         tensors = getattr(data, "tensors", None)
@@ -137,7 +143,10 @@ class Conversions:
 
     @classmethod
     def from_csv(cls: Any, path: str | PathLike[str], **settings: Any) -> Table:
-        """Read a CSV of eTorch, emergent, `to_csv` or any other; types come from its headers, or its cells."""
+        """Read a CSV of eTorch, emergent, `to_csv` or any other.
+
+        Types come from its headers, or its cells.
+        """
         from torcheer.runlog.table_csv import read
 
         return cls(read(path), **settings)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Writes a watch's log: an archive of statistics that survives a kill, and a line for every alert.
+"""Writes a watch's log: a crash-safe archive of statistics, and a line for every alert.
 
 `<to>/samples` is an archive. A frame holds values of one step, for the keys that arrived together; a step may have
 several frames. The frame's `about` names them (`rows`); three arrays under layer `(watch)` have a row for each of them:
@@ -47,7 +47,10 @@ ACCOUNT = "account.json"
 
 
 class WatchLog:
-    """Appends to the log in a folder; after the first write error, reported once, nothing more is written."""
+    """Appends to the log in a folder.
+
+    After the first write error, reported once, nothing more is written.
+    """
 
     def __init__(
         self,

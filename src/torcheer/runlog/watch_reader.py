@@ -37,7 +37,10 @@ def open_watch(path: str | os.PathLike[str]) -> Watched:
 
 
 class Watched:
-    """A log: `watched["features.3", "output"]` is one key over time; `.steps`, `.keys()`, `.alerts`, `.to_pandas()`."""
+    """A log: `watched["features.3", "output"]` is one key over time.
+
+    `.steps`, `.keys()`, `.alerts`, `.to_pandas()`.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _folder(Path(path))
@@ -65,7 +68,10 @@ class Watched:
 
     @cached_property
     def account(self) -> Account | None:
-        """How many values were written and dropped, by key; None while the watch is open, or if it was killed."""
+        """How many values were written and dropped, by key.
+
+        None while the watch is open, or if it was killed.
+        """
         stored = _account(self.path / ACCOUNT)
         return stored[1] if stored is not None and stored[0] >= self._rows.opened else None
 
@@ -135,7 +141,7 @@ class Watched:
 
 
 class Series:
-    """One key over time: `.steps`, `.mean`, `.std`, `.norm`, … are arrays with one number per sample."""
+    """One key over time: `.steps`, `.mean`, `.std`, `.norm`, … have one number per sample."""
 
     def __init__(self, watched: Watched, key: Key) -> None:
         self.layer, self.variable = key
@@ -149,7 +155,7 @@ class Series:
         return steps
 
     def __getattr__(self, name: str) -> Array:
-        """A column of the log: minimum, maximum, mean, std, norm, p50, count, zeros, nans, infs, time_secs, …"""
+        """A column of the log: minimum, mean, std, norm, p50, count, zeros, nans, time_secs, …"""
         if name in STATISTICS or name in COUNTS:
             return self._rows.column(name, self._places)
         near = get_close_matches(name, (*STATISTICS, *COUNTS, "steps", "histogram", "values"), 1)
@@ -244,7 +250,7 @@ class _KeptArrays(Mapping[int, Array]):
 
 
 def archive_in(path: Path, problems: list[str]) -> Archive:
-    """Open a log's archive; of a damaged one the intact part, with the losses added to `problems`."""
+    """Open a log's archive; of a damaged one the intact part, adding losses to `problems`."""
     try:
         return Archive(path / "samples")
     except ArchiveDamaged:

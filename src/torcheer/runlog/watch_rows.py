@@ -112,7 +112,10 @@ class WatchRows:
         return self._entry(place, layer, variable, int(self.counts[place, COUNTS.index("item")]))
 
     def column(self, name: str, places: Array) -> Array:
-        """One number of each row; `finite`: whether all of a value's numbers are, as far as they were checked."""
+        """One number of each row.
+
+        `finite`: whether all of a value's numbers are, as far as they were checked.
+        """
         if name in STATISTICS:
             statistics: Array = self.statistics[places, STATISTICS.index(name)]
             return statistics

@@ -1,4 +1,4 @@
-"""`/graph`: a recorded pass drawn as a separate page, sandboxed to run nothing but its own script."""
+"""`/graph`: a recorded pass drawn as a separate page, sandboxed to its own script."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def policy_of(page: str) -> str:
 
 
 def graph_endpoint(hub: Hub) -> Callable[[Any], Any]:
-    """Create the endpoint that serves a source's drawing; each is drawn once, in a thread, as it takes seconds."""
+    """Create the endpoint that serves a source's drawing.
+
+    Each is drawn once, in a thread, as it takes seconds.
+    """
     from starlette.responses import Response
 
     pages: WeakKeyDictionary[Drawable, asyncio.Task[str]] = WeakKeyDictionary()
@@ -74,7 +77,10 @@ def graph_endpoint(hub: Hub) -> Callable[[Any], Any]:
 
 
 def _source(hub: Hub, run: str) -> Drawable | None:
-    """The source that a page shows, by its run's number from `Hello`; None unless it is a recorded pass."""
+    """The source that a page shows, by its run's number from `Hello`.
+
+    None unless it is a recorded pass.
+    """
     first = run in ("-1", str(hub.catalog.run))
     number = int(run) if run.isascii() and run.isdecimal() and len(run) < 9 else -1
     channel = hub.channels.get(FIRST if first else ("run", number))

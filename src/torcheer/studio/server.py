@@ -1,4 +1,7 @@
-"""The viewer's process: `python -m torcheer.studio.server RUN_OR_FOLDER`; starts fast, as it never imports torch."""
+"""The viewer's process: `python -m torcheer.studio.server RUN_OR_FOLDER`.
+
+Starts fast, as it never imports torch.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,10 @@ def listen(address: str = "127.0.0.1", port: int = 0) -> tuple[socket.socket, Ke
 
 
 def _tune(listener: socket.socket) -> None:
-    """Set options that connections inherit: no Nagle delay, a small send buffer, a timeout for stalled readers."""
+    """Set socket options that connections inherit.
+
+    No Nagle delay, a small send buffer, and a timeout for stalled readers.
+    """
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 256 << 10)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
@@ -112,12 +118,18 @@ def url_of(listener: socket.socket, keys: Keys) -> str:
 
 
 def serve(catalog: SourceCatalog, listener: socket.socket, keys: Keys, *, parent: int = 0, ready: Ready = None) -> None:
-    """Serve until a signal arrives or the parent exits; `ready(url)` is called once the server answers."""
+    """Serve until a signal arrives or the parent exits.
+
+    `ready(url)` is called once the server answers.
+    """
     asyncio.run(_serve(server_of(catalog, keys), listener, url_of(listener, keys), parent, ready))
 
 
 def server_of(catalog: SourceCatalog, keys: Keys) -> Any:
-    """Create a uvicorn server, not started; `should_exit = True` ends it, `is_orphan`: its parent has exited."""
+    """Create a uvicorn server, not started.
+
+    `should_exit = True` ends it, `is_orphan`: its parent has exited.
+    """
     import uvicorn
 
     hub = Hub(catalog)

@@ -1,4 +1,4 @@
-"""The attention weights of each head of an `nn.MultiheadAttention`, recomputed from its inputs if not returned."""
+"""The attention weights of an `nn.MultiheadAttention`, recomputed if not returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _MOST_NUMBERS = 4_000_000  # of one batch item; larger attention is not computed
 
 
 def attention_weights(module: nn.Module, arguments: Any, keywords: Any, output: Any) -> Tensor | None:
-    """Attention weights of shape (batch, heads, tokens, keys); None where they cannot be computed."""
+    """Attention weights of shape (batch, heads, tokens, keys).
+
+    None where they cannot be computed.
+    """
     if not isinstance(module, nn.MultiheadAttention):
         return None
     returned = output[1] if isinstance(output, tuple) and len(output) > 1 else None

@@ -1,4 +1,4 @@
-"""Asynchronous GPU-to-host copies on a side stream, written into the ring once they have finished."""
+"""Asynchronous GPU-to-host copies on a side stream, written into the ring when finished."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ class DeviceCopy:
 
     @classmethod
     def begin(cls, tensor: Tensor, header: dict[str, Any]) -> DeviceCopy | None:
-        """Clone on the device at once, as the tensor may be overwritten; fetch the clone on a side stream."""
+        """Clone on the device at once, as the tensor may be overwritten.
+
+        Fetch the clone on a side stream.
+        """
         cuda: Any = torch.cuda  # not fully annotated
         if cuda.is_current_stream_capturing():
             return None  # a CUDA graph would replay our copies for ever

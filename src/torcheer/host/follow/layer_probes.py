@@ -1,4 +1,7 @@
-"""Hooks on a model's modules, while a viewer is subscribed: the values of one pass go into the host's ring."""
+"""Hooks on a model's modules that copy one pass's values into the host's ring.
+
+They are attached only while a viewer is subscribed.
+"""
 
 from __future__ import annotations
 

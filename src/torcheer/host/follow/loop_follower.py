@@ -1,4 +1,7 @@
-"""Follows a user's training loop by its model's passes: decides which to record and where the loop may pause."""
+"""Follows a user's training loop by its model's passes.
+
+Decides which passes to record and where the loop may pause.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +154,10 @@ class LoopFollower:
         return self._thread == threading.get_ident()
 
     def _interrupted(self) -> bool:
-        """True if the recorded pass ended without its hook (Ctrl-C); False if the model calls itself."""
+        """True if the recorded pass ended without its hook (Ctrl-C).
+
+        False if the model calls itself.
+        """
         if self._by_optimizer:
             return False
         frame, calls = sys._getframe(), 0
@@ -223,7 +229,10 @@ class _BeginHook(ProbeHook):
 
 
 class _TestAwareCounter(PassCounter):
-    """Counts steps in place of the hook; a test, of which each pass may be recorded, wakes the hook."""
+    """Counts steps in place of the hook.
+
+    A test, of which each pass may be recorded, wakes the hook.
+    """
 
     __slots__ = ()
 

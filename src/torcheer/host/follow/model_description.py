@@ -148,7 +148,7 @@ def _padding(module: Any, sides: int) -> tuple[int, ...]:
 
 
 def _guess_pass(model: nn.Module) -> ObservedPass:
-    """A pass guessed before anything ran: the modules with weights in order, shapes from the weights."""
+    """A pass guessed before any ran: the modules with weights in order, shapes from these."""
     observed = ObservedPass()
     for name, module in modules_of(model).items():
         facts = facts_of(name, module)

@@ -1,4 +1,7 @@
-"""Observes one pass through hooks on every module; nothing is run twice and no value changes."""
+"""Observes one pass through hooks on every module.
+
+Nothing is run twice and no value changes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ class PassObserver:
     """
 
     def __init__(self, model: nn.Module, hidden: Iterable[str] = (), roots: Iterable[nn.Module] = ()) -> None:
-        """`hidden` modules run inside compiled code, where no hook is called; inputs of `roots` are recorded."""
+        """`hidden` modules run inside compiled code, where no hook is called.
+
+        Inputs of `roots` are recorded.
+        """
         self._model, self._hidden, self._roots = model, set(hidden), list(roots)
         self._handles: list[Any] = []
         self._calls: Counter[str] = Counter()

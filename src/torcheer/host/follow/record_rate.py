@@ -43,7 +43,10 @@ class Budget:
         self.next_at = 0.0  # when "auto" allows the next
 
     def due(self, now: float, wants: Wants, test: bool = False, epoch: bool = False) -> bool:
-        """True if this trial is to be recorded; call once per trial. `epoch`: it is the last of its epoch."""
+        """True if this trial is to be recorded; call once per trial.
+
+        `epoch`: it is the last of its epoch.
+        """
         if not wants.variables and not wants.weights and not wants.units:
             return False
         every = wants.test if test else wants.train

@@ -1,4 +1,4 @@
-"""The weights between layers: whole parameters, or, of large ones, the slice into or out of one unit."""
+"""The weights between layers: whole parameters, or, of large ones, one unit's slices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from torcheer.tap.module_selection import plain_name, unwrapped
 
 
 def weights_of(model: nn.Module, network: Network) -> list[tuple[Projection, Tensor]]:
-    """The projections with a visible weight, smallest first; of a sharded weight, the local shard."""
+    """The projections with a visible weight, smallest first.
+
+    Of a sharded weight, the local shard.
+    """
     parameters = {
         plain_name(name): getattr(parameter, "_local_tensor", parameter).detach()
         for name, parameter in unwrapped(model).named_parameters()

@@ -1,1 +1,1 @@
-"""Connected pages: authentication, their messages, their subscriptions, the updates sent to them."""
+"""Connected pages: authentication, messages, subscriptions, and the updates sent to them."""

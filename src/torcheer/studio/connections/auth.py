@@ -1,4 +1,6 @@
-"""Authentication of requests: Host, method, path, token or cookie, Origin are checked, in this order, first of all.
+"""Authentication of requests, before anything else.
+
+Host, method, path, token or cookie, and Origin are checked, in this order.
 
 A request comes from the user's own browser only if its Host is one of our names (against DNS rebinding) and it
 carries the cookie that the printed URL was exchanged for. A socket's Origin must also be our own page.
@@ -18,7 +20,7 @@ ANCESTORS = "'self' http://localhost:* http://127.0.0.1:*"  # pages that may fra
 
 
 def small_page(heading: str, text: str) -> str:
-    """A page of a sentence or two, in the browser's default style, dark if the user prefers that."""
+    """A page of a sentence or two, in the browser's default style, light or dark."""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         '<meta name="color-scheme" content="light dark"><title>torcheer studio</title>'
@@ -35,7 +37,7 @@ _ON = small_page("The studio opens", '<a href="/">Here</a>, if it does not.')
 
 
 class Keys:
-    """The secrets of one server start: the token of the printed URL, and the cookie it is exchanged for."""
+    """The secrets of one server start: the printed URL's token, and the cookie it is exchanged for."""
 
     def __init__(self, port: int, addresses: Iterable[str] = ()) -> None:
         self.port = port
@@ -46,7 +48,7 @@ class Keys:
         self.cookie_name = f"torcheer-studio-{port}"  # cookies ignore ports: a second studio needs another name
 
     def is_ours(self, host: str, server: Any) -> bool:
-        """True if a Host header names this server: one of its names, or the address the request came to."""
+        """True if a Host header is one of our names, or the address the request came to."""
         if self._everywhere and server:
             named = f"[{server[0]}]" if ":" in server[0] else server[0]
             return host in self.hosts or host == f"{named}:{self.port}"
@@ -70,7 +72,7 @@ class Keys:
         return [value for name, _, value in parts if name == self.cookie_name]
 
     def policy(self) -> str:
-        """The content security policy: load only from ourselves, framed only by pages on this machine."""
+        """The content security policy: load only from here, framed only by pages on this machine."""
         sockets = " ".join(
             f"ws://{host}" for host in sorted(self.hosts) if "[" not in host
         )  # CSP cannot express IPv6 addresses
@@ -82,7 +84,7 @@ class Keys:
 
 
 class Guard:
-    """ASGI middleware: rejects unauthorized requests and adds security headers to every response."""
+    """ASGI middleware: rejects unauthorized requests, adds security headers to every response."""
 
     def __init__(
         self, app: App, keys: Keys, *, methods: frozenset[str], paths: frozenset[str], sockets: frozenset[str]

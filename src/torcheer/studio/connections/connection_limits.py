@@ -1,4 +1,4 @@
-"""Limits on new connections: a request timeout, and a cap on those that have not authenticated."""
+"""Limits on new connections: a request timeout, and a cap on unauthenticated ones."""
 
 from __future__ import annotations
 

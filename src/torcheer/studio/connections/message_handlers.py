@@ -97,7 +97,10 @@ class Hub:
         task.add_done_callback(self._tasks.discard)
 
     async def _scan_for_runs(self) -> None:
-        """Send pages the folder's runs whenever they change; scanning may be slow, so it runs in a thread."""
+        """Send pages the folder's runs whenever they change.
+
+        Scanning may be slow, so it runs in a thread.
+        """
         while True:
             await asyncio.sleep(RUNS_SECS)
             try:
@@ -148,7 +151,10 @@ class Hub:
                 asyncio.get_running_loop().remove_reader(number)
 
     async def shut_down(self, *, expects_death: bool) -> None:
-        """Send all pages the closing message; with `expects_death`, wait a little for the host's own end."""
+        """Send all pages the closing message.
+
+        With `expects_death`, wait a little for the host's own end.
+        """
         deadline = time.monotonic() + _HOST_END_SECS
         channels = list(self.channels.values())
         for channel in channels:

@@ -21,7 +21,10 @@ FROM_PAGE: Final[dict[str, type[Any]]] = {kind(cls): cls for cls in messages.FRO
 
 
 def serialize(message: Any) -> str:
-    """Serialize a message to JSON; NaN and infinities, which JSON lacks, become their JavaScript names."""
+    """Serialize a message to JSON.
+
+    NaN and infinities, which JSON lacks, become their JavaScript names.
+    """
     record = {"kind": kind(type(message)), **asdict(message)}
     try:
         return json.dumps(record, allow_nan=False, separators=(",", ":"), default=array_to_lists)

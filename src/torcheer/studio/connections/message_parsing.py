@@ -1,4 +1,7 @@
-"""Parses a page's messages into the dataclasses of `messages`; every field is validated and bounded."""
+"""Parses a page's messages into the dataclasses of `messages`.
+
+Every field is validated and bounded.
+"""
 
 from __future__ import annotations
 

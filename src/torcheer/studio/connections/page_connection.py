@@ -72,7 +72,7 @@ class Page:
             self.reply(messages.Problem(text))
 
     async def wait_for_room(self) -> None:
-        """Wait until replies fit the queue: no messages are read from a page that does not read its answers."""
+        """Wait until replies fit the queue: a page that does not read is not read from."""
         await self._has_room.wait()
 
     # -- sending -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""Pages' subscriptions: one state in flight per page, the latest wins; the host receives their union."""
+"""Pages' subscriptions: one state in flight per page, the latest wins.
+
+The host receives their union.
+"""
 
 from __future__ import annotations
 

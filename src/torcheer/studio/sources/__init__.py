@@ -1,1 +1,1 @@
-"""The sources that the studio shows: a live host, a run directory, a recording, a recorded pass."""
+"""The studio's sources: a live host, a run directory, a recording, a recorded pass."""

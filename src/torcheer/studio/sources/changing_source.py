@@ -1,4 +1,7 @@
-"""Sources that are replaced while shown: an empty folder by its first run, a finished run by its resumption."""
+"""Sources that are replaced while shown.
+
+An empty folder is replaced by its first run, a finished run by its resumption.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ class EmptySource(StoredSource):
 
 
 class ChangingSource:
-    """Shows a source until `find(current)` returns a replacement; then everything is reported as new."""
+    """Shows a source until `find(current)` returns a replacement.
+
+    Then everything is reported as new.
+    """
 
     def __init__(self, source: Source, find: Callable[[Source], Source | None]) -> None:
         self.current = source

@@ -1,4 +1,7 @@
-"""The weights of one unit, as values of the units at the other end: `GAP` where there is no connection."""
+"""The weights of one unit, as values of the units at the other end.
+
+`GAP` where there is no connection.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ class Part(NamedTuple):
 
 
 def into(projection: Projection, part: Part, receiver: Layer, sender: Layer, unit: int) -> Floats | None:
-    """The weights into a receiving unit, one for each unit of the sender; None if they do not fit the layers."""
+    """The weights into a receiving unit, one for each unit of the sender.
+
+    None if they do not fit the layers.
+    """
     if not 0 <= unit < prod(receiver.shape):
         return None
     find = _conv_into if projection.kind == "conv" else _linear_into
@@ -120,7 +126,10 @@ def _each(setting: Sequence[int], default: int, axes: int) -> tuple[int, ...]:
 
 
 def _fits(conv: _Conv, axis: int) -> bool:
-    """True if the receiver has the convolution's output size; padding may be one more at the end."""
+    """True if the receiver has the convolution's output size.
+
+    Padding may be one more at the end.
+    """
     reach = conv.dilation[axis] * (conv.kernel[axis] - 1) + 1
     room = conv.in_size[axis] + 2 * conv.padding[axis] - reach
     return conv.out_size[axis] in {(room + more) // conv.stride[axis] + 1 for more in (0, 1)}
@@ -170,7 +179,10 @@ def _conv_out_of(projection: Projection, part: Part, receiver: Layer, sender: La
 
 
 def _columns(part: Part, conv: _Conv, maps: Array, inner: int) -> Array | None:
-    """The kernels that read one sending channel; a stored part has those of its group or of all channels."""
+    """The kernels that read one sending channel.
+
+    A stored part has those of its group or of all channels.
+    """
     if part.whole:
         kernels: Array = part.array[maps, inner]
         return kernels

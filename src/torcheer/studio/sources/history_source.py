@@ -1,4 +1,7 @@
-"""A recorded forward pass as a source with one moment; layers and projections come from its graph."""
+"""A recorded forward pass as a source with one moment.
+
+Layers and projections come from its graph.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Array = NDArray[Any]
 
 
 class HistorySource(StoredSource):
-    """A saved history; gradients are "Grad", weights are shown if it was saved with `parameters=True`."""
+    """A saved history; gradients are "Grad", weights need `parameters=True` when saving."""
 
     kind = "pass"
 

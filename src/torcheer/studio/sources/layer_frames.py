@@ -1,4 +1,4 @@
-"""Encodes a layer's values as a binary message: one byte per cell, at most about a million cells."""
+"""Encodes a layer's values as a binary message: a byte per cell, at most a million cells."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ def is_gap(values: Any) -> Any:
 
 
 def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
-    """Reduce values to cells and encode them as bytes; without `across`, columns (a raster's moments) stay."""
+    """Reduce values to cells and encode them as bytes.
+
+    Without `across`, columns (a raster's moments) stay.
+    """
     with np.errstate(all="ignore"):
         numbers = real_numbers(values).reshape(-1)
         nans, infs, negative, empty = _count_special(numbers)
@@ -98,7 +101,10 @@ def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
 
 
 def _count_special(numbers: Array) -> tuple[int, int, int, int]:
-    """Counts of NaN, infinite, negative infinite and missing values; one cheap pass if there are none."""
+    """Counts of NaN, infinite, negative infinite and missing values.
+
+    One cheap pass if there are none.
+    """
     if not numbers.size or (np.isfinite(numbers.min()) and np.isfinite(numbers.max())):  # both propagate NaN
         return 0, 0, 0, 0
     empty, nans = np.count_nonzero(is_gap(numbers)), np.count_nonzero(np.isnan(numbers))

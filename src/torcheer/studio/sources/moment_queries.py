@@ -24,7 +24,10 @@ _RASTER_CELLS: Final = 16 << 20  # limits the moments in a large layer's raster
 
 
 class Value(NamedTuple):
-    """A stored value: its first axis is the batch from item `first` on; weights have no batch axis."""
+    """A stored value: its first axis is the batch from item `first` on.
+
+    Weights have no batch axis.
+    """
 
     first: int
     array: Array
@@ -81,7 +84,10 @@ class MomentQueries:
         return array[position] if len(array) else None
 
     def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
-        """A unit's exact number as a numpy scalar; None if there is none, or for variables of weights."""
+        """A unit's exact number as a numpy scalar.
+
+        None if there is none, or for variables of weights.
+        """
         record = self._layers().get(layer)
         values = None if record is None or variable in OF_WEIGHTS else self._item(moment, record, variable, item)
         if record is None or values is None or values.size != prod(record.shape) or not 0 <= unit < values.size:
@@ -92,7 +98,10 @@ class MomentQueries:
     def raster(
         self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
     ) -> Floats | None:
-        """A row per unit, a column for each moment up to `moment` (-1: the newest); None without any value."""
+        """A row per unit, a column for each moment up to `moment` (-1: the newest).
+
+        None without any value.
+        """
         record = self._layers().get(layer)
         if record is None or not prod(record.shape) or count < 1:
             return None
@@ -207,7 +216,10 @@ class MomentQueries:
 
 
 def _fit_to_layer(values: Array, shape: tuple[int, ...]) -> Floats | None:
-    """One float32 for each unit; a value with fewer tokens or pixels than the layer is padded with gaps."""
+    """One float32 for each unit.
+
+    A value with fewer tokens or pixels than the layer is padded with gaps.
+    """
     if values.size == prod(shape):
         return real_numbers(values).reshape(-1).astype(np.float32)
     if values.ndim != len(shape):

@@ -1,4 +1,4 @@
-"""Opens a path as a source: a live host, a run, a recording, a recorded pass, or a folder of these."""
+"""Opens a path as a source: a live host, run, recording, recorded pass, or folder of these."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ _OPENERS: Final[dict[str, Callable[[Path], Source]]] = {
 
 
 def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
-    """Open a path as a source; raises if it is unknown. `url` is the viewer's, sent to a live host."""
+    """Open a path as a source; raises if it is unknown.
+
+    `url` is the viewer's, sent to a live host.
+    """
     target = Path(path)
     kind = kind_of(target)
     if kind == "live":

@@ -1,4 +1,4 @@
-"""Recordings: a source's moments saved to an archive, and reopened as a source that reads values lazily."""
+"""Recordings: a source's moments saved to an archive, and reopened as a lazy source."""
 
 from __future__ import annotations
 
@@ -75,7 +75,10 @@ def _write(
 
 
 def home_of(path: Path) -> Path:
-    """The folder for a path's recordings: beside it; for our temporary folders, in the working directory."""
+    """The folder for a path's recordings: beside it.
+
+    For our temporary folders, in the working directory.
+    """
     temporary = path.parent.name.startswith("torcheer-") and path.parent.parent == Path(tempfile.gettempdir())
     return (Path.cwd() if temporary else path.parent) / "recordings"
 
@@ -103,7 +106,10 @@ def _by_reason(reasons: Reasons) -> list[list[Any]]:
 
 
 def _to_json(value: Any) -> Any:
-    """Convert to JSON types; NaN and infinities become {"float": "nan"}, which no record of ours looks like."""
+    """Convert to JSON types.
+
+    NaN and infinities become {"float": "nan"}, which no record of ours looks like.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, dict):
@@ -134,7 +140,10 @@ def recordings_in(home: Path | None) -> list[Recording]:
 
 
 def listed_in(home: Path | None) -> list[tuple[Path, Recording]]:
-    """The recordings of a folder, with their paths; other, unreadable or vanished entries are skipped."""
+    """The recordings of a folder, with their paths.
+
+    Other, unreadable or vanished entries are skipped.
+    """
     recordings: list[tuple[Path, Recording]] = []
     try:
         paths = sorted(path for path in home.iterdir() if not path.name.startswith(".")) if home is not None else []

@@ -1,4 +1,7 @@
-"""A run directory without a host as a source: its tables, its watch's alerts, and captured layers as moments."""
+"""A run directory without a host, as a source.
+
+It shows the run's tables, its watch's alerts, and captured layers as moments.
+"""
 
 from __future__ import annotations
 

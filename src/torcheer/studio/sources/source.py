@@ -21,7 +21,10 @@ Unit = tuple[str, int]  # a layer, and the number of a unit
 
 
 def alert_key(alert: AlertSeen) -> tuple[Any, ...]:
-    """The key of an alert, for deduplication; without the layer, which may be named more exactly later."""
+    """The key of an alert, for deduplication.
+
+    Without the layer, which may be named more exactly later.
+    """
     return alert.text, alert.step, alert.rule
 
 
@@ -44,7 +47,10 @@ class Changes:
 
 
 class Source(Protocol):
-    """What a channel shows. No method blocks, or raises for a page's request: it returns None or nothing."""
+    """The content of a channel.
+
+    No method blocks, or raises for a page's request: it returns None or nothing.
+    """
 
     @property
     def title(self) -> str:
@@ -83,18 +89,27 @@ class Source(Protocol):
         """The available states, oldest first."""
 
     def units(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> Floats | None:
-        """A value for each unit of a layer, `GAP` where missing; `of` is the clicked unit, for "r.Wt" and the like."""
+        """A value for each unit of a layer, `GAP` where missing.
+
+        `of` is the clicked unit, for "r.Wt" and the like.
+        """
 
     def why(self, moment: int, layer: str, variable: str, item: int = 0, of: Unit | None = None) -> str:
         """Why `units` returns None, in half a sentence."""
 
     def exact(self, moment: int, layer: str, variable: str, item: int, unit: int) -> Any:
-        """A unit's exact number as a numpy scalar; None if there is none, or for variables of weights."""
+        """A unit's exact number as a numpy scalar.
+
+        None if there is none, or for variables of weights.
+        """
 
     def raster(
         self, layer: str, variable: str, item: int, count: int, of: Unit | None = None, moment: int = -1
     ) -> Floats | None:
-        """The values of the `count` moments up to `moment` (-1: the newest): a row per unit, a column per moment."""
+        """The values of `count` moments up to `moment` (-1: the newest).
+
+        A row per unit, a column per moment.
+        """
 
     def trace(self, layer: str, unit: int, variables: tuple[str, ...], item: int = 0) -> dict[str, Any]:
         """A unit's values over all moments, as the answer to `AskTrace`."""
@@ -112,10 +127,16 @@ class Source(Protocol):
         """The changes since the last call."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable when `poll` has changes; -1 if there is none: poll every 100 ms."""
+        """A descriptor that is readable when `poll` has changes.
+
+        -1 if there is none: poll every 100 ms.
+        """
 
     def saving(self, name: str = "") -> Callable[[], Recording]:
-        """A function, for any thread, that writes the current moments to disk; raises if that is impossible."""
+        """A function, for any thread, that writes the current moments to disk.
+
+        Raises if that is impossible.
+        """
 
     def close(self) -> None:
         """Release what was opened."""

@@ -1,4 +1,4 @@
-"""The common part of sources on disk, without a running host: recordings, histories, finished runs."""
+"""The common part of sources without a host: recordings, histories, finished runs."""
 
 from __future__ import annotations
 

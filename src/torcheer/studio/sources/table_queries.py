@@ -1,4 +1,4 @@
-"""Analyses of a column of tensors for a page: similarity of rows, principal components, clusters."""
+"""Analyses of a column of tensors, for a page: similarity, principal components, clusters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _MOST_NUMBERS: Final = 1_000_000  # of all rows together, to keep the server res
 
 
 def analyse_column(tables: Mapping[str, TableRows], request: AskAnalysis) -> dict[str, Any]:
-    """Answer a request: `labels` of the newest rows whose numbers are all finite, the `total` of rows, and
+    """Answer a request for an analysis.
 
+    With `labels` of the newest rows whose numbers are all finite, the `total` of rows, and
     "similarity": `matrix`, the correlation of every two rows; "pca": `points` (x, y) and the share `explained` by each
     axis; "clusters": `order`, similar rows side by side, and `merges` (one, other, distance), as in `Table.cluster`.
     """

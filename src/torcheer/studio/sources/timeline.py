@@ -1,4 +1,7 @@
-"""A bounded in-memory buffer of states, limited in number and bytes; older states are thinned out evenly."""
+"""A bounded in-memory buffer of states, limited in number and bytes.
+
+Older states are thinned out evenly.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,10 @@ class Timeline:
         return evicted
 
     def _victim(self) -> int | None:
-        """The state to evict: the one whose neighbours are closest together; the newest quarter is spared."""
+        """The state to evict: the one whose neighbours are closest together.
+
+        The newest quarter is spared.
+        """
         states = list(self._states.values())
         for dense in (max(len(states) // 4, 1), 1):  # unless all the others are pinned
             best: tuple[int, int] | None = None
