@@ -2,13 +2,13 @@
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
-import { Colouring, rampAt } from "../src/graph/render/colour_scale";
-import type { Placed } from "../src/graph/layout/placement";
+import { ColourScale, rampAt } from "../src/graph/render/colour_scale";
+import type { PlacedBox } from "../src/graph/layout/placement";
 
 const RAMP = ["#00224e", "#7f7f7f", "#fee838"];
 const STRANGE = "#c2187f";
-const box = (first: number, size = 0): Placed =>
-  ({ first, view: { whole: size ? { size } : null, composed: null } }) as unknown as Placed;
+const box = (first: number, size = 0): PlacedBox =>
+  ({ first, view: { whole: size ? { size } : null, composed: null } }) as unknown as PlacedBox;
 
 test("a ramp goes from its first to its last colour", () => {
   deepEqual(rampAt(RAMP, 0), { fill: "#00224e", ink: "#ffffff" });
@@ -19,14 +19,14 @@ test("a ramp goes from its first to its last colour", () => {
 
 test("a folded box stands for the sum of its items, of gradients for the mean", () => {
   const values = [1, null, 3, 8];
-  equal(new Colouring("flops", values, RAMP, STRANGE).value(box(0, 3)), 4);
-  equal(new Colouring("gradient", values, RAMP, STRANGE).value(box(0, 3)), 2);
-  equal(new Colouring("flops", values, RAMP, STRANGE).value(box(1)), null);
-  equal(new Colouring("flops", values, RAMP, STRANGE).value(box(3)), 8);
+  equal(new ColourScale("flops", values, RAMP, STRANGE).value(box(0, 3)), 4);
+  equal(new ColourScale("gradient", values, RAMP, STRANGE).value(box(0, 3)), 2);
+  equal(new ColourScale("flops", values, RAMP, STRANGE).value(box(1)), null);
+  equal(new ColourScale("flops", values, RAMP, STRANGE).value(box(3)), 8);
 });
 
 test("colours spread over what is shown, by powers of ten, four at most", () => {
-  const colouring = new Colouring("flops", [1, 10, 1e9], RAMP, STRANGE);
+  const colouring = new ColourScale("flops", [1, 10, 1e9], RAMP, STRANGE);
   colouring.fit([box(0), box(1)]);
   deepEqual(colouring.range, [0, 1]);
   colouring.fit([box(0), box(1), box(2)]);
@@ -36,7 +36,7 @@ test("colours spread over what is shown, by powers of ten, four at most", () => 
 });
 
 test("values are told in their unit", () => {
-  const tell = (way: string, value: number): string => new Colouring(way, [], RAMP, STRANGE).tell(value);
+  const tell = (way: string, value: number): string => new ColourScale(way, [], RAMP, STRANGE).tell(value);
   equal(tell("time", 0.0123456), "12.3 ms");
   equal(tell("time", 2.5e-5), "25 µs");
   equal(tell("memory", 1536), "1.5 KB");
@@ -46,7 +46,7 @@ test("values are told in their unit", () => {
 });
 
 test("NaN and infinity colour the boxes that hold them, and no other", () => {
-  const colouring = new Colouring("gradient", [1, "NaN", 2, "Infinity", 4], RAMP, STRANGE);
+  const colouring = new ColourScale("gradient", [1, "NaN", 2, "Infinity", 4], RAMP, STRANGE);
   equal(colouring.value(box(0)), 1);
   ok(Number.isNaN(colouring.value(box(1))));
   ok(Number.isNaN(colouring.value(box(0, 5))));

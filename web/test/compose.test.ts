@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { compose } from "../src/graph/layout/compose";
 import { readBox, readLayout } from "../src/graph/payload";
-import { arrowPath, linePath, number } from "../src/graph/render/edge_paths";
+import { arrowPath, linePath, formatNumber } from "../src/graph/render/edge_paths";
 
 const vectors = JSON.parse(readFileSync("../tests/data/compose.json", "utf8"));
 const layouts = vectors.layouts.map(readLayout);
@@ -32,5 +32,5 @@ test("edges are written as Python writes them", () => {
 });
 
 test("numbers are written as Python writes them", () => {
-  for (const [value, text] of vectors.glyphs.numbers) equal(number(value), text);
+  for (const [value, text] of vectors.glyphs.numbers) equal(formatNumber(value), text);
 });

@@ -4,9 +4,9 @@ import { test } from "node:test";
 import { Vector3 } from "three";
 
 import type { Net, PlacedLayer } from "../src/studio/messages";
-import { arrowsOf, pathOf, typeOf } from "../src/studio/network/scene/arrows";
-import { Orbit } from "../src/studio/network/scene/orbit_camera";
-import { leaning, mayLean } from "../src/studio/network/scene/stack_slant";
+import { buildArrows, arrowPath, arrowType } from "../src/studio/network/scene/arrows";
+import { OrbitCamera } from "../src/studio/network/scene/orbit_camera";
+import { leanStack, canLean } from "../src/studio/network/scene/stack_lean";
 
 const placed = (name: string, place: [number, number, number], size: [number, number] = [10, 10]): PlacedLayer => ({
   layer: { name, shape: [4], kind: "", view: "auto", place: null, relation: "", other: "", also: [] },
@@ -15,28 +15,28 @@ const placed = (name: string, place: [number, number, number], size: [number, nu
 const stack = (levels: number): PlacedLayer[] => Array.from({ length: levels }, (_, n) => placed(`l${n}`, [0, n * 4, 0]));
 
 test("a stack leans to the right in a wide window and stands upright in a narrow one", () => {
-  const wide = leaning(stack(6), 1.8, 0.2, 0.44);
+  const wide = leanStack(stack(6), 1.8, 0.2, 0.44);
   ok(wide.every(([x], n) => !n || x > wide[n - 1][0]));
   ok(wide.every(([, y], n) => !n || y > wide[n - 1][1]));
-  ok(leaning(stack(6), 0.3, 0.2, 0.44).every(([x]) => x === 0));
+  ok(leanStack(stack(6), 0.3, 0.2, 0.44).every(([x]) => x === 0));
 });
 
 test("a single layer, and none at all, stand where they are", () => {
-  deepEqual(leaning(stack(1), 1.8, 0.2, 0.44), [[0, 0, 0]]);
-  deepEqual(leaning([], 1.8, 0.2, 0.44), []);
+  deepEqual(leanStack(stack(1), 1.8, 0.2, 0.44), [[0, 0, 0]]);
+  deepEqual(leanStack([], 1.8, 0.2, 0.44), []);
 });
 
 test("layers that somebody placed are not moved", () => {
   const net: Net = { name: "", layers: stack(3), projections: [], variables: [] };
-  ok(mayLean(net));
+  ok(canLean(net));
   net.layers[1].layer.relation = "right";
-  ok(!mayLean(net));
+  ok(!canLean(net));
 });
 
 test("a fitted camera shows every point and fills the window, wide, narrow or deep", () => {
   for (const [width, height] of [[1280, 800], [400, 900], [1600, 300]]) { // prettier-ignore
     for (const levels of [1, 3, 40]) {
-      const orbit = new Orbit(() => {});
+      const orbit = new OrbitCamera(() => {});
       const points = stack(levels).flatMap(({ place: [x, y, z] }) => [new Vector3(x - 5, y, z - 5), new Vector3(x + 5, y, z + 5), new Vector3(x + 5, y, z - 5), new Vector3(x - 5, y, z + 5)]); // prettier-ignore
       orbit.reach = 20 + levels * 4;
       orbit.resize(width, height);
@@ -50,7 +50,7 @@ test("a fitted camera shows every point and fills the window, wide, narrow or de
 });
 
 test("zooming keeps the point under the pointer where it is", () => {
-  const orbit = new Orbit(() => {});
+  const orbit = new OrbitCamera(() => {});
   orbit.reach = 40;
   orbit.resize(800, 600);
   const point = new Vector3(3, 2, -1);
@@ -61,7 +61,7 @@ test("zooming keeps the point under the pointer where it is", () => {
 });
 
 test("one cannot go through the ground of the scene, nor too far away", () => {
-  const orbit = new Orbit(() => {});
+  const orbit = new OrbitCamera(() => {});
   orbit.reach = 10;
   for (let n = 0; n < 200; n++) orbit.zoom(0.5);
   ok(orbit.pose.distance > 0);
@@ -74,20 +74,20 @@ test("one cannot go through the ground of the scene, nor too far away", () => {
 test("a type that has the name of something all objects have is drawn as forward is", () => {
   const layers = [placed("constructor", [0, 0, 0]), placed("__proto__", [0, 4, 0])];
   for (const type of ["constructor", "__proto__", "toString", "hasOwnProperty", "unheard of"]) {
-    equal(typeOf(type), "forward");
+    equal(arrowType(type), "forward");
     const projection = { name: type, sender: "constructor", receiver: "__proto__", type } as Net["projections"][number];
-    const mesh = arrowsOf({ name: "", layers, projections: [projection], variables: [] }, false, 0.1)!;
+    const mesh = buildArrows({ name: "", layers, projections: [projection], variables: [] }, false, 0.1)!;
     deepEqual([...mesh.geometry.getAttribute("tint").array.slice(0, 3)].map((part) => Math.round(part * 255)), [0x7b, 0x87, 0x94]);
   }
 });
 
 test("arrows of different types take different ways, and a recurrent one comes back", () => {
   const [low, high] = [placed("low", [0, 0, 0]), placed("high", [3, 5, 0])];
-  const middles = ["forward", "skip"].map((type) => pathOf(low, high, type).getPoint(0.5));
+  const middles = ["forward", "skip"].map((type) => arrowPath(low, high, type).getPoint(0.5));
   ok(middles[0].x > middles[1].x);
-  const loop = pathOf(low, low, "recurrent");
+  const loop = arrowPath(low, low, "recurrent");
   equal(loop.getPoint(0).x, loop.getPoint(1).x);
   ok(loop.getPoint(0.5).x < loop.getPoint(0).x);
-  const beside = pathOf(low, placed("far", [30, 0, 0]), "lateral");
+  const beside = arrowPath(low, placed("far", [30, 0, 0]), "lateral");
   ok(beside.getPoint(0).x < beside.getPoint(1).x);
 });

@@ -3,25 +3,25 @@ import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  blockShare, cellAt, cellsOf, cellUnder, gapOf, indexIn, indexOf, layoutOf, neighbour, placeOf, sentFor, shareOf, tileName,
-  unitAt, type Grid,
+  sentCellFraction, cellAt, cellsOf, cellUnder, gapOf, unravelUnit, indexOf, layoutOf, neighbour, cellOfUnit, sentCellOf, cellFraction, tileName,
+  unitAt, type UnitGrid,
 } from "../src/studio/network/scene/unit_grid"; // prettier-ignore
 import type { Layer } from "../src/studio/messages";
 
-const GRIDS: Grid[] = [[1, 1, 5, 7], [2, 3, 4, 5], [3, 1, 1, 1], [2, 2, 55, 55], [1, 1, 1, 10]]; // prettier-ignore
+const GRIDS: UnitGrid[] = [[1, 1, 5, 7], [2, 3, 4, 5], [3, 1, 1, 1], [2, 2, 55, 55], [1, 1, 1, 10]]; // prettier-ignore
 const layer = (view: string): Layer => ({ name: "L", shape: [], kind: "", view, place: null, relation: "", other: "", also: [] });
 
 test("the cell under the middle of a cell is that cell", () => {
   for (const grid of GRIDS) {
     for (let cell = 0; cell < cellsOf(grid); cell += 1 + Math.floor(cellsOf(grid) / 97)) {
-      equal(cellUnder(grid, ...shareOf(grid, cell)), cell);
+      equal(cellUnder(grid, ...cellFraction(grid, cell)), cell);
       equal(indexOf(grid, cellAt(grid, cell)), cell);
     }
   }
 });
 
 test("between tiles and outside there is no cell", () => {
-  const grid: Grid = [1, 2, 4, 4];
+  const grid: UnitGrid = [1, 2, 4, 4];
   equal(gapOf(grid), 1);
   equal(cellUnder(grid, 0.5, 0.5), -1);
   equal(cellUnder(grid, -0.1, 0.5), -1);
@@ -30,42 +30,42 @@ test("between tiles and outside there is no cell", () => {
 });
 
 test("a row is read from the left, rows from the back to the front", () => {
-  const grid: Grid = [1, 1, 2, 3];
-  ok(shareOf(grid, 0)[0] < shareOf(grid, 1)[0]);
-  ok(shareOf(grid, 0)[1] < shareOf(grid, 3)[1]);
+  const grid: UnitGrid = [1, 1, 2, 3];
+  ok(cellFraction(grid, 0)[0] < cellFraction(grid, 1)[0]);
+  ok(cellFraction(grid, 0)[1] < cellFraction(grid, 3)[1]);
 });
 
 test("a reduced cell covers its units, and lies where they lie", () => {
-  const whole: Grid = [2, 2, 7, 5];
+  const whole: UnitGrid = [2, 2, 7, 5];
   const layout = layoutOf(whole, { grid: [2, 2, 3, 3], block: [3, 2], raster: false });
   for (let unit = 0; unit < cellsOf(whole); unit++) {
-    const place = placeOf(whole, layout, unit);
-    const cell = sentFor(layout, place);
+    const place = cellOfUnit(whole, layout, unit);
+    const cell = sentCellOf(layout, place);
     ok(cell < 2 * 2 * 3 * 3);
-    const [left, back] = blockShare(layout, cell);
-    equal(sentFor(layout, cellUnder(layout.whole, left, back)), cell);
+    const [left, back] = sentCellFraction(layout, cell);
+    equal(sentCellOf(layout, cellUnder(layout.whole, left, back)), cell);
     equal(unitAt(whole, layout, place), unit);
   }
 });
 
 test("tiles that came as one plane give each unit its place and back", () => {
-  const whole: Grid = [3, 2, 2, 2];
+  const whole: UnitGrid = [3, 2, 2, 2];
   const layout = layoutOf(whole, { grid: [1, 1, 3, 2], block: [2, 2], raster: false });
   deepEqual(layout.whole, [1, 1, 6, 4]);
   const places = new Set<number>();
   for (let unit = 0; unit < 24; unit++) {
-    const place = placeOf(whole, layout, unit);
+    const place = cellOfUnit(whole, layout, unit);
     places.add(place);
     equal(unitAt(whole, layout, place), unit);
-    equal(sentFor(layout, place), cellAt(whole, unit).tile); // a tile is a cell here
+    equal(sentCellOf(layout, place), cellAt(whole, unit).tile); // a tile is a cell here
   }
   equal(places.size, 24);
 });
 
 test("an index is that of the layer's shape", () => {
-  deepEqual(indexIn([3, 4, 5], 0), [0, 0, 0]);
-  deepEqual(indexIn([3, 4, 5], 59), [2, 3, 4]);
-  deepEqual(indexIn([10], 7), [7]);
+  deepEqual(unravelUnit([3, 4, 5], 0), [0, 0, 0]);
+  deepEqual(unravelUnit([3, 4, 5], 59), [2, 3, 4]);
+  deepEqual(unravelUnit([10], 7), [7]);
 });
 
 test("tiles are maps, heads or pools", () => {
@@ -76,7 +76,7 @@ test("tiles are maps, heads or pools", () => {
 });
 
 test("arrows walk across tiles and stop at the border and at empty cells", () => {
-  const grid: Grid = [1, 2, 2, 2];
+  const grid: UnitGrid = [1, 2, 2, 2];
   equal(neighbour(grid, 8, 1, 1, 0), 4);
   equal(neighbour(grid, 8, 4, -1, 0), 1);
   equal(neighbour(grid, 8, 0, -1, 0), 0);

@@ -2,8 +2,8 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 
-import { Details, type Data } from "../src/graph/payload";
-import { Index, normal } from "../src/graph/panels/search_index";
+import { Details, type Payload } from "../src/graph/payload";
+import { SearchIndex, normalize } from "../src/graph/panels/search_index";
 
 const leaf = (kind: string, ...exits: string[]): any => ({ kind, exits });
 const plan = (sort: string, names: string[], parts: [leaf: number, plan: number][], first: number[]): any => ({
@@ -22,7 +22,7 @@ const data = {
     plan("stack", ["0", "1"], [[2, 3], [2, 3]], [0, 2]), // prettier-ignore
     plan("module", ["conv", ""], [[3, -1], [4, -1]], [0, 1]), // prettier-ignore
   ],
-} as unknown as Data;
+} as unknown as Payload;
 const item = (label: string, name: string, shape: string): string =>
   JSON.stringify([label, "", [["function", `torch.${name}`], ["result", `${shape} float32`]]]); // prettier-ignore
 const details = new Details(
@@ -35,12 +35,12 @@ const details = new Details(
     item("relu_2_4", "relu", "(1, 4, 8)"),
   ].join("\n"),
 );
-const index = new Index(data, details);
+const index = new SearchIndex(data, details);
 const paths = (query: string): string[] => index.find(query).map((entry) => entry.path);
 
 test("a shape is one thing however it is typed", () => {
-  for (const typed of ["1x64x55", "1×64×55", "1, 64, 55", "1,64,55", "1 X 64 X 55"]) equal(normal(typed), "1×64×55");
-  equal(normal("(1, 64) Float32"), "(1×64) float32");
+  for (const typed of ["1x64x55", "1×64×55", "1, 64, 55", "1,64,55", "1 X 64 X 55"]) equal(normalize(typed), "1×64×55");
+  equal(normalize("(1, 64) Float32"), "(1×64) float32");
 });
 
 test("boxes and items are found by name, class, function, label and shape", () => {

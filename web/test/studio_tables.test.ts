@@ -3,13 +3,13 @@ import { deepEqual, equal, notEqual, ok } from "node:assert/strict";
 import { test } from "node:test";
 
 import type { TableHead } from "../src/studio/messages";
-import { withNumbers } from "../src/studio/non_finite";
-import { csv } from "../src/studio/tables/csv";
+import { parseNumbers } from "../src/studio/non_finite";
+import { formatCsv } from "../src/studio/tables/csv";
 import { jointsOf } from "../src/studio/tables/dendrogram";
-import { nextSort, orderOf } from "../src/studio/tables/row_order";
+import { nextSort, orderRows } from "../src/studio/tables/row_order";
 import { emptyTable, withRows } from "../src/studio/tables/table_rows";
-import { sidesOf } from "../src/studio/tables/scatter_plot";
-import { number, plain } from "../src/studio/tables/value_format";
+import { labelSides } from "../src/studio/tables/scatter_plot";
+import { formatNumber, formatValue } from "../src/studio/tables/value_format";
 
 const column = (name: string, type = "float") => ({ name, type, shape: [], plotted: true, fixed: null, error: "" });
 const head: TableHead = { name: "t", title: "T", x: "", legend: "", columns: [column("a"), column("b", "text")] };
@@ -38,38 +38,38 @@ test("a column may be called like a part of every object", () => {
 });
 
 test("NaN and infinities are numbers with names, and are sorted", () => {
-  deepEqual(withNumbers(["NaN", "Infinity", ["-Infinity", 1, null]]), [NaN, Infinity, [-Infinity, 1, null]]);
+  deepEqual(parseNumbers(["NaN", "Infinity", ["-Infinity", 1, null]]), [NaN, Infinity, [-Infinity, 1, null]]);
   const odd = withRows(emptyTable(head), { first: 0, columns: { a: [NaN, 1, Infinity, null, -Infinity, NaN] } });
-  deepEqual([...orderOf(odd, "", { column: "a", down: false })], [4, 1, 2, 0, 5, 3]);
-  deepEqual([...orderOf(odd, "", { column: "a", down: true })], [2, 1, 4, 0, 5, 3]);
-  deepEqual([NaN, Infinity, -Infinity].map((value) => number(value)), ["NaN", "∞", "−∞"]);
+  deepEqual([...orderRows(odd, "", { column: "a", down: false })], [4, 1, 2, 0, 5, 3]);
+  deepEqual([...orderRows(odd, "", { column: "a", down: true })], [2, 1, 4, 0, 5, 3]);
+  deepEqual([NaN, Infinity, -Infinity].map((value) => formatNumber(value)), ["NaN", "∞", "−∞"]);
 });
 
 test("sorting goes up, down, and back; missing values stand last", () => {
-  deepEqual([...orderOf(table, "", { column: "a", down: false })], [2, 3, 0, 1]);
-  deepEqual([...orderOf(table, "", { column: "a", down: true })], [0, 3, 2, 1]);
-  deepEqual([...orderOf(table, "", { column: "b", down: false })], [2, 3, 1, 0]); // x1, x9, x10
+  deepEqual([...orderRows(table, "", { column: "a", down: false })], [2, 3, 0, 1]);
+  deepEqual([...orderRows(table, "", { column: "a", down: true })], [0, 3, 2, 1]);
+  deepEqual([...orderRows(table, "", { column: "b", down: false })], [2, 3, 1, 0]); // x1, x9, x10
   const up = nextSort(null, "a");
   deepEqual([up, nextSort(up, "a"), nextSort(nextSort(up, "a"), "a")], [{ column: "a", down: false }, { column: "a", down: true }, null]);
 });
 
 test("a filter finds words in any cell and compares columns", () => {
-  deepEqual([...orderOf(table, "X1", null)], [0, 3]);
-  deepEqual([...orderOf(table, "a>=2 x", null)], [0, 3]);
-  deepEqual([...orderOf(table, "a<2", null)], [2]);
-  deepEqual([...orderOf(table, "nowhere", null)], []);
-  deepEqual([...orderOf(table, "<b>", null)], [2]);
+  deepEqual([...orderRows(table, "X1", null)], [0, 3]);
+  deepEqual([...orderRows(table, "a>=2 x", null)], [0, 3]);
+  deepEqual([...orderRows(table, "a<2", null)], [2]);
+  deepEqual([...orderRows(table, "nowhere", null)], []);
+  deepEqual([...orderRows(table, "<b>", null)], [2]);
 });
 
 test("a hundred thousand rows are sorted and filtered in one go", () => {
   const values = Array.from({ length: 100_000 }, (_none, index) => (index * 7919) % 100_003);
   const long = withRows(emptyTable(head), { first: 0, columns: { a: values } });
-  const order = orderOf(long, "a>50000", { column: "a", down: true });
+  const order = orderRows(long, "a>50000", { column: "a", down: true });
   ok(order.every((row, index) => !index || values[order[index - 1]] >= values[row]));
 });
 
 test("CSV quotes what it must and keeps numbers exact", () => {
-  equal(csv(["a", 'b"c'], [[0.1, "x,y"], [null, "line\nbreak"], [[1, [2]], true]]),
+  equal(formatCsv(["a", 'b"c'], [[0.1, "x,y"], [null, "line\nbreak"], [[1, [2]], true]]),
     'a,"b""c"\r\n0.1,"x,y"\r\n,"line\nbreak"\r\n"[1,[2]]",true\r\n');
 });
 
@@ -78,8 +78,8 @@ test("numbers are short, and say as much as they can", () => {
     [0, "0"], [3, "3"], [0.1 + 0.2, "0.3"], [1e-7, "1e-7"], [123456.789, "123457"], [-2.5e-10, "-2.5e-10"], [1e21, "1e21"],
     [1e12, "1000000000000"],
   ];
-  for (const [value, text] of shown) equal(number(value), text);
-  deepEqual([plain(null), plain("<b>"), plain(true), plain([1, 2])], ["", "<b>", "true", "[1,2]"]);
+  for (const [value, text] of shown) equal(formatNumber(value), text);
+  deepEqual([formatValue(null), formatValue("<b>"), formatValue(true), formatValue([1, 2])], ["", "<b>", "true", "[1,2]"]);
 });
 
 test("a tree's joints lie between those they join, and further right than both", () => {
@@ -89,6 +89,6 @@ test("a tree's joints lie between those they join, and further right than both",
 });
 
 test("labels of points lie on the side that has room, or nowhere", () => {
-  deepEqual(sidesOf([[200, 100], [220, 100], [210, 101]], [60, 60, 60]), ["left", "right", ""]);
-  deepEqual(sidesOf([[630, 100]], [60]), ["left"]); // not over the edge
+  deepEqual(labelSides([[200, 100], [220, 100], [210, 101]], [60, 60, 60]), ["left", "right", ""]);
+  deepEqual(labelSides([[630, 100]], [60]), ["left"]); // not over the edge
 });

@@ -2,11 +2,11 @@
 import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { test } from "node:test";
 
-import { isPossible, whole } from "../src/studio/control/actions";
-import { parse, shownValue } from "../src/studio/control/parameter_values";
+import { isPossible, clampInteger } from "../src/studio/control/actions";
+import { parseValue, formatField } from "../src/studio/control/parameter_values";
 import type { Json } from "../src/studio/messages";
 import { Signal } from "../src/studio/signal";
-import { cut, waitAfter } from "../src/studio/socket";
+import { splitFrame, retryDelay } from "../src/studio/socket";
 
 function frame(head: object, payload: number[], magic = "TCHF"): ArrayBuffer {
   const text = new TextEncoder().encode(JSON.stringify(head));
@@ -21,23 +21,23 @@ function frame(head: object, payload: number[], magic = "TCHF"): ArrayBuffer {
 
 test("a binary message is cut into its header and its bytes", () => {
   for (const layer of ["x", "xy", "Ünïcode", "a longer name"]) {
-    const [head, bytes] = cut(frame({ layer, count: 3 }, [1, 2, 3]));
+    const [head, bytes] = splitFrame(frame({ layer, count: 3 }, [1, 2, 3]));
     deepEqual([head.layer, [...bytes]], [layer, [1, 2, 3]]);
   }
 });
 
 test("what is not a frame is said to be none", () => {
-  throws(() => cut(new ArrayBuffer(3)), /not a frame/);
-  throws(() => cut(frame({ count: 0 }, [], "TCHX")), /not a frame/);
-  throws(() => cut(frame({ layer: "a", count: 9 }, [1])), /shorter than it says/);
+  throws(() => splitFrame(new ArrayBuffer(3)), /not a frame/);
+  throws(() => splitFrame(frame({ count: 0 }, [], "TCHX")), /not a frame/);
+  throws(() => splitFrame(frame({ layer: "a", count: 9 }, [1])), /shorter than it says/);
   const short = frame({ count: 0 }, []).slice(0, 10);
-  throws(() => cut(short), /inside its header/);
+  throws(() => splitFrame(short), /inside its header/);
 });
 
 test("tries to connect come further and further apart, to five seconds", () => {
-  equal(waitAfter(0, 0.5), 250);
-  equal(waitAfter(3, 0.5), 2000);
-  ok(waitAfter(1000, 0.5) <= 5000);
+  equal(retryDelay(0, 0.5), 250);
+  equal(retryDelay(3, 0.5), 2000);
+  ok(retryDelay(1000, 0.5) <= 5000);
 });
 
 test("a signal tells its watchers of changes only", () => {
@@ -54,20 +54,20 @@ test("a signal tells its watchers of changes only", () => {
 const number = { kind: "number", choices: [], minimum: 0, maximum: 10, value: 1 as Json };
 
 test("what is typed becomes a value or a sentence", () => {
-  deepEqual(parse(number, " 1e-3 "), { value: 0.001 });
-  for (const text of ["", "abc", "-1", "11", "Infinity", "NaN"]) ok("wrong" in parse(number, text), text);
-  ok("wrong" in parse({ ...number, kind: "integer" }, "1.5"));
-  deepEqual(parse({ ...number, kind: "choice", choices: ["adam"] }, "adam"), { value: "adam" });
-  ok("wrong" in parse({ ...number, kind: "choice", choices: ["adam"] }, "sgd"));
-  deepEqual(parse({ ...number, kind: "text" }, "<b>"), { value: "<b>" });
-  deepEqual(parse({ ...number, kind: "flag" }, "True"), { value: true });
+  deepEqual(parseValue(number, " 1e-3 "), { value: 0.001 });
+  for (const text of ["", "abc", "-1", "11", "Infinity", "NaN"]) ok("wrong" in parseValue(number, text), text);
+  ok("wrong" in parseValue({ ...number, kind: "integer" }, "1.5"));
+  deepEqual(parseValue({ ...number, kind: "choice", choices: ["adam"] }, "adam"), { value: "adam" });
+  ok("wrong" in parseValue({ ...number, kind: "choice", choices: ["adam"] }, "sgd"));
+  deepEqual(parseValue({ ...number, kind: "text" }, "<b>"), { value: "<b>" });
+  deepEqual(parseValue({ ...number, kind: "flag" }, "True"), { value: true });
 });
 
 test("lists are typed with commas and stay lists", () => {
   const list = { ...number, kind: "integer", value: [1, 2] as Json };
-  equal(shownValue(list.value), "1, 2");
-  deepEqual(parse(list, "[3, 4,5]"), { value: [3, 4, 5] });
-  ok("wrong" in parse(list, "3, x"));
+  equal(formatField(list.value), "1, 2");
+  deepEqual(parseValue(list, "[3, 4,5]"), { value: [3, 4, 5] });
+  ok("wrong" in parseValue(list, "3, x"));
 });
 
 test("a busy run can be stopped and nothing else; a page without control can do nothing", () => {
@@ -82,5 +82,5 @@ test("a busy run can be stopped and nothing else; a page without control can do 
 });
 
 test("a number field holds a whole number of its range", () => {
-  deepEqual([whole("7.6", 0, 10), whole("-3", 1, 10), whole("99", 1, 10), whole("x", 1, 10)], [8, 1, 10, 1]);
+  deepEqual([clampInteger("7.6", 0, 10), clampInteger("-3", 1, 10), clampInteger("99", 1, 10), clampInteger("x", 1, 10)], [8, 1, 10, 1]);
 });

@@ -1,46 +1,46 @@
 // What the page knows and can do: what is open, selected, pointed at. Its parts listen, and ask it to act.
 import { Camera } from "./input/camera";
-import { Colouring } from "./render/colour_scale";
-import type { Data, Details } from "./payload";
-import { grouped, plural } from "./dom";
-import { place, type Placed } from "./layout/placement";
+import { ColourScale } from "./render/colour_scale";
+import type { Payload, Details } from "./payload";
+import { groupDigits, plural } from "./dom";
+import { placeBoxes, type PlacedBox } from "./layout/placement";
 import { Painter, type Paint } from "./render/painter";
-import { Scene, type Mode } from "./layout/view_tree";
+import { ViewTree, type Mode } from "./layout/view_tree";
 import { rectOf, Stage } from "./render/stage";
-import { namedTheme } from "./drawing_theme";
+import { themeFromHash } from "./drawing_theme";
 
-export type News = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
+export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
 export type ThemeName = "auto" | "light" | "dark";
-export const MANY = 3000; // boxes that are unfolded at once
-const NARROW = 600; // pixels
+export const MAX_UNFOLDED = 3000; // boxes that are unfolded at once
+const NARROW_PX = 600; // pixels
 
 export class App {
-  readonly scene: Scene;
+  readonly scene: ViewTree;
   readonly painter: Painter;
   readonly camera: Camera;
   readonly stage: Stage;
   readonly screen: HTMLElement;
   details: Details | null = null;
-  boxes: Placed[] = []; // all that is drawn, the whole first
-  byPath = new Map<string, Placed>();
+  boxes: PlacedBox[] = []; // all that is drawn, the whole first
+  byPath = new Map<string, PlacedBox>();
   selected = ""; // paths; "" for none
   hovered = "";
   hits: string[] = []; // paths that a search found
-  colouring: Colouring | null = null;
+  colouring: ColourScale | null = null;
   theme: ThemeName;
   say: (words: string) => void = () => {}; // tell the reader
   private size = { width: 1, height: 1 }; // of the screen; asking it after each change would lay the page out each time
   private column = false;
   private settling = false; // boxes and camera are about to change together
-  private listeners: [News, () => void][] = [];
+  private listeners: [AppEvent, () => void][] = [];
 
   constructor(
-    readonly data: Data,
+    readonly data: Payload,
     screen: HTMLElement,
   ) {
     this.screen = screen;
-    this.theme = namedTheme() ?? (data.theme === "light" || data.theme === "dark" ? data.theme : "auto");
-    this.scene = new Scene(data);
+    this.theme = themeFromHash() ?? (data.theme === "light" || data.theme === "dark" ? data.theme : "auto");
+    this.scene = new ViewTree(data);
     this.painter = new Painter(data);
     this.camera = new Camera(
       () => {
@@ -58,35 +58,35 @@ export class App {
     });
   }
 
-  on(news: News, listener: () => void): void {
-    this.listeners.push([news, listener]);
+  on(event: AppEvent, listener: () => void): void {
+    this.listeners.push([event, listener]);
   }
 
-  tell(news: News): void {
-    for (const [wanted, listener] of this.listeners) if (wanted === news) listener();
+  tell(event: AppEvent): void {
+    for (const [subscribed, listener] of this.listeners) if (subscribed === event) listener();
   }
 
   /** The box that details are shown of. */
-  get pointed(): Placed | undefined {
+  get pointed(): PlacedBox | undefined {
     return this.byPath.get(this.hovered || this.selected);
   }
 
-  get root(): Placed {
+  get root(): PlacedBox {
     return this.boxes[0];
   }
 
   /** Put everything in its place again. `aim` turns the camera; where boxes shall be seen to move, it says how far it
    * went with them. */
   private layOut(aim: () => [number, number] | null): void {
-    this.boxes = place(this.scene);
+    this.boxes = placeBoxes(this.scene);
     this.byPath = new Map(this.boxes.map((box) => [box.path, box]));
-    this.selected = visible(this.byPath, this.selected);
+    this.selected = visiblePath(this.byPath, this.selected);
     this.hovered = "";
     this.settling = true;
-    const moved = aim();
+    const shift = aim();
     this.settling = false;
-    this.redraw(moved);
-    for (const news of ["layout", "camera", "selection"] as const) this.tell(news);
+    this.redraw(shift);
+    for (const event of ["layout", "camera", "selection"] as const) this.tell(event);
   }
 
   private layOutFitted(): void {
@@ -108,11 +108,11 @@ export class App {
     });
   }
 
-  redraw(moved: [number, number] | null = null): void {
+  redraw(shift: [number, number] | null = null): void {
     this.colouring?.fit(this.boxes);
     const { colouring } = this;
-    const painted = colouring ? `${colouring.way} ${colouring.range}` : "";
-    this.stage.show({ boxes: this.boxes, down: this.scene.down, paint: (box) => this.paint(box), painted }, moved);
+    const paintKey = colouring ? `${colouring.way} ${colouring.range}` : "";
+    this.stage.show({ boxes: this.boxes, down: this.scene.down, paint: (box) => this.paint(box), painted: paintKey }, shift);
   }
 
   /** The screen has another size. */
@@ -122,7 +122,7 @@ export class App {
 
   /** What is seen first: all of it; on a narrow screen one long column, from its start. */
   open(): void {
-    const narrow = this.size.width < NARROW;
+    const narrow = this.size.width < NARROW_PX;
     const { down, limit } = this.data.view;
     if (narrow !== this.column) this.scene.turn(narrow || down, narrow ? Infinity : limit);
     this.column = narrow;
@@ -133,8 +133,8 @@ export class App {
     });
   }
 
-  fit(moving = true): void {
-    this.camera.fit(rectOf(this.root), moving);
+  fit(animate = true): void {
+    this.camera.fit(rectOf(this.root), animate);
   }
 
   // Folding
@@ -155,9 +155,9 @@ export class App {
   /** Open everything down to a level, where that is not too much. */
   unfold(level: number, all = false): void {
     const count = this.scene.count(level, all);
-    if (count > MANY && count > this.root.view.boxes) {
-      const words = `That would show ${plural(count, "box")}. Up to ${grouped(MANY)} are unfolded at once:`;
-      this.say(`${words} open modules one by one, or search.`);
+    if (count > MAX_UNFOLDED && count > this.root.view.boxes) {
+      const warning = `That would show ${plural(count, "box")}. Up to ${groupDigits(MAX_UNFOLDED)} are unfolded at once:`;
+      this.say(`${warning} open modules one by one, or search.`);
       return;
     }
     this.scene.unfold(level, all);
@@ -189,9 +189,9 @@ export class App {
   show(path: string): void {
     if (!this.byPath.has(path)) {
       this.scene.reveal(path);
-      this.layOutAround(visible(this.byPath, path));
+      this.layOutAround(visiblePath(this.byPath, path));
     }
-    const box = this.byPath.get(visible(this.byPath, path));
+    const box = this.byPath.get(visiblePath(this.byPath, path));
     if (!box) return;
     this.select(box.path);
     this.camera.centre(rectOf(box));
@@ -199,20 +199,20 @@ export class App {
 
   // Looks
 
-  colourBy(way: string): void {
-    const values = this.details?.overlays[way];
-    this.colouring = values ? new Colouring(way, values, this.data.colours.ramp, this.data.colours.strange) : null;
+  colourBy(quantity: string): void {
+    const values = this.details?.overlays[quantity];
+    this.colouring = values ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange) : null;
     this.redraw();
     this.tell("layout");
     this.tell("selection");
   }
 
-  paint(box: Placed): Paint | null {
+  paint(box: PlacedBox): Paint | null {
     return this.colouring?.paint(box, this.data.leaves[box.view.part.leaf].look) ?? null;
   }
 
   /** A box in words. */
-  describe(box: Placed): string {
+  describe(box: PlacedBox): string {
     const { view } = box;
     const leaf = this.data.leaves[view.part.leaf];
     const state = view.whole ? (view.composed ? "open" : "folded") : "";
@@ -222,12 +222,12 @@ export class App {
 }
 
 /** The innermost box on the way to a path that is drawn. */
-export function visible(byPath: Map<string, Placed>, path: string): string {
-  while (path && !byPath.has(path)) path = around(path);
+export function visiblePath(byPath: Map<string, PlacedBox>, path: string): string {
+  while (path && !byPath.has(path)) path = parentPath(path);
   return path;
 }
 
 /** The path of the box around a box. */
-export function around(path: string): string {
+export function parentPath(path: string): string {
   return path.includes("/") ? path.slice(0, path.lastIndexOf("/")) : "";
 }

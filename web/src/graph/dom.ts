@@ -7,21 +7,21 @@ export function h<K extends keyof HTMLElementTagNameMap>(
   attributes: Attributes = {},
   ...children: Child[]
 ): HTMLElementTagNameMap[K] {
-  const made = document.createElement(name);
+  const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(key, value);
-    else if (value === true) made.setAttribute(key, "");
-    else if (value !== false) made.setAttribute(key, value);
+    if (typeof value === "function") element.addEventListener(key, value);
+    else if (value === true) element.setAttribute(key, "");
+    else if (value !== false) element.setAttribute(key, value);
   }
-  made.append(...children.filter((child): child is Node | string => Boolean(child)));
-  return made;
+  element.append(...children.filter((child): child is Node | string => Boolean(child)));
+  return element;
 }
 
 /** 12,345 */
-export function grouped(value: number): string {
+export function groupDigits(value: number): string {
   return value.toLocaleString("en");
 }
 
 export function plural(count: number, noun: string): string {
-  return `${grouped(count)} ${noun}${count === 1 ? "" : noun.endsWith("x") ? "es" : "s"}`;
+  return `${groupDigits(count)} ${noun}${count === 1 ? "" : noun.endsWith("x") ? "es" : "s"}`;
 }

@@ -1,21 +1,21 @@
 // Light or dark, as chosen or as the reader's system has it.
 import type { App, ThemeName } from "./app";
-import type { Data, Theme } from "./payload";
+import type { Payload, Theme } from "./payload";
 
-const dark = matchMedia("(prefers-color-scheme: dark)");
+const darkQuery = matchMedia("(prefers-color-scheme: dark)");
 
 export function isDark(theme: ThemeName): boolean {
-  return theme === "dark" || (theme === "auto" && dark.matches);
+  return theme === "dark" || (theme === "auto" && darkQuery.matches);
 }
 
 /** The theme that the fragment of our address names: so a page around this one, such as the studio, says its own. */
-export function namedTheme(): ThemeName | undefined {
+export function themeFromHash(): ThemeName | undefined {
   return (["light", "dark"] as const).find((name) => location.hash === `#${name}`);
 }
 
-export function followTheme(app: App): void {
-  dark.addEventListener("change", () => setTheme(app, app.theme));
-  addEventListener("hashchange", () => setTheme(app, namedTheme() ?? app.theme));
+export function watchTheme(app: App): void {
+  darkQuery.addEventListener("change", () => setTheme(app, app.theme));
+  addEventListener("hashchange", () => setTheme(app, themeFromHash() ?? app.theme));
   setTheme(app, app.theme);
 }
 
@@ -26,7 +26,7 @@ export function setTheme(app: App, theme: ThemeName): void {
 }
 
 /** The colours of Python's themes as CSS variables, and what turns the drawing dark. */
-export function themeRules({ colours }: Data): string {
+export function themeCss({ colours }: Payload): string {
   const variables = (theme: Theme): string =>
     Object.entries(theme)
       .map(([name, value]) => `--${name.replace("_", "-")}:${value};`)

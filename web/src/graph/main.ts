@@ -1,46 +1,46 @@
 // The drawing's page: unpack the data, put the parts together, show the model.
 import { App } from "./app";
-import { crumbs } from "./panels/breadcrumbs";
-import { Details, readData, unpack, type Data } from "./payload";
+import { breadcrumbs } from "./panels/breadcrumbs";
+import { Details, parsePayload, unpack, type Payload } from "./payload";
 import { h } from "./dom";
-import { Finder } from "./panels/search_panel";
-import { listen } from "./input/gestures";
-import { halos } from "./render/highlights";
-import { keys } from "./input/keyboard";
+import { SearchPanel } from "./panels/search_panel";
+import { attachGestures } from "./input/gestures";
+import { attachHighlights } from "./render/highlights";
+import { attachKeyboard } from "./input/keyboard";
 import { legend } from "./panels/legend";
 import { minimap } from "./panels/minimap";
 import css from "./graph.css";
-import { panel } from "./panels/details_panel";
-import { pointing } from "./input/pointer_actions";
-import { followTheme, themeRules } from "./drawing_theme";
+import { detailsPanel } from "./panels/details_panel";
+import { pointerActions } from "./input/pointer_actions";
+import { watchTheme, themeCss } from "./drawing_theme";
 import { toolbar } from "./panels/toolbar";
 
-const SAID_MS = 6000;
+const MESSAGE_MS = 6000;
 
 async function start(): Promise<void> {
-  const place = document.getElementById("torcheer")!;
-  const packed = (id: string): Promise<string> => unpack(document.getElementById(id)!.textContent!);
+  const root = document.getElementById("torcheer")!;
+  const unpackScript = (id: string): Promise<string> => unpack(document.getElementById(id)!.textContent!);
   try {
-    const data = readData(await packed("data"));
-    const app = build(data, place);
+    const data = parsePayload(await unpackScript("data"));
+    const app = build(data, root);
     await new Promise((resolve) => setTimeout(resolve, 30)); // the drawing is seen before the rest is read
-    app.details = new Details(await packed("details"));
+    app.details = new Details(await unpackScript("details"));
     app.tell("details");
-    place.dataset.ready = "true";
+    root.dataset.ready = "true";
   } catch (error) {
-    place.replaceChildren(h("p", { role: "alert" }, `This drawing cannot be opened: ${String(error)}`));
+    root.replaceChildren(h("p", { role: "alert" }, `This drawing cannot be opened: ${String(error)}`));
     throw error;
   }
 }
 
-function build(data: Data, place: HTMLElement): App {
-  document.head.append(h("style", {}, themeRules(data) + css));
+function build(data: Payload, root: HTMLElement): App {
+  document.head.append(h("style", {}, themeCss(data) + css));
   const screen = h("div", { class: "screen", tabindex: "0", role: "tree", "aria-label": "The model's boxes" });
   const app = new App(data, screen);
-  const said = h("p", { class: "said", role: "status", hidden: true });
-  const finder = new Finder(app);
+  const statusLine = h("p", { class: "said", role: "status", hidden: true });
+  const finder = new SearchPanel(app);
   const [title, ...facts] = data.header;
-  place.replaceChildren(
+  root.replaceChildren(
     h(
       "header",
       {},
@@ -48,40 +48,40 @@ function build(data: Data, place: HTMLElement): App {
       finder.input,
       toolbar(app),
     ),
-    h("main", {}, screen, said),
-    h("aside", {}, finder.results, panel(app), minimap(app)),
-    h("footer", {}, crumbs(app), legend(app)),
+    h("main", {}, screen, statusLine),
+    h("aside", {}, finder.results, detailsPanel(app), minimap(app)),
+    h("footer", {}, breadcrumbs(app), legend(app)),
   );
-  tellIn(app, said);
-  halos(app);
-  listen(screen, app.camera, pointing(app));
-  keys(app, finder.input);
-  followTheme(app);
+  showMessagesIn(app, statusLine);
+  attachHighlights(app);
+  attachGestures(screen, app.camera, pointerActions(app));
+  attachKeyboard(app, finder.input);
+  watchTheme(app);
   app.measure();
   app.open();
-  keepFitted(app);
+  fitOnResize(app);
   return app;
 }
 
-function tellIn(app: App, said: HTMLElement): void {
+function showMessagesIn(app: App, statusLine: HTMLElement): void {
   let timer = 0;
-  app.say = (words) => {
-    said.textContent = words;
-    said.hidden = false;
+  app.say = (text) => {
+    statusLine.textContent = text;
+    statusLine.hidden = false;
     clearTimeout(timer);
-    timer = window.setTimeout(() => (said.hidden = true), SAID_MS);
+    timer = window.setTimeout(() => (statusLine.hidden = true), MESSAGE_MS);
   };
 }
 
 /** While nobody has moved the drawing, it fits the window, whatever size that takes. */
-function keepFitted(app: App): void {
-  const where = (): string => `${app.camera.x} ${app.camera.y} ${app.camera.k}`;
-  let fitted = where();
+function fitOnResize(app: App): void {
+  const cameraPose = (): string => `${app.camera.x} ${app.camera.y} ${app.camera.k}`;
+  let fittedPose = cameraPose();
   new ResizeObserver(() => {
     app.measure();
-    if (where() === fitted) {
+    if (cameraPose() === fittedPose) {
       app.open();
-      fitted = where();
+      fittedPose = cameraPose();
     } else {
       app.stage.look();
       app.tell("camera");

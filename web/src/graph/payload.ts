@@ -16,7 +16,7 @@ export interface Leaf {
 }
 
 /** The words at the top of an open box, line by line. */
-export interface Words {
+export interface TitleText {
   width: number;
   lines: [x: number, text: string, tone: string][][];
 }
@@ -57,9 +57,9 @@ export interface Theme {
 }
 
 /** What a route carries: a value without or with a gradient, a value kept for backward, a gradient on its way back. */
-export const Carries = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
+export const EdgeFlow = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
 
-export interface Data {
+export interface Payload {
   header: string[];
   theme: string;
   colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[]; strange: string };
@@ -69,7 +69,7 @@ export interface Data {
   root: number;
   plans: Plan[];
   leaves: Leaf[];
-  titles: Words[];
+  titles: TitleText[];
   view: { down: boolean; limit: number; open: string[] };
   colour_by: string;
   colour_names: Record<string, string>; // a way to colour -> in words
@@ -77,17 +77,17 @@ export interface Data {
 }
 
 /** What is known of an item: its label, the address of the module around it, and pairs to show. */
-export type Item = [label: string, around: string, facts: [key: string, value: string][]];
+export type ItemDetails = [label: string, around: string, facts: [key: string, value: string][]];
 
 /** The text packed in a script element: base64 of what zlib wrote. */
 export async function unpack(packed: string): Promise<string> {
-  const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
 }
 
 /** The data with names instead of places in lists. */
-export function readData(text: string): Data {
+export function parsePayload(text: string): Payload {
   const raw = JSON.parse(text);
   raw.view.limit ??= Infinity;
   for (const leaf of raw.leaves) leaf.boxes = leaf.boxes.map(readBox);
@@ -127,7 +127,7 @@ export class Details {
     return this.lines.length;
   }
 
-  item(number: number): Item {
+  item(number: number): ItemDetails {
     return JSON.parse(this.lines[number]);
   }
 }

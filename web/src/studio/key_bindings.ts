@@ -3,7 +3,7 @@ import { Signal } from "./signal";
 import type { Store, TabName } from "./store";
 
 /** A key and what it does; `tab` where it means something on that tab only. */
-export interface Key {
+export interface KeyBinding {
   key: string; // as KeyboardEvent.key has it: "ArrowLeft", " ", "?"; "Shift+ArrowLeft" with Shift held
   shown?: string; // as people call it: "←", "Space"
   what: string; // "Train or stop"
@@ -12,34 +12,34 @@ export interface Key {
 }
 
 /** All keys there are, in the order of the help. */
-export const keys = new Signal<readonly Key[]>([]);
+export const keyBindings = new Signal<readonly KeyBinding[]>([]);
 
 /** Add keys; the answer takes them away. */
-export function addKeys(added: Key[]): () => void {
-  keys.set([...keys.get(), ...added]);
-  return () => keys.set(keys.get().filter((key) => !added.includes(key)));
+export function addKeyBindings(bindings: KeyBinding[]): () => void {
+  keyBindings.set([...keyBindings.get(), ...bindings]);
+  return () => keyBindings.set(keyBindings.get().filter((key) => !bindings.includes(key)));
 }
 
 /** Listen to the keyboard. */
-export function listen(store: Store): void {
+export function listenForKeys(store: Store): void {
   document.addEventListener("keydown", (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTaken(event)) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isHandledByTarget(event)) return;
     if (document.querySelector("dialog[open]")) return;
-    const found = bound(event, store.tab.get());
-    if (!found) return;
+    const binding = findBinding(event, store.tab.get());
+    if (!binding) return;
     event.preventDefault();
-    found.run();
+    binding.run();
   });
 }
 
-function bound({ key, shiftKey }: KeyboardEvent, now: TabName): Key | undefined {
-  const here = keys.get().filter(({ tab }) => !tab || tab === now);
-  const shifted = shiftKey ? here.find((entry) => entry.key === `Shift+${key}`) : undefined;
-  return shifted ?? here.find((entry) => entry.key === key);
+function findBinding({ key, shiftKey }: KeyboardEvent, currentTab: TabName): KeyBinding | undefined {
+  const active = keyBindings.get().filter(({ tab }) => !tab || tab === currentTab);
+  const shifted = shiftKey ? active.find((binding) => binding.key === `Shift+${key}`) : undefined;
+  return shifted ?? active.find((binding) => binding.key === key);
 }
 
 // What has the focus may want the key itself: a field all of them, a button Space, tabs and sliders the arrows.
-function isTaken({ target, key }: KeyboardEvent): boolean {
+function isHandledByTarget({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
   if (target.closest("input:not([type=checkbox],[type=radio],[type=range]), select, textarea, [contenteditable]")) return true;
   if ((key === " " || key === "Enter") && target.closest("button, a, summary, input, [role=button]")) return true;

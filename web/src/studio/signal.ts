@@ -19,9 +19,9 @@ export class Signal<T> {
 
   /** Change a part of an object; nobody is told where nothing differs. */
   patch(part: Partial<T>): void {
-    const now = this.value;
+    const current = this.value;
     const keys = Object.keys(part) as (keyof T)[];
-    if (keys.some((key) => !Object.is(part[key], now[key]))) this.set({ ...now, ...part });
+    if (keys.some((key) => !Object.is(part[key], current[key]))) this.set({ ...current, ...part });
   }
 
   /** Call `watcher` at each change from now on; the answer ends that. */
@@ -34,12 +34,12 @@ export class Signal<T> {
 /** The signal's value, in a component that is drawn again when it changes. */
 export function useValue<T>(signal: Signal<T>): T {
   const [, redraw] = useState(0);
-  const drawn = signal.get();
+  const current = signal.get();
   // Watched from when it is drawn, not from the next picture on: what is pressed in between would act on old values.
   useLayoutEffect(() => {
-    const again = (): void => redraw((count) => count + 1);
-    if (!Object.is(drawn, signal.get())) again(); // it changed between drawing and watching
-    return signal.subscribe(again);
+    const rerender = (): void => redraw((count) => count + 1);
+    if (!Object.is(current, signal.get())) rerender(); // it changed between drawing and watching
+    return signal.subscribe(rerender);
   }, [signal]);
-  return drawn;
+  return current;
 }

@@ -2,11 +2,11 @@
 import type { FrameHead, FromPage, ToPage } from "./messages";
 
 const MAGIC = 0x46484354; // "TCHF", read as a little-endian number
-const FIRST_WAIT_MS = 250;
-const LONGEST_WAIT_MS = 5000;
+const MIN_RETRY_MS = 250;
+const MAX_RETRY_MS = 5000;
 
 /** What a socket tells. Where it is `refused` there is no use in trying: the token is not (or no longer) good. */
-export interface Listener {
+export interface SocketListener {
   lost(reason: string): void;
   refused(refused: boolean): void;
   said(message: ToPage): void;
@@ -22,7 +22,7 @@ export class Socket {
 
   constructor(
     private readonly address: string,
-    private readonly listener: Listener,
+    private readonly listener: SocketListener,
   ) {}
 
   open(): void {
@@ -56,7 +56,7 @@ export class Socket {
 
   private async closed(socket: WebSocket, reason: string): Promise<void> {
     if (socket !== this.socket) return;
-    this.timer = window.setTimeout(() => this.open(), waitAfter(this.tries++));
+    this.timer = window.setTimeout(() => this.open(), retryDelay(this.tries++));
     this.listener.lost(reason);
     const refused = await isRefused();
     if (socket === this.socket) this.listener.refused(refused);
@@ -65,7 +65,7 @@ export class Socket {
   private take(data: string | ArrayBuffer): void {
     try {
       if (typeof data === "string") this.listener.said(JSON.parse(data));
-      else this.listener.sent(...cut(data));
+      else this.listener.sent(...splitFrame(data));
     } catch (error) {
       this.listener.garbled(error instanceof Error ? error.message : String(error));
     }
@@ -73,12 +73,12 @@ export class Socket {
 }
 
 /** How long to wait before the next try: 0.25 s, twice as long each time, 5 s at most; spread, so that not all come at once. */
-export function waitAfter(tries: number, chance = Math.random()): number {
-  return Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(tries, 10)) * (0.75 + chance / 2);
+export function retryDelay(tries: number, random = Math.random()): number {
+  return Math.min(MAX_RETRY_MS, MIN_RETRY_MS * 2 ** Math.min(tries, 10)) * (0.75 + random / 2);
 }
 
 /** A binary message's header and its payload. */
-export function cut(data: ArrayBuffer): [FrameHead, Uint8Array] {
+export function splitFrame(data: ArrayBuffer): [FrameHead, Uint8Array] {
   const view = new DataView(data);
   if (data.byteLength < 8 || view.getUint32(0, true) !== MAGIC) throw new Error("a binary message is not a frame");
   const length = view.getUint32(4, true);

@@ -6,7 +6,7 @@ import type {
 import { VERSION } from "./messages";
 import { Signal } from "./signal";
 import { Socket } from "./socket";
-import { withNumbers } from "./non_finite";
+import { parseNumbers } from "./non_finite";
 import { emptyTable, withRows, type Table } from "./tables/table_rows";
 
 export { Signal, useValue } from "./signal";
@@ -22,7 +22,7 @@ export interface Selection {
 }
 
 /** What the Network tab looks at, and how. */
-export interface LookSettings {
+export interface ViewSettings {
   variable: string; // "" until a network came
   item: number; // of the batch
   moment: number; // -1: live
@@ -40,23 +40,23 @@ export interface Notice {
 }
 
 type Question = Omit<AskValue, "question"> | Omit<AskTrace, "question"> | Omit<AskAnalysis, "question">;
-type Pending = { resolve: (value: Json) => void; reject: (error: Error) => void };
+type PendingQuestion = { resolve: (value: Json) => void; reject: (error: Error) => void };
 
-const NOTHING: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
-const FIRST_LOOK: LookSettings = {
+const IDLE_STATE: State = { status: "idle", counters: {}, can: [], items: 0, batch: 0, step_n: 10, message: "" };
+const DEFAULT_VIEW: ViewSettings = {
   variable: "", item: 0, moment: -1, raster: 0, mode: "auto",
   train: { unit: "auto", count: 1 }, test: { unit: "trial", count: 1 },
 };
 const TABLES_WAIT_MS = 50; // rows come in bursts; tables and plots are drawn again once per burst
-const LONGEST_WAIT_MS = 1000; // long tables take longer to draw, and grow less with each row
-const MOST_ALERTS = 5000;
+const MAX_TABLES_WAIT_MS = 1000; // long tables take longer to draw, and grow less with each row
+const MAX_ALERTS = 5000;
 
 /** The page's state. */
 export class Store {
   readonly hello = new Signal<Hello | null>(null);
   readonly net = new Signal<Net | null>(null);
   readonly moments = new Signal<Moment[]>([]);
-  readonly state = new Signal<State>(NOTHING);
+  readonly state = new Signal<State>(IDLE_STATE);
   readonly parameters = new Signal<Parameter[]>([]);
   readonly tables = new Signal<ReadonlyMap<string, Table>>(new Map());
   readonly alerts = new Signal<AlertSeen[]>([]); // the newest
@@ -71,14 +71,14 @@ export class Store {
   readonly ended = new Signal<Ended | null>(null); // the server's last words, where it had any
   readonly reason = new Signal(""); // why the server ended the connection, where it said so
   readonly selection = new Signal<Selection | null>(null);
-  readonly look = new Signal<LookSettings>(FIRST_LOOK);
+  readonly look = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly notices = new Signal<Notice[]>([]);
-  readonly tab = new Signal<TabName>(namedTab());
+  readonly tab = new Signal<TabName>(tabFromHash());
 
   private readonly socket: Socket;
   private readonly frameReaders = new Set<(head: FrameHead, bytes: Uint8Array) => void>();
   private readonly shownReaders = new Set<(shown: Shown) => void>();
-  private readonly questions = new Map<number, Pending>();
+  private readonly questions = new Map<number, PendingQuestion>();
   private coming = new Map<string, Table>(); // tables that are ahead of the signal
   private tablesTimer = 0;
   private said = ""; // the last look, without its number
@@ -100,7 +100,7 @@ export class Store {
   /** Connect, and stay so. */
   start(): void {
     this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // loaded again, it opens the same tab
-    window.addEventListener("hashchange", () => this.tab.set(namedTab()));
+    window.addEventListener("hashchange", () => this.tab.set(tabFromHash()));
     document.addEventListener("visibilitychange", () => {
       this.tellLook();
       if (document.visibilityState === "visible") this.retry();
@@ -137,10 +137,10 @@ export class Store {
 
   /** Say something; a notice tells the reader where nobody hears it. */
   send(message: FromPage): boolean {
-    const heard = this.socket.send(message);
-    const quiet = message.kind === "look" || message.kind === "seen";
-    if (!heard && !quiet) this.notice("Not connected to the studio's server: nothing was sent.");
-    return heard;
+    const isSent = this.socket.send(message);
+    const isSilent = message.kind === "look" || message.kind === "seen";
+    if (!isSent && !isSilent) this.notice("Not connected to the studio's server: nothing was sent.");
+    return isSent;
   }
 
   /** Ask something that has an answer. */
@@ -155,8 +155,8 @@ export class Store {
   }
 
   /** Ask the run for something; where nobody has control, this page has it from then on. */
-  act(action: string, more: { count?: number; item?: number } = {}): void {
-    this.send({ kind: "act", action, ...more });
+  act(action: string, options: { count?: number; item?: number } = {}): void {
+    this.send({ kind: "act", action, ...options });
   }
 
   /** Change a parameter. */
@@ -233,8 +233,8 @@ export class Store {
 
   // What is nothing but a table opens on its tab, unless the reader has chosen one.
   private turnToTables(): void {
-    const nothingElse = !this.net.get() && !this.state.get().can.length && this.coming.size > 0;
-    if (nothingElse && !location.hash) this.tab.set("tables");
+    const tablesOnly = !this.net.get() && !this.state.get().can.length && this.coming.size > 0;
+    if (tablesOnly && !location.hash) this.tab.set("tables");
   }
 
   private takeRuns({ runs, run }: { runs: Run[]; run: number }): void {
@@ -244,25 +244,25 @@ export class Store {
 
   private takeAlerts(alerts: AlertSeen[]): void {
     this.alerted.set(this.alerted.get() + alerts.length);
-    this.alerts.set([...this.alerts.get(), ...alerts].slice(-MOST_ALERTS));
+    this.alerts.set([...this.alerts.get(), ...alerts].slice(-MAX_ALERTS));
   }
 
   private takeNet(net: Net | null): void {
     const { variable, item } = this.look.get();
-    const known = net?.variables.map(({ name }) => name) ?? [];
+    const names = net?.variables.map(({ name }) => name) ?? [];
     const unit = net?.variables.find(({ of }) => of === "unit") ?? net?.variables[0];
-    const selected = this.selection.get();
-    const place = net?.layers.find(({ layer }) => layer.name === selected?.layer);
-    if (selected && !(place && selected.unit < place.units)) this.selection.set(null);
-    if (net && !known.includes(variable)) this.look.patch({ variable: unit?.name ?? "", item });
+    const selection = this.selection.get();
+    const placedLayer = net?.layers.find(({ layer }) => layer.name === selection?.layer);
+    if (selection && !(placedLayer && selection.unit < placedLayer.units)) this.selection.set(null);
+    if (net && !names.includes(variable)) this.look.patch({ variable: unit?.name ?? "", item });
     this.net.set(net);
   }
 
-  private takeMoments(came: Moment[], gone: number[]): void {
-    const left = new Set(gone);
-    const kept = left.size ? this.moments.get().filter(({ id }) => !left.has(id)) : this.moments.get();
-    this.moments.set([...kept, ...came]);
-    if (left.size) this.keepMoment();
+  private takeMoments(added: Moment[], gone: number[]): void {
+    const removed = new Set(gone);
+    const remaining = removed.size ? this.moments.get().filter(({ id }) => !removed.has(id)) : this.moments.get();
+    this.moments.set([...remaining, ...added]);
+    if (removed.size) this.keepMoment();
   }
 
   // Where the shown moment was thinned out, its nearest neighbour is shown, never the live one: someone is looking back.
@@ -274,15 +274,15 @@ export class Store {
     this.look.patch({ moment: ids.length ? nearest : -1 });
   }
 
-  private takeState(came: { state: State; controller: string; viewers: number }): void {
-    this.state.set(came.state);
-    this.controller.set(came.controller);
-    this.viewers.set(came.viewers);
+  private takeState(message: { state: State; controller: string; viewers: number }): void {
+    this.state.set(message.state);
+    this.controller.set(message.controller);
+    this.viewers.set(message.viewers);
   }
 
   private takeRows(rows: { table: string; first: number; columns: Record<string, Json[]> }): void {
     const table = this.coming.get(rows.table);
-    if (table) this.putTable(withRows(table, { ...rows, columns: read(table.head, rows.columns) }));
+    if (table) this.putTable(withRows(table, { ...rows, columns: parseColumns(table.head, rows.columns) }));
   }
 
   private takeTable(head: TableHead): void {
@@ -292,7 +292,7 @@ export class Store {
 
   private putTable(table: Table): void {
     this.coming.set(table.head.name, table);
-    const wait = Math.min(LONGEST_WAIT_MS, TABLES_WAIT_MS + table.count / 100);
+    const wait = Math.min(MAX_TABLES_WAIT_MS, TABLES_WAIT_MS + table.count / 100);
     this.tablesTimer ||= window.setTimeout(() => this.showTables(), wait);
   }
 
@@ -306,7 +306,7 @@ export class Store {
     if (saved) this.notice(`Saved ${saved}`, "done");
   }
 
-  private answered(question: number): Pending | undefined {
+  private answered(question: number): PendingQuestion | undefined {
     const pending = this.questions.get(question);
     this.questions.delete(question);
     return pending;
@@ -321,18 +321,18 @@ export class Store {
   private tellLook(): void {
     if (this.connection.get() !== "open") return;
     const look = this.wantedLook();
-    const said = JSON.stringify(look);
-    if (said === this.said) return;
-    this.said = said;
+    const serialized = JSON.stringify(look);
+    if (serialized === this.said) return;
+    this.said = serialized;
     this.send({ kind: "look", look: ++this.looks, ...look });
   }
 
   private wantedLook(): Omit<Look, "kind" | "look"> {
     const { variable, item, moment, raster, train, test } = this.look.get();
-    const hidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
-    if (hidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
-    const clicked = this.ofWeights(variable) ? this.selection.get() : null;
-    return { variable, item, moment, layer: clicked?.layer ?? "", unit: clicked?.unit ?? -1, raster, train, test };
+    const isHidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
+    if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
+    const selection = this.ofWeights(variable) ? this.selection.get() : null;
+    return { variable, item, moment, layer: selection?.layer ?? "", unit: selection?.unit ?? -1, raster, train, test };
   }
 
   private ofWeights(variable: string): boolean {
@@ -341,14 +341,14 @@ export class Store {
 }
 
 // Columns of numbers have some by their names; texts that look like these are texts.
-function read(head: TableHead, columns: Record<string, Json[]>): Record<string, Json[]> {
-  const found = Object.entries(columns).map(([name, cells]): [string, Json[]] => {
+function parseColumns(head: TableHead, columns: Record<string, Json[]>): Record<string, Json[]> {
+  const entries = Object.entries(columns).map(([name, cells]): [string, Json[]] => {
     const isText = head.columns.find((column) => column.name === name)?.type === "text";
-    return [name, isText ? cells : cells.map(withNumbers)];
+    return [name, isText ? cells : cells.map(parseNumbers)];
   });
-  return Object.assign(Object.create(null), Object.fromEntries(found));
+  return Object.assign(Object.create(null), Object.fromEntries(entries));
 }
 
-function namedTab(): TabName {
+function tabFromHash(): TabName {
   return TAB_NAMES.find((name) => location.hash === `#${name}`) ?? "network";
 }

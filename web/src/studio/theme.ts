@@ -1,43 +1,43 @@
 // Light or dark, as chosen or as the reader's system has it; remembered.
 import { Signal } from "./signal";
 
-export type Choice = "auto" | "light" | "dark";
+export type ThemeChoice = "auto" | "light" | "dark";
 export type Theme = "light" | "dark";
 
-const KEY = "torcheer.theme";
-const system = matchMedia("(prefers-color-scheme: dark)");
+const THEME_KEY = "torcheer.theme";
+const systemDark = matchMedia("(prefers-color-scheme: dark)");
 
 /** What the reader chose. */
-export const choice = new Signal<Choice>(remembered());
+export const themeChoice = new Signal<ThemeChoice>(loadChoice());
 /** What that means now; `data-theme` of the page says the same to CSS. */
-export const theme = new Signal<Theme>(meant());
+export const theme = new Signal<Theme>(resolveTheme());
 
 /** Choose, and remember it. */
-export function choose(wanted: Choice): void {
-  remember(KEY, wanted);
-  choice.set(wanted);
-  apply();
+export function setThemeChoice(newChoice: ThemeChoice): void {
+  saveItem(THEME_KEY, newChoice);
+  themeChoice.set(newChoice);
+  applyTheme();
 }
 
 /** What comes after this choice: what the system does not have, what it has, and as it has it. */
-export function next(now: Choice): Choice {
-  const [same, other]: Theme[] = system.matches ? ["dark", "light"] : ["light", "dark"];
-  return now === "auto" ? other : now === other ? same : "auto";
+export function nextChoice(current: ThemeChoice): ThemeChoice {
+  const [same, other]: Theme[] = systemDark.matches ? ["dark", "light"] : ["light", "dark"];
+  return current === "auto" ? other : current === other ? same : "auto";
 }
 
 /** Go on to that. */
-export function turn(): void {
-  choose(next(choice.get()));
+export function cycleTheme(): void {
+  setThemeChoice(nextChoice(themeChoice.get()));
 }
 
 /** Follow the reader's system from now on. */
 export function followSystem(): void {
-  system.addEventListener("change", apply);
-  apply();
+  systemDark.addEventListener("change", applyTheme);
+  applyTheme();
 }
 
 /** Put something into the browser's memory; some browsers have none. */
-export function remember(key: string, value: string): void {
+export function saveItem(key: string, value: string): void {
   try {
     localStorage.setItem(key, value);
   } catch {
@@ -46,7 +46,7 @@ export function remember(key: string, value: string): void {
 }
 
 /** What the browser's memory holds, or nothing. */
-export function recall(key: string): string | null {
+export function loadItem(key: string): string | null {
   try {
     return localStorage.getItem(key);
   } catch {
@@ -54,17 +54,17 @@ export function recall(key: string): string | null {
   }
 }
 
-function apply(): void {
-  document.documentElement.dataset.theme = meant(); // first: who hears of it reads colours from CSS
-  theme.set(meant());
+function applyTheme(): void {
+  document.documentElement.dataset.theme = resolveTheme(); // first: who hears of it reads colours from CSS
+  theme.set(resolveTheme());
 }
 
-function meant(): Theme {
-  const wanted = choice.get();
-  return wanted === "auto" ? (system.matches ? "dark" : "light") : wanted;
+function resolveTheme(): Theme {
+  const current = themeChoice.get();
+  return current === "auto" ? (systemDark.matches ? "dark" : "light") : current;
 }
 
-function remembered(): Choice {
-  const found = recall(KEY);
-  return found === "light" || found === "dark" ? found : "auto";
+function loadChoice(): ThemeChoice {
+  const stored = loadItem(THEME_KEY);
+  return stored === "light" || stored === "dark" ? stored : "auto";
 }

@@ -1,9 +1,9 @@
 // Where the page looks: what is drawn at world (0, 0) stands at (x, y) on the screen, k times as large.
 import type { Rect } from "../layout/rect";
 
-const [SMALLEST, LARGEST] = [0.005, 6];
-const FITTED = 1.25; // a small drawing is not blown up further
-const SHORT_MS = 180;
+const [MIN_SCALE, MAX_SCALE] = [0.005, 6];
+const MAX_FIT_SCALE = 1.25; // a small drawing is not blown up further
+const ANIMATION_MS = 180;
 
 export class Camera {
   x = 0;
@@ -28,7 +28,7 @@ export class Camera {
 
   set(x: number, y: number, k: number): void {
     cancelAnimationFrame(this.moving);
-    [this.x, this.y, this.k] = [x, y, Math.min(LARGEST, Math.max(SMALLEST, k))];
+    [this.x, this.y, this.k] = [x, y, Math.min(MAX_SCALE, Math.max(MIN_SCALE, k))];
     this.changed();
   }
 
@@ -46,18 +46,18 @@ export class Camera {
   zoom(factor: number, left?: number, top?: number): void {
     const { width, height } = this.screen();
     const [px, py] = [left ?? width / 2, top ?? height / 2];
-    const k = Math.min(LARGEST, Math.max(SMALLEST, this.k * factor));
+    const k = Math.min(MAX_SCALE, Math.max(MIN_SCALE, this.k * factor));
     this.set(px - ((px - this.x) * k) / this.k, py - ((py - this.y) * k) / this.k, k);
   }
 
   /** Show all of a box. */
-  fit(box: Rect, moving: boolean): void {
+  fit(box: Rect, animate: boolean): void {
     const { width, height } = this.screen();
-    const room = Math.min(24, width / 16);
-    const k = Math.min(FITTED, (width - 2 * room) / (box.width || 1), (height - 2 * room) / (box.height || 1));
-    const scale = Math.max(SMALLEST, k);
+    const margin = Math.min(24, width / 16);
+    const k = Math.min(MAX_FIT_SCALE, (width - 2 * margin) / (box.width || 1), (height - 2 * margin) / (box.height || 1));
+    const scale = Math.max(MIN_SCALE, k);
     const [x, y] = [width / 2 - (box.x + box.width / 2) * scale, height / 2 - (box.y + box.height / 2) * scale];
-    this.go(x, y, scale, moving);
+    this.go(x, y, scale, animate);
   }
 
   /** Show the start of a tall box as wide as the screen is. */
@@ -70,19 +70,19 @@ export class Camera {
   /** Bring a box to the middle, large enough to read. */
   centre(box: Rect): void {
     const { width, height } = this.screen();
-    const whole = Math.min((width - 40) / box.width, (height - 40) / box.height);
-    const k = Math.min(Math.max(this.k, 0.8), Math.max(whole, 0.3), 2.5);
+    const fitScale = Math.min((width - 40) / box.width, (height - 40) / box.height);
+    const k = Math.min(Math.max(this.k, 0.8), Math.max(fitScale, 0.3), 2.5);
     this.go(width / 2 - (box.x + box.width / 2) * k, height / 2 - (box.y + box.height / 2) * k, k, true);
   }
 
-  private go(x: number, y: number, k: number, moving: boolean): void {
-    if (!moving || stillness()) return this.set(x, y, k);
+  private go(x: number, y: number, k: number, animate: boolean): void {
+    if (!animate || prefersReducedMotion()) return this.set(x, y, k);
     cancelAnimationFrame(this.moving);
     const [x0, y0, k0, start] = [this.x, this.y, this.k, performance.now()];
     const step = (): void => {
-      const t = Math.min(1, (performance.now() - start) / SHORT_MS);
-      const share = t * (2 - t);
-      [this.x, this.y, this.k] = [x0 + (x - x0) * share, y0 + (y - y0) * share, k0 + (k - k0) * share];
+      const t = Math.min(1, (performance.now() - start) / ANIMATION_MS);
+      const progress = t * (2 - t);
+      [this.x, this.y, this.k] = [x0 + (x - x0) * progress, y0 + (y - y0) * progress, k0 + (k - k0) * progress];
       this.changed();
       if (t < 1) this.moving = requestAnimationFrame(step);
     };
@@ -91,6 +91,6 @@ export class Camera {
 }
 
 /** Whether this reader wants nothing to move. */
-export function stillness(): boolean {
+export function prefersReducedMotion(): boolean {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

@@ -202,35 +202,35 @@ class Composition {
       total += length + m.gap + m.arrow + this.notes[row][0] + this.notes[row][1];
       reach.push(total);
     });
-    const wanted = Math.ceil(total / limit);
-    const allowed: number[] = [];
+    const bandCount = Math.ceil(total / limit);
+    const cutRows: number[] = [];
     for (let row = 1; row < layout.rowCount - 2; row++) {
-      if (0 <= layout.cuts[row] && layout.cuts[row] <= m.cut) allowed.push(row);
+      if (0 <= layout.cuts[row] && layout.cuts[row] <= m.cut) cutRows.push(row);
     }
     const cuts = new Set<number>();
-    for (let number = 1; number < (allowed.length ? wanted : 1); number++) {
-      const goal = (total * number) / wanted;
-      const place = allowed.findIndex((row) => reach[row] >= goal);
-      cuts.add(this.bestCut(allowed, reach, goal, place < 0 ? allowed.length : place));
+    for (let number = 1; number < (cutRows.length ? bandCount : 1); number++) {
+      const goal = (total * number) / bandCount;
+      const place = cutRows.findIndex((row) => reach[row] >= goal);
+      cuts.add(this.bestCut(cutRows, reach, goal, place < 0 ? cutRows.length : place));
     }
-    const least = (m.least * total) / Math.max(wanted, 1);
-    const kept = [0];
-    for (const row of [...cuts].sort((one, other) => one - other)) {
-      if (reach[row] - kept[kept.length - 1] < least || total - reach[row] < least) cuts.delete(row);
-      else kept.push(reach[row]);
+    const least = (m.least * total) / Math.max(bandCount, 1);
+    const bandEnds = [0];
+    for (const row of [...cuts].sort((first, second) => first - second)) {
+      if (reach[row] - bandEnds[bandEnds.length - 1] < least || total - reach[row] < least) cuts.delete(row);
+      else bandEnds.push(reach[row]);
     }
-    kept.push(total);
-    if (largest(kept.slice(1).map((end, n) => end - kept[n])) > m.worth * total) cuts.clear();
+    bandEnds.push(total);
+    if (largest(bandEnds.slice(1).map((end, n) => end - bandEnds[n])) > m.worth * total) cuts.clear();
     let band = 0;
     return this.rows.map((_, row) => (cuts.has(row) ? band++ : band));
   }
 
-  bestCut(allowed: number[], reach: number[], goal: number, place: number): number {
+  bestCut(cutRows: number[], reach: number[], goal: number, place: number): number {
     const { layout, m } = this;
     let best = -1;
     let least = Infinity;
-    for (let n = Math.max(0, place - m.search); n < Math.min(allowed.length, place + m.search); n++) {
-      const row = allowed[n];
+    for (let n = Math.max(0, place - m.search); n < Math.min(cutRows.length, place + m.search); n++) {
+      const row = cutRows[n];
       const cost = Math.abs(reach[row] - goal) + (layout.cuts[row] - 1) * m.cost;
       if (cost < least) [best, least] = [row, cost];
     }
@@ -291,7 +291,7 @@ class Composition {
   /** For each band and column, the rows that something takes, how far it reaches before and after the middle. */
   stretches(): Stretch[][][] {
     const { layout, m } = this;
-    const found: Stretch[][][] = this.last.map(() => Array.from({ length: layout.columnCount }, () => []));
+    const stretches: Stretch[][][] = this.last.map(() => Array.from({ length: layout.columnCount }, () => []));
     layout.rows.forEach((row, node) => {
       const [band, anchor, { exitNote }] = [this.bandOf[row], this.anchors[node], this.boxes[node]];
       const inside = layout.entries <= node && node < layout.entries + layout.children;
@@ -299,7 +299,7 @@ class Composition {
       let room = this.across[node] - anchor;
       if (this.down && exitNote) room = Math.max(room, largest(this.exits[node]) - anchor + 5 + exitNote);
       const last = Math.min(layout.spans[node], this.last[band]);
-      found[band][layout.columns[node]].push({ first: row, last, before: anchor + pad, after: room + pad });
+      stretches[band][layout.columns[node]].push({ first: row, last, before: anchor + pad, after: room + pad });
     });
     for (const route of layout.routes) {
       if (route.lane < 0) continue;
@@ -307,13 +307,13 @@ class Composition {
       const [low, high] = [Math.min(source, target), Math.max(source, target)];
       for (let band = this.bandOf[low]; band <= this.bandOf[high]; band++) {
         const first = Math.max(low, band ? this.last[band - 1] + 1 : 0);
-        const own = route.lane === layout.columns[route.source] && band === this.bandOf[low] && !route.back;
-        const off = own ? this.exits[route.source][route.exit] - this.anchors[route.source] : 0;
+        const isOwnLane = route.lane === layout.columns[route.source] && band === this.bandOf[low] && !route.back;
+        const offset = isOwnLane ? this.exits[route.source][route.exit] - this.anchors[route.source] : 0;
         const last = Math.min(high, this.last[band]);
-        found[band][route.lane].push({ first, last, before: m.lane / 2 - off, after: m.lane / 2 + off });
+        stretches[band][route.lane].push({ first, last, before: m.lane / 2 - offset, after: m.lane / 2 + offset });
       }
     }
-    return found;
+    return stretches;
   }
 
   // Edges: each is a list of runs across, in the channels between rows
@@ -335,17 +335,17 @@ class Composition {
       const lane = this.middle[band][route.lane];
       return [[first, start, lane], [last - 1, lane, end]]; // prettier-ignore
     }
-    const own = route.lane === this.layout.columns[route.source];
+    const isOwnLane = route.lane === this.layout.columns[route.source];
     if (band === targetBand) {
       if (route.lane < 0) return [[first, start, end]];
-      const lane = own ? start : this.middle[band][route.lane];
+      const lane = isOwnLane ? start : this.middle[band][route.lane];
       return route.side ? [[first, start, lane]] : [[first, start, lane], [last - 1, lane, end]]; // prettier-ignore
     }
     const gutter = this.gutters[band].get(route.net)!;
     const bottom = this.last[band];
     const runs: Run[] = [];
     let lane = start;
-    if (first < bottom && !own) {
+    if (first < bottom && !isOwnLane) {
       lane = this.middle[band][route.lane];
       runs.push([first, start, lane]);
     }
@@ -379,7 +379,7 @@ class Composition {
       }
     });
     spans.forEach((nets, channel) => {
-      const [tracks, count] = assign(settle(nets, above[channel], below[channel]), nets, this.m.lane / 2);
+      const [tracks, count] = assignTracks(orderNets(nets, above[channel], below[channel]), nets, this.m.lane / 2);
       this.trackOf.push(tracks);
       this.trackCount.push(count);
     });
@@ -397,18 +397,18 @@ class Composition {
 
   placeRows(): void {
     const { layout, m } = this;
-    const reaching = new Map<number, number[]>(); // row -> tall nodes that must end in it at the latest
+    const tallNodes = new Map<number, number[]>(); // row -> tall nodes that must end in it at the latest
     layout.spans.forEach((span, node) => {
       const row = layout.rows[node];
       if (span <= row) return;
-      setDefault<number, number[]>(reaching, Math.min(span, this.last[this.bandOf[row]]), () => []).push(node);
+      setDefault<number, number[]>(tallNodes, Math.min(span, this.last[this.bandOf[row]]), () => []).push(node);
     });
     let along = 0;
     const head = this.trackCount[layout.rowCount] * m.track + m.arrow + m.gap;
     for (let row = 0; row < layout.rowCount; row++) {
       if (row && this.bandOf[row] !== this.bandOf[row - 1]) along = head + this.notes[row][0];
       this.rowStart.push(along);
-      for (const node of reaching.get(row) ?? []) {
+      for (const node of tallNodes.get(row) ?? []) {
         const start = this.rowStart[layout.rows[node]];
         this.rows[row] = Math.max(this.rows[row], start + this.along[node] - along);
       }
@@ -450,12 +450,12 @@ class Composition {
       const slack = layout.spans[node] === row ? this.rows[row] - this.along[node] : 0;
       return alongBefore + this.rowStart[row] + Math.max(0, slack) / 2;
     });
-    const turned = (left: number, top: number): Point => (down ? [left, top] : [top, left]);
+    const toPoint = (left: number, top: number): Point => (down ? [left, top] : [top, left]);
     return {
-      box: plainBox(...turned(across, along), lefts.slice(0, layout.entries), lefts.slice(end)),
-      places: lefts.slice(layout.entries, end).map((left, n) => turned(left, tops[layout.entries + n])),
+      box: plainBox(...toPoint(across, along), lefts.slice(0, layout.entries), lefts.slice(end)),
+      places: lefts.slice(layout.entries, end).map((left, n) => toPoint(left, tops[layout.entries + n])),
       paths: layout.routes.map((route, n) =>
-        points(this.path(route, this.runs[n], tops, acrossBefore, alongBefore), down),
+        simplify(this.path(route, this.runs[n], tops, acrossBefore, alongBefore), down),
       ),
       entries: this.entries.slice(layout.entries, end),
       exits: this.exits.slice(layout.entries, end),
@@ -466,20 +466,20 @@ class Composition {
   path(route: Route, runs: Run[], tops: number[], across: number, along: number): Point[] {
     const { source, target } = route;
     const from = this.x(source, this.exits[source][route.exit]) + across;
-    const found: Point[] = [[from, tops[source] + this.along[source]]];
+    const path: Point[] = [[from, tops[source] + this.along[source]]];
     for (const [channel, start, end] of runs) {
       if (start === end) continue;
-      const at = along + this.trackAt(channel, route.net);
-      found.push([start + across, at], [end + across, at]);
+      const trackAlong = along + this.trackAt(channel, route.net);
+      path.push([start + across, trackAlong], [end + across, trackAlong]);
     }
     const end = this.targetX(route) + across;
     if (route.side) {
       const middle = tops[target] + this.along[target] / 2;
-      found.push([found[found.length - 1][0], middle], [end, middle]);
+      path.push([path[path.length - 1][0], middle], [end, middle]);
     } else {
-      found.push([end, tops[target]]);
+      path.push([end, tops[target]]);
     }
-    return found;
+    return path;
   }
 
   trackAt(channel: number, net: number): number {
@@ -497,23 +497,23 @@ function spread(count: number, across: number, gap: number): number[] {
 }
 
 /** An order in which a net that comes down at some place lies above those that go on down from there. */
-function settle(nets: Map<number, Point>, above: Map<number, number>, below: Map<number, number[]>): number[] {
-  const first = new Map<number, number[]>();
-  for (const [at, net] of above) {
-    for (const other of below.get(at) ?? []) {
-      if (other !== net) setDefault<number, number[]>(first, other, () => []).push(net);
+function orderNets(nets: Map<number, Point>, above: Map<number, number>, below: Map<number, number[]>): number[] {
+  const predecessors = new Map<number, number[]>();
+  for (const [position, net] of above) {
+    for (const lowerNet of below.get(position) ?? []) {
+      if (lowerNet !== net) setDefault<number, number[]>(predecessors, lowerNet, () => []).push(net);
     }
   }
   const order = new Set<number>();
-  const lows = (one: number, other: number): number => nets.get(one)![0] - nets.get(other)![0] || one - other;
-  for (const net of [...nets.keys()].sort(lows)) {
+  const byStart = (first: number, second: number): number => nets.get(first)![0] - nets.get(second)![0] || first - second;
+  for (const net of [...nets.keys()].sort(byStart)) {
     const stack = [net];
-    const waiting = new Set<number>();
+    const pending = new Set<number>();
     while (stack.length) {
       const top = stack[stack.length - 1];
-      const open = (first.get(top) ?? []).find((n) => !order.has(n) && !waiting.has(n));
-      waiting.add(top);
-      if (open !== undefined) stack.push(open);
+      const unordered = (predecessors.get(top) ?? []).find((n) => !order.has(n) && !pending.has(n));
+      pending.add(top);
+      if (unordered !== undefined) stack.push(unordered);
       else order.add(stack.pop()!);
     }
   }
@@ -521,39 +521,39 @@ function settle(nets: Map<number, Point>, above: Map<number, number>, below: Map
 }
 
 /** Nets in order onto the first track below which nothing of them is in the way. */
-function assign(order: number[], nets: Map<number, Point>, apart: number): [Map<number, number>, number] {
+function assignTracks(order: number[], nets: Map<number, Point>, spacing: number): [Map<number, number>, number] {
   const tracks: Point[][] = [];
-  const found = new Map<number, number>();
+  const trackOf = new Map<number, number>();
   for (const net of order) {
     const [low, high] = nets.get(net)!;
     let track = tracks.length;
-    while (track > 0 && tracks[track - 1].every(([start, end]) => end + apart <= low || high + apart <= start)) track--;
+    while (track > 0 && tracks[track - 1].every(([start, end]) => end + spacing <= low || high + spacing <= start)) track--;
     if (track === tracks.length) tracks.push([]);
     tracks[track].push([low, high]);
-    found.set(net, track);
+    trackOf.set(net, track);
   }
-  return [found, tracks.length];
+  return [trackOf, tracks.length];
 }
 
 /** Without repeats and points on a straight line, as [x, y]. */
-function points(path: Point[], down: boolean): Point[] {
-  const kept: Point[] = [];
+function simplify(path: Point[], down: boolean): Point[] {
+  const corners: Point[] = [];
   for (const [x, y] of path) {
-    let last = kept[kept.length - 1];
+    let last = corners[corners.length - 1];
     if (last && last[0] === x && last[1] === y) continue;
-    while (kept.length > 1) {
-      const before = kept[kept.length - 2];
-      last = kept[kept.length - 1];
-      if (!((before[0] === last[0] && last[0] === x) || (before[1] === last[1] && last[1] === y))) break;
-      kept.pop();
+    while (corners.length > 1) {
+      const previous = corners[corners.length - 2];
+      last = corners[corners.length - 1];
+      if (!((previous[0] === last[0] && last[0] === x) || (previous[1] === last[1] && last[1] === y))) break;
+      corners.pop();
     }
-    kept.push([x, y]);
+    corners.push([x, y]);
   }
-  return down ? kept : kept.map(([x, y]) => [y, x]);
+  return down ? corners : corners.map(([x, y]) => [y, x]);
 }
 
 function largest(values: number[]): number {
-  return values.length ? values.reduce((one, other) => Math.max(one, other)) : 0;
+  return values.length ? values.reduce((highest, value) => Math.max(highest, value)) : 0;
 }
 
 function setDefault<K, V>(map: Map<K, V>, key: K, make: () => V): V {

@@ -1,38 +1,38 @@
 // Follow tensors from a box through the frames around it, to the nearest boxes before and after.
 import type { Layout } from "./compose";
-import { Carries } from "../payload";
-import type { Placed } from "./placement";
+import { EdgeFlow } from "../payload";
+import type { PlacedBox } from "./placement";
 
-export interface Trace {
-  segments: [frame: Placed, route: number][];
-  before: Placed[]; // boxes it reads from
-  after: Placed[]; // boxes that read from it
+export interface EdgeTrace {
+  segments: [frame: PlacedBox, route: number][];
+  before: PlacedBox[]; // boxes it reads from
+  after: PlacedBox[]; // boxes that read from it
 }
 
-const ENOUGH = 4000; // segments: more is no answer to look at
+const MAX_SEGMENTS = 4000; // segments: more is no answer to look at
 
 /** The ways of all tensors that enter or leave a box. */
-export function trace(box: Placed): Trace {
-  const found: Trace = { segments: [], before: [], after: [] };
-  if (!box.parent) return found;
+export function traceEdges(box: PlacedBox): EdgeTrace {
+  const result: EdgeTrace = { segments: [], before: [], after: [] };
+  if (!box.parent) return result;
   const node = nodeOf(box);
   const { from, to } = routesOf(box.parent.view.plan!.layout);
-  const tracer = new Tracer(found);
+  const tracer = new Tracer(result);
   for (const route of to.get(node) ?? []) tracer.back(box.parent, route);
   for (const route of from.get(node) ?? []) tracer.forth(box.parent, route);
-  found.before = [...tracer.before].filter((one) => one !== box);
-  found.after = [...tracer.after].filter((one) => one !== box);
-  return found;
+  result.before = [...tracer.before].filter((neighbour) => neighbour !== box);
+  result.after = [...tracer.after].filter((neighbour) => neighbour !== box);
+  return result;
 }
 
 class Tracer {
-  before = new Set<Placed>();
-  after = new Set<Placed>();
+  before = new Set<PlacedBox>();
+  after = new Set<PlacedBox>();
   private seen = new Set<string>();
 
-  constructor(private readonly found: Trace) {}
+  constructor(private readonly found: EdgeTrace) {}
 
-  back(frame: Placed, number: number): void {
+  back(frame: PlacedBox, number: number): void {
     if (!this.take(frame, number, "back")) return;
     const { layout } = frame.view.plan!;
     const { source, exit } = layout.routes[number];
@@ -43,11 +43,11 @@ class Tracer {
       return;
     }
     const child = frame.inside[source - layout.entries];
-    if (!child.view.composed) (runsBack(frame, number) ? this.after : this.before).add(child);
+    if (!child.view.composed) (isGradient(frame, number) ? this.after : this.before).add(child);
     else this.each(child, "to", firstExit(child) + exit, (_, inner) => this.back(child, inner));
   }
 
-  forth(frame: Placed, number: number): void {
+  forth(frame: PlacedBox, number: number): void {
     if (!this.take(frame, number, "forth")) return;
     const { layout } = frame.view.plan!;
     const { target, entry } = layout.routes[number];
@@ -59,20 +59,20 @@ class Tracer {
       return;
     }
     const child = frame.inside[target - layout.entries];
-    if (!child.view.composed) (runsBack(frame, number) ? this.before : this.after).add(child);
+    if (!child.view.composed) (isGradient(frame, number) ? this.before : this.after).add(child);
     else this.each(child, "from", entry, (_, inner) => this.forth(child, inner));
   }
 
-  private take(frame: Placed, number: number, way: string): boolean {
+  private take(frame: PlacedBox, number: number, way: string): boolean {
     const key = `${way} ${frame.path} ${number}`;
-    if (this.seen.has(key) || this.seen.size >= ENOUGH) return false;
+    if (this.seen.has(key) || this.seen.size >= MAX_SEGMENTS) return false;
     this.seen.add(key);
     this.found.segments.push([frame, number]);
     return true;
   }
 
   private each(
-    frame: Placed | null,
+    frame: PlacedBox | null,
     end: "from" | "to",
     node: number,
     visit: (route: Layout["routes"][number], number: number) => void,
@@ -84,15 +84,15 @@ class Tracer {
 }
 
 /** Whether a route is read against its direction: a gradient comes from what stands below. */
-function runsBack(frame: Placed, number: number): boolean {
-  return frame.view.plan!.flows[number] === Carries.gradient;
+function isGradient(frame: PlacedBox, number: number): boolean {
+  return frame.view.plan!.flows[number] === EdgeFlow.gradient;
 }
 
-function nodeOf(box: Placed): number {
+function nodeOf(box: PlacedBox): number {
   return box.parent ? box.parent.view.plan!.layout.entries + box.position : -1;
 }
 
-function firstExit(frame: Placed): number {
+function firstExit(frame: PlacedBox): number {
   const { entries, children } = frame.view.plan!.layout;
   return entries + children;
 }
@@ -102,18 +102,18 @@ interface Routes {
   to: Map<number, number[]>;
 }
 
-const known = new WeakMap<Layout, Routes>();
+const routeCache = new WeakMap<Layout, Routes>();
 
 function routesOf(layout: Layout): Routes {
-  let found = known.get(layout);
-  if (!found) {
-    known.set(layout, (found = { from: new Map(), to: new Map() }));
+  let routes = routeCache.get(layout);
+  if (!routes) {
+    routeCache.set(layout, (routes = { from: new Map(), to: new Map() }));
     layout.routes.forEach(({ source, target }, number) => {
-      append(found!.from, source, number);
-      append(found!.to, target, number);
+      append(routes!.from, source, number);
+      append(routes!.to, target, number);
     });
   }
-  return found;
+  return routes;
 }
 
 function append(map: Map<number, number[]>, key: number, value: number): void {

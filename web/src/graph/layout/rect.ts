@@ -6,12 +6,12 @@ export interface Rect {
   height: number;
 }
 
-export function touches(one: Rect, other: Rect): boolean {
+export function touches(first: Rect, second: Rect): boolean {
   return (
-    one.x <= other.x + other.width &&
-    other.x <= one.x + one.width &&
-    one.y <= other.y + other.height &&
-    other.y <= one.y + one.height
+    first.x <= second.x + second.width &&
+    second.x <= first.x + first.width &&
+    first.y <= second.y + second.height &&
+    second.y <= first.y + first.height
   );
 }
 
@@ -25,6 +25,6 @@ export function contains(outer: Rect, inner: Rect): boolean {
 }
 
 /** Larger on all sides by a share of its size. */
-export function grown({ x, y, width, height }: Rect, share: number): Rect {
-  return { x: x - width * share, y: y - height * share, width: width * (1 + 2 * share), height: height * (1 + 2 * share) };
+export function growRect({ x, y, width, height }: Rect, fraction: number): Rect {
+  return { x: x - width * fraction, y: y - height * fraction, width: width * (1 + 2 * fraction), height: height * (1 + 2 * fraction) };
 }

@@ -1,43 +1,43 @@
 // Which boxes are open, and everything in place inside them. A view is shared by all boxes that look the same, so what
 // did not change is never composed again.
 import { compose, type Box, type Composed } from "./compose";
-import type { Data, Part, Plan, Words } from "../payload";
+import type { Payload, Part, Plan, TitleText } from "../payload";
 
 /** How a box is shown: folded; open; of a stack the last module only. */
 export type Mode = "folded" | "open" | "one";
 
 /** A box as it is shown, without saying where. */
-export interface View {
+export interface BoxView {
   id: number;
   name: string;
   part: Part;
   mode: Mode;
   whole: Plan | null; // what can be opened here; null for an item
   plan: Plan | null; // whose inside is shown; null where folded
-  words: Words | null; // its title, where open
-  inside: View[];
+  words: TitleText | null; // its title, where open
+  inside: BoxView[];
   composed: Composed | null;
   box: Box;
   boxes: number; // visible leaves in it
   wraps: number; // places in it where a long box was cut
 }
 
-type Decide = (plan: Plan, path: string, depth: number) => Mode;
+type ModeRule = (plan: Plan, path: string, depth: number) => Mode;
 
-export const EVERYTHING = 1e9;
-const PAGE = [1400, 900 - 80]; // what a drawing is fitted to
-const SMALLEST = 0.9;
-const LONGEST = 2.5;
-const SHARED_UP_TO = 400; // parts: a longer list costs more to compare than it saves
+export const ALL_LEVELS = 1e9;
+const PAGE_SIZE = [1400, 900 - 80]; // what a drawing is fitted to
+const FULL_SCALE = 0.9;
+const MAX_ASPECT = 2.5;
+const MAX_SHARED_PARTS = 400; // parts: a longer list costs more to compare than it saves
 
-export class Scene {
-  root: View;
+export class ViewTree {
+  root: BoxView;
   down: boolean;
   limit: number; // boxes longer than this are wrapped
   private ids = 0;
-  private known = new Map<string, View>();
+  private known = new Map<string, BoxView>();
 
-  constructor(readonly data: Data) {
+  constructor(readonly data: Payload) {
     this.down = data.view.down;
     this.limit = data.view.limit;
     const open = new Map<string, Mode>();
@@ -66,20 +66,20 @@ export class Scene {
   /** How many boxes that would show. */
   count(level: number, all: boolean): number {
     const decide = levelRule(level, all);
-    const known = new Map<string, number>();
+    const totals = new Map<string, number>();
     const count = (number: number, depth: number): number => {
       if (number < 0) return 1;
       const key = `${number} ${Math.min(depth, level + 1)}`;
-      let total = known.get(key);
+      let total = totals.get(key);
       if (total === undefined) {
-        const whole = this.data.plans[number];
-        const mode = decide(whole, "", depth);
-        const plan = this.shown(whole, mode);
+        const fullPlan = this.data.plans[number];
+        const mode = decide(fullPlan, "", depth);
+        const plan = this.shown(fullPlan, mode);
         total = 1;
         if (mode !== "folded") {
           total = plan.parts.reduce((sum, part) => sum + count(part.plan, this.deeper(plan, part, depth)), 0);
         }
-        known.set(key, total);
+        totals.set(key, total);
       }
       return total;
     };
@@ -88,30 +88,30 @@ export class Scene {
 
   /** How deep the open boxes go: 1 where all are folded. */
   level(): number {
-    const known = new Map<View, number>();
-    const depth = (view: View): number => {
-      let found = known.get(view);
-      if (found === undefined) {
-        const below = view.inside.reduce((most, inner) => Math.max(most, depth(inner)), 0);
-        const counts = view.mode !== "folded" && view.plan!.sort !== "pill" && view.plan!.sort !== "stack";
-        known.set(view, (found = below + Number(counts)));
+    const depths = new Map<BoxView, number>();
+    const depth = (view: BoxView): number => {
+      let levels = depths.get(view);
+      if (levels === undefined) {
+        const below = view.inside.reduce((most, child) => Math.max(most, depth(child)), 0);
+        const isLevel = view.mode !== "folded" && view.plan!.sort !== "pill" && view.plan!.sort !== "stack";
+        depths.set(view, (levels = below + Number(isLevel)));
       }
-      return found;
+      return levels;
     };
     return depth(this.root);
   }
 
   /** The level at which nothing but pills and further modules of stacks is folded. */
   deepest(): number {
-    const known = new Map<number, number>();
+    const depths = new Map<number, number>();
     const depth = (number: number): number => {
-      let found = known.get(number);
-      if (found === undefined) {
+      let levels = depths.get(number);
+      if (levels === undefined) {
         const { sort, parts } = this.data.plans[number];
         const below = parts.reduce((most, part) => (part.plan < 0 ? most : Math.max(most, depth(part.plan))), 0);
-        known.set(number, (found = below + Number(sort === "module" || sort === "root")));
+        depths.set(number, (levels = below + Number(sort === "module" || sort === "root")));
       }
-      return found;
+      return levels;
     };
     return depth(this.data.root);
   }
@@ -121,19 +121,19 @@ export class Scene {
     this.down = down;
     this.limit = limit;
     this.known.clear();
-    const turned = new Map<View, View>();
-    const again = (view: View): View => {
-      let found = turned.get(view);
-      if (!found) {
-        found =
+    const rebuiltViews = new Map<BoxView, BoxView>();
+    const rebuild = (view: BoxView): BoxView => {
+      let rebuilt = rebuiltViews.get(view);
+      if (!rebuilt) {
+        rebuilt =
           view.mode === "folded"
             ? this.leaf(view.name, view.part)
-            : this.open(view.name, view.part, view.mode, view.inside.map(again));
-        turned.set(view, found);
+            : this.open(view.name, view.part, view.mode, view.inside.map(rebuild));
+        rebuiltViews.set(view, rebuilt);
       }
-      return found;
+      return rebuilt;
     };
-    this.root = again(this.root);
+    this.root = rebuild(this.root);
   }
 
   /** Wrap where it fills a page best (as `_fit` in picture.py). */
@@ -149,8 +149,8 @@ export class Scene {
     let best = count <= 3000 ? { worth: this.worth(), limit: Infinity } : { worth: -Infinity, limit: Infinity };
     for (const limit of new Set(limits)) {
       this.turn(this.down, limit);
-      const found = this.worth();
-      if (found > best.worth + 1e-9) best = { worth: found, limit };
+      const score = this.worth();
+      if (score > best.worth + 1e-9) best = { worth: score, limit };
     }
     if (this.limit !== best.limit) this.turn(this.down, best.limit);
   }
@@ -159,58 +159,58 @@ export class Scene {
   private worth(): number {
     const { box, wraps } = this.root;
     const [width, height] = [Math.max(box.width, 1), Math.max(box.height, 1)];
-    const form = width / height;
-    const off = Math.max(form / 1.78, 1.2 / form, 1);
-    const scale = Math.min(1, PAGE[0] / width, PAGE[1] / height);
-    const worst = 1 / LONGEST <= form && form <= LONGEST ? 0 : 0.3;
-    return Math.min(scale / SMALLEST, 1) - 0.06 * (off - 1) - this.data.wrap_cost * wraps - worst;
+    const aspect = width / height;
+    const distortion = Math.max(aspect / 1.78, 1.2 / aspect, 1);
+    const scale = Math.min(1, PAGE_SIZE[0] / width, PAGE_SIZE[1] / height);
+    const penalty = 1 / MAX_ASPECT <= aspect && aspect <= MAX_ASPECT ? 0 : 0.3;
+    return Math.min(scale / FULL_SCALE, 1) - 0.06 * (distortion - 1) - this.data.wrap_cost * wraps - penalty;
   }
 
-  private build(decide: Decide, key?: (plan: number, depth: number) => string): View {
-    const known = new Map<string, View>();
-    const make = (name: string, part: Part, path: string, depth: number): View => {
+  private build(decide: ModeRule, key?: (plan: number, depth: number) => string): BoxView {
+    const views = new Map<string, BoxView>();
+    const make = (name: string, part: Part, path: string, depth: number): BoxView => {
       if (part.plan < 0) return this.leaf(name, part);
-      const here = key && `${part.leaf} ${key(part.plan, depth)}`;
-      const before = here === undefined ? undefined : known.get(here);
-      if (before) return before;
-      const whole = this.data.plans[part.plan];
-      const mode = decide(whole, path, depth);
-      let found: View;
+      const cacheKey = key && `${part.leaf} ${key(part.plan, depth)}`;
+      const shared = cacheKey === undefined ? undefined : views.get(cacheKey);
+      if (shared) return shared;
+      const fullPlan = this.data.plans[part.plan];
+      const mode = decide(fullPlan, path, depth);
+      let view: BoxView;
       if (mode === "folded") {
-        found = this.leaf(name, part);
+        view = this.leaf(name, part);
       } else {
-        const plan = this.shown(whole, mode);
-        const inner = mode === "one" ? `${path}/${whole.parts.length - 1}/` : path ? `${path}/` : "";
-        const inside = plan.parts.map((one, n) => make(plan.names[n], one, inner + n, this.deeper(plan, one, depth)));
-        found = this.open(name, part, mode, inside);
+        const plan = this.shown(fullPlan, mode);
+        const prefix = mode === "one" ? `${path}/${fullPlan.parts.length - 1}/` : path ? `${path}/` : "";
+        const inside = plan.parts.map((childPart, n) => make(plan.names[n], childPart, prefix + n, this.deeper(plan, childPart, depth)));
+        view = this.open(name, part, mode, inside);
       }
-      if (here !== undefined) known.set(here, found);
-      return found;
+      if (cacheKey !== undefined) views.set(cacheKey, view);
+      return view;
     };
     const root = this.data.plans[this.data.root];
     const part = { leaf: -1, plan: this.data.root, titles: [-1, -1] as [number, number] };
-    const inside = root.parts.map((one, n) => make(root.names[n], one, String(n), 1));
+    const inside = root.parts.map((childPart, n) => make(root.names[n], childPart, String(n), 1));
     return this.open("", part, "open", inside);
   }
 
-  private changed(view: View, steps: number[], mode: Mode, onlyAround = false): View {
+  private changed(view: BoxView, steps: number[], mode: Mode, onlyAround = false): BoxView {
     if (!steps.length) return onlyAround ? view : this.as(view, mode);
-    const whole = view.whole!;
-    if (whole.sort === "stack") {
-      const last = whole.parts.length - 1;
+    const fullPlan = view.whole!;
+    if (fullPlan.sort === "stack") {
+      const last = fullPlan.parts.length - 1;
       if (view.mode === "folded") view = this.as(view, steps[0] === last && steps.length > 1 ? "one" : "open");
       else if (view.mode === "one" && (steps[0] !== last || steps.length === 1)) view = this.as(view, "open");
       if (view.mode === "one") steps = steps.slice(1);
     } else if (view.mode === "folded") {
       view = this.as(view, "open");
     }
-    const [at, ...rest] = steps;
-    const inside = view.inside.map((inner, n) => (n === at ? this.changed(inner, rest, mode, onlyAround) : inner));
+    const [index, ...innerSteps] = steps;
+    const inside = view.inside.map((child, n) => (n === index ? this.changed(child, innerSteps, mode, onlyAround) : child));
     return this.open(view.name, view.part, view.mode, inside);
   }
 
   /** A box in another mode; a stack keeps what is open in its last module. */
-  private as(view: View, mode: Mode): View {
+  private as(view: BoxView, mode: Mode): BoxView {
     const { name, part, whole } = view;
     if (mode === view.mode || !whole) return view;
     if (mode === "folded") return this.leaf(name, part);
@@ -218,7 +218,7 @@ export class Scene {
       return this.open(name, part, mode, view.inside[view.inside.length - 1].inside);
     }
     const plan = this.shown(whole, mode);
-    const inside = plan.parts.map((inner, n) => this.leaf(plan.names[n], inner));
+    const inside = plan.parts.map((childPart, n) => this.leaf(plan.names[n], childPart));
     if (view.mode === "one") {
       const last = plan.parts.length - 1;
       inside[last] = this.open(plan.names[last], plan.parts[last], "open", view.inside);
@@ -226,31 +226,31 @@ export class Scene {
     return this.open(name, part, mode, inside);
   }
 
-  private leaf(name: string, part: Part): View {
+  private leaf(name: string, part: Part): BoxView {
     return this.share(`${part.leaf} ${part.plan}`, () => {
       const box = this.data.leaves[part.leaf].boxes[this.down ? 0 : 1];
-      const whole = part.plan < 0 ? null : this.data.plans[part.plan];
-      return { name, part, mode: "folded", whole, plan: null, words: null, inside: [], composed: null, box, boxes: 1, wraps: 0 };
+      const fullPlan = part.plan < 0 ? null : this.data.plans[part.plan];
+      return { name, part, mode: "folded", whole: fullPlan, plan: null, words: null, inside: [], composed: null, box, boxes: 1, wraps: 0 };
     });
   }
 
-  private open(name: string, part: Part, mode: Mode, inside: View[]): View {
-    const small = inside.length <= SHARED_UP_TO;
-    const key = small ? `${part.leaf} ${part.plan} ${mode} ${inside.map((view) => view.id)}` : "";
+  private open(name: string, part: Part, mode: Mode, inside: BoxView[]): BoxView {
+    const isShared = inside.length <= MAX_SHARED_PARTS;
+    const key = isShared ? `${part.leaf} ${part.plan} ${mode} ${inside.map((view) => view.id)}` : "";
     return this.share(key, () => {
-      const whole = this.data.plans[part.plan];
-      const plan = this.shown(whole, mode);
+      const fullPlan = this.data.plans[part.plan];
+      const plan = this.shown(fullPlan, mode);
       const words = this.data.titles[part.titles[this.down ? 0 : 1]] ?? null;
       const title = words && { width: words.width, lines: words.lines.length };
       const boxes = inside.map((view) => view.box);
       const composed = compose(plan.layout, boxes, title, this.down, this.limit, this.data.metrics);
       const count = inside.reduce((sum, view) => sum + view.boxes, 0);
       const wraps = inside.reduce((sum, view) => sum + view.wraps, composed.bands - 1);
-      return { name, part, mode, whole, plan, words, inside, composed, box: composed.box, boxes: count, wraps };
+      return { name, part, mode, whole: fullPlan, plan, words, inside, composed, box: composed.box, boxes: count, wraps };
     });
   }
 
-  private share(key: string, make: () => Omit<View, "id">): View {
+  private share(key: string, make: () => Omit<BoxView, "id">): BoxView {
     let view = key ? this.known.get(key) : undefined;
     if (!view) {
       view = { ...make(), id: this.ids++ };
@@ -260,8 +260,8 @@ export class Scene {
   }
 
   /** What is drawn for an open box: of a stack one module, the last (gradients may not flow into the first). */
-  private shown(whole: Plan, mode: Mode): Plan {
-    return mode === "one" ? this.data.plans[whole.parts[whole.parts.length - 1].plan] : whole;
+  private shown(fullPlan: Plan, mode: Mode): Plan {
+    return mode === "one" ? this.data.plans[fullPlan.parts[fullPlan.parts.length - 1].plan] : fullPlan;
   }
 
   /** Stacks and pills are no level of their own. */
@@ -270,7 +270,7 @@ export class Scene {
   }
 }
 
-function levelRule(level: number, all: boolean): Decide {
+function levelRule(level: number, all: boolean): ModeRule {
   return (plan, _, depth) => {
     if (plan.sort === "root") return "open";
     if (plan.sort === "pill" ? !all : depth >= level) return "folded";

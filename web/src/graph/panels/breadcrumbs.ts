@@ -1,29 +1,29 @@
 // The way from the whole to the selected box; each step of it can be gone to.
 import type { App } from "../app";
 import { h } from "../dom";
-import type { Placed } from "../layout/placement";
+import type { PlacedBox } from "../layout/placement";
 import { rectOf } from "../render/stage";
 
-export function crumbs(app: App): HTMLElement {
+export function breadcrumbs(app: App): HTMLElement {
   const list = h("ol");
-  const made = h("nav", { class: "crumbs", "aria-label": "Way to the selection" }, list);
+  const nav = h("nav", { class: "crumbs", "aria-label": "Way to the selection" }, list);
   const draw = (): void => {
-    const steps: Placed[] = [];
-    for (let box: Placed | null = app.byPath.get(app.selected) ?? null; box?.parent; box = box.parent) steps.unshift(box);
-    const whole = h("button", { click: () => whence(app) }, app.data.header[0] ?? "model");
+    const steps: PlacedBox[] = [];
+    for (let box: PlacedBox | null = app.byPath.get(app.selected) ?? null; box?.parent; box = box.parent) steps.unshift(box);
+    const rootButton = h("button", { click: () => showAll(app) }, app.data.header[0] ?? "model");
     const buttons = steps.map((box) => {
-      const words = box.view.name || app.data.leaves[box.view.part.leaf].kind;
-      const here = box.path === app.selected && "true";
-      return h("button", { "aria-current": here, title: box.address, click: () => app.show(box.path) }, words);
+      const label = box.view.name || app.data.leaves[box.view.part.leaf].kind;
+      const isCurrent = box.path === app.selected && "true";
+      return h("button", { "aria-current": isCurrent, title: box.address, click: () => app.show(box.path) }, label);
     });
-    list.replaceChildren(...[whole, ...buttons].map((button) => h("li", {}, button)));
+    list.replaceChildren(...[rootButton, ...buttons].map((button) => h("li", {}, button)));
   };
   app.on("selection", draw);
   draw();
-  return made;
+  return nav;
 }
 
-function whence(app: App): void {
+function showAll(app: App): void {
   app.select("");
   app.camera.fit(rectOf(app.root), true);
 }

@@ -1,20 +1,20 @@
 // What is known of the box that is pointed at or selected, beside the drawing.
 import type { App } from "../app";
 import { h, plural } from "../dom";
-import { join, type Placed } from "../layout/placement";
-import { trace } from "../layout/edge_trace";
+import { joinAddress, type PlacedBox } from "../layout/placement";
+import { traceEdges } from "../layout/edge_trace";
 
-const NAMED = 12; // neighbours that are listed
+const MAX_LISTED = 12; // neighbours that are listed
 
-export function panel(app: App): HTMLElement {
-  const made = h("section", { class: "details", "aria-label": "Details" });
+export function detailsPanel(app: App): HTMLElement {
+  const section = h("section", { class: "details", "aria-label": "Details" });
   const draw = (): void => {
     const box = app.pointed;
-    made.replaceChildren(...(box?.parent ? about(app, box) : overview(app)));
-    requestAnimationFrame(() => (made.scrollTop = 0));
+    section.replaceChildren(...(box?.parent ? boxDetails(app, box) : overview(app)));
+    requestAnimationFrame(() => (section.scrollTop = 0));
   };
-  for (const news of ["selection", "hover", "details"] as const) app.on(news, draw);
-  return made;
+  for (const event of ["selection", "hover", "details"] as const) app.on(event, draw);
+  return section;
 }
 
 function overview(app: App): HTMLElement[] {
@@ -36,88 +36,88 @@ function overview(app: App): HTMLElement[] {
   ];
 }
 
-function about(app: App, box: Placed): HTMLElement[] {
+function boxDetails(app: App, box: PlacedBox): HTMLElement[] {
   const { view } = box;
   const leaf = app.data.leaves[view.part.leaf];
   const times = view.whole && view.whole.times > 1 ? ` ×${view.whole.times}` : "";
-  const found: HTMLElement[] = [
+  const elements: HTMLElement[] = [
     h("h2", {}, view.name || kindOf(app, box), view.name ? h("span", { class: "soft" }, ` ${leaf.kind}`) : null, times),
   ];
-  const address = view.whole?.sort === "stack" ? join(box.parent!.address, view.name) : box.address;
-  if (address && address !== view.name) found.push(h("p", { class: "address" }, address));
-  if (view.whole) found.push(folding(app, box));
-  found.push(h("dl", {}, ...facts(app, box).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])));
-  found.push(...neighbours(app, box));
-  return found;
+  const address = view.whole?.sort === "stack" ? joinAddress(box.parent!.address, view.name) : box.address;
+  if (address && address !== view.name) elements.push(h("p", { class: "address" }, address));
+  if (view.whole) elements.push(foldButtons(app, box));
+  elements.push(h("dl", {}, ...facts(app, box).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])));
+  elements.push(...neighbours(app, box));
+  return elements;
 }
 
 /** What can be opened or folded, for those who do not find the title. */
-function folding(app: App, { path, view }: Placed): HTMLElement {
+function foldButtons(app: App, { path, view }: PlacedBox): HTMLElement {
   const { sort, times } = view.whole!;
-  const button = (words: string, mode: "folded" | "open" | "one"): HTMLElement =>
-    h("button", { click: () => app.change(path, mode) }, words);
-  const made = h("p", { class: "folding" });
-  if (view.mode !== "folded") made.append(button("Fold", "folded"));
-  if (sort !== "stack" && view.mode === "folded") made.append(button("Open", "open"));
-  if (sort === "stack" && view.mode !== "one") made.append(button("Show one", "one"));
-  if (sort === "stack" && view.mode !== "open") made.append(button(`Show all ${times}`, "open"));
-  return made;
+  const button = (label: string, mode: "folded" | "open" | "one"): HTMLElement =>
+    h("button", { click: () => app.change(path, mode) }, label);
+  const paragraph = h("p", { class: "folding" });
+  if (view.mode !== "folded") paragraph.append(button("Fold", "folded"));
+  if (sort !== "stack" && view.mode === "folded") paragraph.append(button("Open", "open"));
+  if (sort === "stack" && view.mode !== "one") paragraph.append(button("Show one", "one"));
+  if (sort === "stack" && view.mode !== "open") paragraph.append(button(`Show all ${times}`, "open"));
+  return paragraph;
 }
 
-function facts(app: App, box: Placed): [string, string][] {
+function facts(app: App, box: PlacedBox): [string, string][] {
   const { view } = box;
   const leaf = app.data.leaves[view.part.leaf];
-  const found: [string, string][] = [];
-  if (leaf.body && leaf.look !== "gradient" && leaf.look !== "constant") found.push([view.whole ? "inside" : "settings", leaf.body]);
+  const rows: [string, string][] = [];
+  if (leaf.body && leaf.look !== "gradient" && leaf.look !== "constant") rows.push([view.whole ? "inside" : "settings", leaf.body]);
   const value = app.colouring?.value(box);
-  if (app.colouring && value != null) found.push([app.data.colour_names[app.colouring.way], app.colouring.tell(value)]);
-  if (leaf.badge) found.push(["shared", `weights of all boxes marked ${leaf.badge}`]);
+  if (app.colouring && value != null) rows.push([app.data.colour_names[app.colouring.way], app.colouring.tell(value)]);
+  if (leaf.badge) rows.push(["shared", `weights of all boxes marked ${leaf.badge}`]);
   if (!view.whole) {
-    if (!app.details) return [...found, ["", "reading …"]];
-    const [label, , known] = app.details.item(box.first);
-    return [...found, ["label", label], ...known];
+    if (!app.details) return [...rows, ["", "reading …"]];
+    const [label, , itemFacts] = app.details.item(box.first);
+    return [...rows, ["label", label], ...itemFacts];
   }
   const { sort, names, size } = view.whole;
-  if (sort === "stack") found.push(["modules", plural(names.length, "identical module")], ["names", list(names)]);
-  else if (sort === "pill") found.push(["functions", view.whole.parts.map((part) => app.data.leaves[part.leaf].kind).join(", ")]);
-  else found.push(["items", plural(size, "item")]);
+  if (sort === "stack") rows.push(["modules", plural(names.length, "identical module")], ["names", joinNames(names)]);
+  else if (sort === "pill") rows.push(["functions", view.whole.parts.map((part) => app.data.leaves[part.leaf].kind).join(", ")]);
+  else rows.push(["items", plural(size, "item")]);
   const shapes = leaf.exits.filter(Boolean);
-  if (shapes.length) found.push(["results", shapes.join(", ")]);
-  return found;
+  if (shapes.length) rows.push(["results", shapes.join(", ")]);
+  return rows;
 }
 
-function list(names: string[]): string {
-  return names.length <= NAMED ? names.join(", ") : `${names.slice(0, 5).join(", ")}, … ${names[names.length - 1]}`;
+function joinNames(names: string[]): string {
+  return names.length <= MAX_LISTED ? names.join(", ") : `${names.slice(0, 5).join(", ")}, … ${names[names.length - 1]}`;
 }
 
-function neighbours(app: App, box: Placed): HTMLElement[] {
-  const { before, after } = trace(box);
+function neighbours(app: App, box: PlacedBox): HTMLElement[] {
+  const { before, after } = traceEdges(box);
   return [
     ["reads from", before] as const,
     ["read by", after] as const,
-  ].flatMap(([words, boxes]) => {
+  ].flatMap(([heading, boxes]) => {
     if (!boxes.length) return [];
-    const rows = boxes.slice(0, NAMED).map((one) => h("li", {}, link(app, one)));
-    if (boxes.length > NAMED) rows.push(h("li", { class: "soft" }, `and ${boxes.length - NAMED} more`));
-    return [h("h3", {}, words), h("ul", { class: "near" }, ...rows)];
+    const rows = boxes.slice(0, MAX_LISTED).map((neighbour) => h("li", {}, link(app, neighbour)));
+    if (boxes.length > MAX_LISTED) rows.push(h("li", { class: "soft" }, `and ${boxes.length - MAX_LISTED} more`));
+    return [h("h3", {}, heading), h("ul", { class: "near" }, ...rows)];
   });
 }
 
 /** Its class or function; the rule of an operation is not the operation. */
-function kindOf(app: App, { view }: Placed): string {
+function kindOf(app: App, { view }: PlacedBox): string {
   const { kind, look } = app.data.leaves[view.part.leaf];
   return look === "gradient" ? `${kind}, backward` : kind;
 }
 
-function link(app: App, box: Placed): HTMLElement {
+function link(app: App, box: PlacedBox): HTMLElement {
   const { kind } = app.data.leaves[box.view.part.leaf];
-  const go = (): void => {
+  const show = (): void => {
     app.hover("");
     app.show(box.path);
   };
   return h(
     "button",
-    { title: box.address, click: go },
+    { title: box.address, click: show },
     box.view.name || kindOf(app, box),
     box.view.name ? h("span", { class: "soft" }, ` ${kind}`) : null,
   );

@@ -1,12 +1,12 @@
 // The search field and the list of what it found.
 import type { App } from "../app";
 import { h, plural } from "../dom";
-import { Index, type Entry } from "./search_index";
+import { SearchIndex, type SearchEntry } from "./search_index";
 
-const LISTED = 100;
-const WAIT_MS = 90; // for the next letter
+const MAX_LISTED = 100;
+const TYPING_WAIT_MS = 90; // for the next letter
 
-export class Finder {
+export class SearchPanel {
   readonly input = h("input", {
     type: "search",
     placeholder: "Search name, class, shape   /",
@@ -15,15 +15,15 @@ export class Finder {
     spellcheck: "false",
   });
   readonly results = h("section", { class: "results", "aria-label": "Search results", hidden: true });
-  private index: Index | null = null;
-  private found: Entry[] = [];
+  private index: SearchIndex | null = null;
+  private found: SearchEntry[] = [];
   private at = -1;
   private timer = 0;
 
   constructor(private readonly app: App) {
     this.input.addEventListener("input", () => {
       clearTimeout(this.timer);
-      this.timer = window.setTimeout(() => this.search(), WAIT_MS);
+      this.timer = window.setTimeout(() => this.search(), TYPING_WAIT_MS);
     });
     this.input.addEventListener("keydown", (event) => this.key(event));
     app.on("details", () => {
@@ -37,8 +37,8 @@ export class Finder {
       else this.app.screen.focus();
     } else if (event.key === "Enter" || event.key === "ArrowDown") {
       clearTimeout(this.timer);
-      const fresh = this.shownFor !== this.input.value;
-      if (fresh) this.search();
+      const isStale = this.shownFor !== this.input.value;
+      if (isStale) this.search();
       this.go(event.shiftKey ? -1 : 1);
     } else if (event.key === "ArrowUp") {
       this.go(-1);
@@ -54,7 +54,7 @@ export class Finder {
     const { details, data } = this.app;
     this.shownFor = this.input.value;
     if (details && !this.index) {
-      this.index = new Index(data, details);
+      this.index = new SearchIndex(data, details);
       if (!this.index.done) void this.index.ready.then(() => this.input.value && this.search());
     }
     this.found = this.index?.find(this.input.value) ?? [];
@@ -80,21 +80,21 @@ export class Finder {
   private list(): void {
     const query = this.input.value.trim();
     this.results.hidden = !query;
-    const first = Math.max(0, Math.min(this.at - LISTED / 2, this.found.length - LISTED));
-    const rows = this.found.slice(first, first + LISTED).map((entry, n) => this.row(entry, first + n));
-    const more = this.found.length - LISTED;
-    const reading = !this.index?.done;
-    const words = this.found.length ? plural(this.found.length, "hit") : reading ? "Reading …" : "Nothing found";
-    const place = this.at >= 0 ? `${this.at + 1} of ` : "";
+    const first = Math.max(0, Math.min(this.at - MAX_LISTED / 2, this.found.length - MAX_LISTED));
+    const rows = this.found.slice(first, first + MAX_LISTED).map((entry, n) => this.row(entry, first + n));
+    const unlisted = this.found.length - MAX_LISTED;
+    const isIndexing = !this.index?.done;
+    const summary = this.found.length ? plural(this.found.length, "hit") : isIndexing ? "Reading …" : "Nothing found";
+    const position = this.at >= 0 ? `${this.at + 1} of ` : "";
     const hint = "Try part of a name, a class (Conv2d), a function (softmax) or a shape (64×55).";
     this.results.replaceChildren(
-      h("p", { class: "soft", role: "status" }, place + words + (reading && this.found.length ? " so far" : "")),
-      this.found.length ? h("ol", {}, ...rows) : h("p", { class: "hint" }, reading ? "" : hint),
-      more > 0 ? h("p", { class: "hint" }, `${LISTED} are listed; Enter goes through all.`) : "",
+      h("p", { class: "soft", role: "status" }, position + summary + (isIndexing && this.found.length ? " so far" : "")),
+      this.found.length ? h("ol", {}, ...rows) : h("p", { class: "hint" }, isIndexing ? "" : hint),
+      unlisted > 0 ? h("p", { class: "hint" }, `${MAX_LISTED} are listed; Enter goes through all.`) : "",
     );
   }
 
-  private row(entry: Entry, number: number): HTMLElement {
+  private row(entry: SearchEntry, number: number): HTMLElement {
     const go = (): void => {
       this.at = number;
       this.app.show(entry.path);

@@ -2,32 +2,32 @@
 import type { App, ThemeName } from "../app";
 import { h, plural } from "../dom";
 import { savePng, saveSvg } from "../render/drawing_export";
-import { EVERYTHING } from "../layout/view_tree";
+import { ALL_LEVELS } from "../layout/view_tree";
 import { setTheme } from "../drawing_theme";
 
 export function toolbar(app: App): HTMLElement {
-  const made = h(
+  const bar = h(
     "div",
     { class: "toolbar", role: "toolbar", "aria-label": "Drawing" },
-    folding(app),
-    zooming(app),
-    direction(app),
-    colours(app),
-    themes(app),
+    foldGroup(app),
+    zoomGroup(app),
+    directionGroup(app),
+    colourGroup(app),
+    themeGroup(app),
     h(
       "div",
       { class: "group" },
-      button("Save SVG", "Save what is unfolded as SVG", () => saveSvg(app)),
-      button("Save PNG", "Save what is unfolded as PNG", () => void savePng(app)),
+      makeButton("Save SVG", "Save what is unfolded as SVG", () => saveSvg(app)),
+      makeButton("Save PNG", "Save what is unfolded as PNG", () => void savePng(app)),
     ),
   );
-  return made;
+  return bar;
 }
 
-function folding(app: App): HTMLElement {
+function foldGroup(app: App): HTMLElement {
   const level = h("output", { "aria-live": "polite" });
-  const less = button("−", "One level less", () => app.unfold(Math.max(1, app.scene.level() - 1)));
-  const more = button("+", "One level more", () => app.unfold(app.scene.level() + 1));
+  const less = makeButton("−", "One level less", () => app.unfold(Math.max(1, app.scene.level() - 1)));
+  const more = makeButton("+", "One level more", () => app.unfold(app.scene.level() + 1));
   const deepest = app.scene.deepest();
   app.on("layout", () => {
     const depth = app.scene.level();
@@ -38,54 +38,54 @@ function folding(app: App): HTMLElement {
   return h(
     "div",
     { class: "group" },
-    button("Fold all", "Fold every box", () => app.unfold(1)),
+    makeButton("Fold all", "Fold every box", () => app.unfold(1)),
     less,
     level,
     more,
-    button("Unfold all", "Open every box, all modules of stacks too", () => app.unfold(EVERYTHING, true)),
+    makeButton("Unfold all", "Open every box, all modules of stacks too", () => app.unfold(ALL_LEVELS, true)),
   );
 }
 
-function zooming(app: App): HTMLElement {
-  const scale = button("100 %", "Show at its own size", () => app.camera.zoom(1 / app.camera.k));
+function zoomGroup(app: App): HTMLElement {
+  const scale = makeButton("100 %", "Show at its own size", () => app.camera.zoom(1 / app.camera.k));
   scale.classList.add("scale");
   app.on("camera", () => (scale.textContent = `${Math.round(app.camera.k * 100)} %`));
-  return h("div", { class: "group" }, button("Fit", "Show all of it (0)", () => app.fit()), scale);
+  return h("div", { class: "group" }, makeButton("Fit", "Show all of it (0)", () => app.fit()), scale);
 }
 
-function direction(app: App): HTMLElement {
-  const ways = [
-    button("Down", "Data flows down", () => app.turn(true)),
-    button("Right", "Data flows right", () => app.turn(false)),
+function directionGroup(app: App): HTMLElement {
+  const buttons = [
+    makeButton("Down", "Data flows down", () => app.turn(true)),
+    makeButton("Right", "Data flows right", () => app.turn(false)),
   ];
   app.on("layout", () => {
-    ways.forEach((way, n) => way.setAttribute("aria-pressed", String(app.scene.down === (n === 0))));
+    buttons.forEach((button, n) => button.setAttribute("aria-pressed", String(app.scene.down === (n === 0))));
   });
-  return h("div", { class: "group joined", role: "group", "aria-label": "Direction" }, ...ways);
+  return h("div", { class: "group joined", role: "group", "aria-label": "Direction" }, ...buttons);
 }
 
-function colours(app: App): HTMLElement {
+function colourGroup(app: App): HTMLElement {
   const choice = h("select", { change: () => app.colourBy(choice.value) }, new Option("kind", "kind"));
-  const made = h("label", { class: "group", hidden: true }, "Colour by ", choice);
+  const label = h("label", { class: "group", hidden: true }, "Colour by ", choice);
   app.on("details", () => {
-    const ways = Object.keys(app.details!.overlays);
-    choice.replaceChildren(new Option("kind", "kind"), ...ways.map((way) => new Option(way, way)));
-    made.hidden = !ways.length;
-    if (ways.includes(app.data.colour_by)) {
+    const quantities = Object.keys(app.details!.overlays);
+    choice.replaceChildren(new Option("kind", "kind"), ...quantities.map((quantity) => new Option(quantity, quantity)));
+    label.hidden = !quantities.length;
+    if (quantities.includes(app.data.colour_by)) {
       choice.value = app.data.colour_by;
       app.colourBy(choice.value);
     }
   });
-  return made;
+  return label;
 }
 
-function themes(app: App): HTMLElement {
+function themeGroup(app: App): HTMLElement {
   const choice = h("select", { change: () => setTheme(app, choice.value as ThemeName) });
   choice.append(...["auto", "light", "dark"].map((name) => new Option(name, name, false, name === app.theme)));
   app.on("theme", () => (choice.value = app.theme));
   return h("label", { class: "group" }, "Theme ", choice);
 }
 
-function button(words: string, title: string, click: () => void): HTMLButtonElement {
-  return h("button", { type: "button", title, click }, words);
+function makeButton(label: string, title: string, click: () => void): HTMLButtonElement {
+  return h("button", { type: "button", title, click }, label);
 }

@@ -1,11 +1,11 @@
 // How an edge is written in SVG: the same strings as in src/torcheer/drawing/looks/svg_shapes.py, tested on the same vectors.
 import type { Point } from "../layout/compose";
 
-const ROUND = 5; // the radius of an edge's corners
-const HEAD = [6, 3.2] as const; // length and half width of an arrow's head
+const CORNER_RADIUS = 5; // the radius of an edge's corners
+const ARROW_HEAD = [6, 3.2] as const; // length and half width of an arrow's head
 
 /** A number with at most one decimal; exactly between two, the even one, as Python has it. */
-export function number(value: number): string {
+export function formatNumber(value: number): string {
   if (value % 1 === 0) return String(Math.trunc(value) + 0);
   const tie = Number.isInteger(value * 4) && !Number.isInteger(value * 2);
   if (tie) return String((2 * Math.round(value * 5)) / 10);
@@ -14,37 +14,37 @@ export function number(value: number): string {
 
 /** An edge with rounded corners. */
 export function linePath(points: Point[]): string {
-  let path = `M${pair(points[0])}`;
+  let path = `M${formatPoint(points[0])}`;
   for (let n = 1; n < points.length - 1; n++) {
-    const [before, corner, after] = [points[n - 1], points[n], points[n + 1]];
-    const radius = Math.min(ROUND, distance(before, corner) / 2, distance(corner, after) / 2);
-    path += `L${pair(towards(corner, before, radius))}Q${pair(corner)} ${pair(towards(corner, after, radius))}`;
+    const [previous, corner, next] = [points[n - 1], points[n], points[n + 1]];
+    const radius = Math.min(CORNER_RADIUS, distance(previous, corner) / 2, distance(corner, next) / 2);
+    path += `L${formatPoint(towards(corner, previous, radius))}Q${formatPoint(corner)} ${formatPoint(towards(corner, next, radius))}`;
   }
-  return `${path}L${pair(points[points.length - 1])}`;
+  return `${path}L${formatPoint(points[points.length - 1])}`;
 }
 
 /** A head at the end of an edge, and the edge cut short under it. */
 export function arrowPath(points: Point[]): [string, Point[]] {
-  const [before, end] = points.slice(-2);
+  const [previous, end] = points.slice(-2);
   const [x, y] = end;
-  const [length, wide] = HEAD;
-  const [sx, sy] = towards(end, before, length);
+  const [length, halfWidth] = ARROW_HEAD;
+  const [sx, sy] = towards(end, previous, length);
   const head =
-    before[0] === x
-      ? `M${pair(end)}L${number(x - wide)} ${number(sy)}H${number(x + wide)}Z`
-      : `M${pair(end)}L${number(sx)} ${number(y - wide)}V${number(y + wide)}Z`;
-  return [head, [...points.slice(0, -1), towards(end, before, Math.min(length - 1, distance(before, end)))]];
+    previous[0] === x
+      ? `M${formatPoint(end)}L${formatNumber(x - halfWidth)} ${formatNumber(sy)}H${formatNumber(x + halfWidth)}Z`
+      : `M${formatPoint(end)}L${formatNumber(sx)} ${formatNumber(y - halfWidth)}V${formatNumber(y + halfWidth)}Z`;
+  return [head, [...points.slice(0, -1), towards(end, previous, Math.min(length - 1, distance(previous, end)))]];
 }
 
-function pair([x, y]: Point): string {
-  return `${number(x)} ${number(y)}`;
+function formatPoint([x, y]: Point): string {
+  return `${formatNumber(x)} ${formatNumber(y)}`;
 }
 
-function distance(one: Point, other: Point): number {
-  return Math.abs(one[0] - other[0]) + Math.abs(one[1] - other[1]);
+function distance(start: Point, end: Point): number {
+  return Math.abs(start[0] - end[0]) + Math.abs(start[1] - end[1]);
 }
 
-function towards(start: Point, end: Point, far: number): Point {
+function towards(start: Point, end: Point, offset: number): Point {
   const length = distance(start, end) || 1;
-  return [start[0] + ((end[0] - start[0]) * far) / length, start[1] + ((end[1] - start[1]) * far) / length];
+  return [start[0] + ((end[0] - start[0]) * offset) / length, start[1] + ((end[1] - start[1]) * offset) / length];
 }

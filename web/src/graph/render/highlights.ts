@@ -1,56 +1,56 @@
 // Light around the box that is pointed at or selected, along its tensors, and around what a search found.
-import { visible, type App } from "../app";
+import { visiblePath, type App } from "../app";
 import { linePath } from "./edge_paths";
-import type { Placed } from "../layout/placement";
+import type { PlacedBox } from "../layout/placement";
 import { element, translate } from "./painter";
-import { trace } from "../layout/edge_trace";
+import { traceEdges } from "../layout/edge_trace";
 
-const MOST_HITS = 500;
+const MAX_HITS = 500;
 
-export function halos(app: App): void {
+export function attachHighlights(app: App): void {
   const draw = (): void => {
-    const chosen = app.byPath.get(app.selected);
+    const selectedBox = app.byPath.get(app.selected);
     const { pointed } = app;
-    const parts: SVGElement[] = [];
-    for (const box of hitBoxes(app)) parts.push(ring(box, "hit"));
+    const elements: SVGElement[] = [];
+    for (const box of hitBoxes(app)) elements.push(makeRing(box, "hit"));
     if (pointed?.parent) {
-      const { segments, before, after } = trace(pointed);
-      for (const [frame, route] of segments) parts.push(line(frame, route));
-      for (const box of [...before, ...after]) parts.push(ring(box, "near"));
-      for (const box of sharing(app, pointed)) parts.push(ring(box, "shared"));
-      if (pointed !== chosen) parts.push(ring(pointed, "pointed"));
+      const { segments, before, after } = traceEdges(pointed);
+      for (const [frame, route] of segments) elements.push(makeRay(frame, route));
+      for (const box of [...before, ...after]) elements.push(makeRing(box, "near"));
+      for (const box of boxesSharingWeights(app, pointed)) elements.push(makeRing(box, "shared"));
+      if (pointed !== selectedBox) elements.push(makeRing(pointed, "pointed"));
     }
-    if (chosen?.parent) parts.push(ring(chosen, "chosen"));
-    app.stage.over.replaceChildren(...parts);
+    if (selectedBox?.parent) elements.push(makeRing(selectedBox, "chosen"));
+    app.stage.over.replaceChildren(...elements);
   };
-  for (const news of ["selection", "hover", "layout"] as const) app.on(news, draw);
+  for (const event of ["selection", "hover", "layout"] as const) app.on(event, draw);
 }
 
 /** The other boxes with the same weights. */
-function sharing(app: App, box: Placed): Placed[] {
+function boxesSharingWeights(app: App, box: PlacedBox): PlacedBox[] {
   const { badge } = app.data.leaves[box.view.part.leaf] ?? {};
   if (!badge || box.view.composed) return [];
   return app.boxes.filter((other) => !other.view.composed && app.data.leaves[other.view.part.leaf].badge === badge);
 }
 
 /** What a search found, or the folded boxes that hide it. */
-function hitBoxes(app: App): Set<Placed> {
-  const found = new Set<Placed>();
-  for (const hit of app.hits.slice(0, MOST_HITS)) {
-    const path = visible(app.byPath, hit);
+function hitBoxes(app: App): Set<PlacedBox> {
+  const boxes = new Set<PlacedBox>();
+  for (const hit of app.hits.slice(0, MAX_HITS)) {
+    const path = visiblePath(app.byPath, hit);
     const box = app.byPath.get(path);
-    if (box?.parent && (path === hit || !box.view.composed)) found.add(box);
+    if (box?.parent && (path === hit || !box.view.composed)) boxes.add(box);
   }
-  return found;
+  return boxes;
 }
 
-function ring({ x, y, view }: Placed, kind: string): SVGElement {
+function makeRing({ x, y, view }: PlacedBox, kind: string): SVGElement {
   const { width, height } = view.box;
   const size = { x: -2.5, y: -2.5, width: width + 5, height: height + 5, rx: view.composed ? 8 : 7 };
   return element("rect", { class: `ring ${kind}`, transform: translate(x, y), ...size });
 }
 
-function line({ x, y, view }: Placed, route: number): SVGElement {
+function makeRay({ x, y, view }: PlacedBox, route: number): SVGElement {
   const path = view.composed!.paths[route];
   const d = path.length > 1 ? linePath(path) : "";
   return element("path", { class: "ray", transform: translate(x, y), d });

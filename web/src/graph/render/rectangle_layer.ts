@@ -1,19 +1,19 @@
 // So many boxes that nobody can read them: plain rectangles on a canvas below the drawing.
 import type { Camera } from "../input/camera";
-import type { Placed } from "../layout/placement";
+import type { PlacedBox } from "../layout/placement";
 import { element } from "./painter";
 
-const LINED = 6; // pixels high: smaller boxes get no border
+const MIN_BORDERED_PX = 6; // pixels high: smaller boxes get no border
 
-export interface Spot {
-  box: Placed;
+export interface BoxRectangle {
+  box: PlacedBox;
   like: SVGElement; // its outline, where it is drawn in full
   fill: string; // an overlay's
 }
 
-export class Coarse {
+export class RectangleLayer {
   readonly canvas = document.createElement("canvas");
-  spots: Spot[] = [];
+  spots: BoxRectangle[] = [];
   private probe = element("g", { visibility: "hidden" });
   private known = new Map<string, [fill: string, stroke: string]>();
 
@@ -36,38 +36,38 @@ export class Coarse {
     const ratio = Math.min(2, devicePixelRatio || 1);
     [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
     // "willReadFrequently" keeps it off the graphics card: many small rectangles cost more to send there than to fill
-    const pen = this.canvas.getContext("2d", { willReadFrequently: true })!;
+    const context = this.canvas.getContext("2d", { willReadFrequently: true })!;
     const { x, y, k } = this.camera;
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    let now = "";
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    let currentFill = "";
     for (const { box, like, fill } of this.spots) {
       const [left, top] = [x + box.x * k, y + box.y * k];
-      const [wide, high] = [Math.max(0.7, box.view.box.width * k), Math.max(0.7, box.view.box.height * k)];
-      if (left > width || top > height || left + wide < 0 || top + high < 0) continue;
-      const [inside, line] = this.colours(like);
-      if (high < LINED) {
-        const colour = fill || line; // the border is all that would be seen
-        if (now !== colour) pen.fillStyle = now = colour;
-        pen.fillRect(left, top, wide, high);
+      const [boxWidth, boxHeight] = [Math.max(0.7, box.view.box.width * k), Math.max(0.7, box.view.box.height * k)];
+      if (left > width || top > height || left + boxWidth < 0 || top + boxHeight < 0) continue;
+      const [background, border] = this.colours(like);
+      if (boxHeight < MIN_BORDERED_PX) {
+        const colour = fill || border; // the border is all that would be seen
+        if (currentFill !== colour) context.fillStyle = currentFill = colour;
+        context.fillRect(left, top, boxWidth, boxHeight);
       } else {
-        pen.fillStyle = now = fill || inside;
-        pen.strokeStyle = line;
-        pen.fillRect(left, top, wide, high);
-        pen.strokeRect(left, top, wide, high);
+        context.fillStyle = currentFill = fill || background;
+        context.strokeStyle = border;
+        context.fillRect(left, top, boxWidth, boxHeight);
+        context.strokeRect(left, top, boxWidth, boxHeight);
       }
     }
   }
 
   private colours(like: SVGElement): [string, string] {
     const key = `${like.getAttribute("class")} ${like.getAttribute("fill")} ${like.getAttribute("stroke")}`;
-    let found = this.known.get(key);
-    if (!found) {
+    let style = this.known.get(key);
+    if (!style) {
       const sample = like.cloneNode() as SVGElement;
       this.probe.append(sample);
       const { fill, stroke } = getComputedStyle(sample);
       sample.remove();
-      this.known.set(key, (found = [fill, stroke]));
+      this.known.set(key, (style = [fill, stroke]));
     }
-    return found;
+    return style;
   }
 }

@@ -1,25 +1,25 @@
 // The drawing on the screen. Only what is near the window is in the document, and where there are more boxes than
 // anyone can read they are plain rectangles: a page with 100,000 boxes moves like one with 100.
-import { stillness, type Camera } from "../input/camera";
-import { Coarse } from "./rectangle_layer";
-import type { Placed } from "../layout/placement";
-import { contains, grown, touches, type Rect } from "../layout/rect";
-import { element, translate, type Paint, type Painter, type Wanted } from "./painter";
+import { prefersReducedMotion, type Camera } from "../input/camera";
+import { RectangleLayer } from "./rectangle_layer";
+import type { PlacedBox } from "../layout/placement";
+import { contains, growRect, touches, type Rect } from "../layout/rect";
+import { element, translate, type Paint, type Painter, type EdgeFilter } from "./painter";
 
-const READABLE = 1200; // boxes that are drawn in full
-const LINES = 6000; // edges that are drawn at all
-const WHOLE = 600; // edges of a frame that are drawn without asking which are near
-const MOVING = 300; // boxes that move to their new place
+const MAX_DETAILED_BOXES = 1200; // boxes that are drawn in full
+const MAX_EDGES = 6000; // edges that are drawn at all
+const MAX_UNFILTERED_EDGES = 600; // edges of a frame that are drawn without asking which are near
+const MAX_ANIMATED_BOXES = 300; // boxes that move to their new place
 const MOVE_MS = 180;
 
-export interface Shown {
-  boxes: Placed[]; // the whole first
+export interface StageContent {
+  boxes: PlacedBox[]; // the whole first
   down: boolean;
-  paint: (box: Placed) => Paint | null;
+  paint: (box: PlacedBox) => Paint | null;
   painted: string; // another text where the paint is another
 }
 
-interface Mounted {
+interface MountedElement {
   key: string;
   element: SVGElement;
   x: number;
@@ -29,30 +29,30 @@ interface Mounted {
 export class Stage {
   readonly svg = element("svg", { class: "drawing" });
   readonly over = element("g", { class: "over" }); // for highlights
-  readonly coarse: Coarse;
+  readonly coarse: RectangleLayer;
   private world = element("g");
   private layers = { frames: element("g"), edges: element("g"), leaves: element("g") };
-  private mounted = new Map<string, Mounted>();
+  private mounted = new Map<string, MountedElement>();
   private near: Rect | null = null;
-  private shown: Shown | null = null;
+  private shown: StageContent | null = null;
 
   constructor(
     private readonly painter: Painter,
     private readonly camera: Camera,
-    private readonly describe: (box: Placed) => string,
+    private readonly describe: (box: PlacedBox) => string,
   ) {
     this.world.append(this.layers.frames, this.layers.edges, this.layers.leaves, this.over);
     this.svg.append(this.world);
-    this.coarse = new Coarse(camera, this.svg);
+    this.coarse = new RectangleLayer(camera, this.svg);
   }
 
   /** Show these boxes; those that were there before move to their new place, seen from a camera that moved too. */
-  show(shown: Shown, moved: [number, number] | null): void {
+  show(content: StageContent, shift: [number, number] | null): void {
     const before = this.mounted;
-    this.shown = shown;
+    this.shown = content;
     this.near = null;
     this.look();
-    if (moved && !stillness() && this.mounted.size <= MOVING) this.move(before, moved);
+    if (shift && !prefersReducedMotion() && this.mounted.size <= MAX_ANIMATED_BOXES) this.move(before, shift);
   }
 
   /** The camera moved. */
@@ -62,94 +62,94 @@ export class Stage {
     const view = this.camera.view();
     if (!this.shown) return;
     if (!this.near || !contains(this.near, view) || view.width * 3 < this.near.width) {
-      this.near = grown(view, 0.3);
+      this.near = growRect(view, 0.3);
       this.mount(this.near, this.shown);
     }
     this.coarse.draw(view.width * k, view.height * k);
   }
 
-  private mount(near: Rect, shown: Shown): void {
-    const [frames, leaves] = collect(shown.boxes[0], near);
-    const plain = leaves.length > READABLE;
+  private mount(near: Rect, content: StageContent): void {
+    const [frames, leaves] = collectBoxes(content.boxes[0], near);
+    const isCoarse = leaves.length > MAX_DETAILED_BOXES;
     const routes = frames.reduce((sum, { view }) => sum + view.plan!.layout.routes.length, 0);
-    const mounted = new Map<string, Mounted>();
-    const put = (layer: string, box: Placed, key: string, make: () => SVGElement): SVGElement => {
+    const mounted = new Map<string, MountedElement>();
+    const put = (layer: string, box: PlacedBox, key: string, make: () => SVGElement): SVGElement => {
       const name = `${layer} ${box.path}`;
-      const before = key ? this.mounted.get(name) : undefined;
-      const made = before?.key === key ? before.element : make();
-      if (before?.element !== made || before.x !== box.x || before.y !== box.y) {
-        made.setAttribute("transform", translate(box.x, box.y));
+      const previous = key ? this.mounted.get(name) : undefined;
+      const node = previous?.key === key ? previous.element : make();
+      if (previous?.element !== node || previous.x !== box.x || previous.y !== box.y) {
+        node.setAttribute("transform", translate(box.x, box.y));
       }
-      mounted.set(name, { key, element: made, x: box.x, y: box.y });
-      return made;
+      mounted.set(name, { key, element: node, x: box.x, y: box.y });
+      return node;
     };
-    const framed = frames.filter((box) => box.parent);
+    const innerFrames = frames.filter((box) => box.parent);
     this.layers.frames.replaceChildren(
-      ...framed.map((box) => put("frame", box, `${box.view.id} ${shown.down}`, () => this.frame(box))),
+      ...innerFrames.map((box) => put("frame", box, `${box.view.id} ${content.down}`, () => this.frame(box))),
     );
     this.layers.edges.replaceChildren(
       ...frames.flatMap((box) => {
         const { length } = box.view.plan!.layout.routes;
-        const some = length > WHOLE && !contains(near, rectOf(box)) ? nearParts(box, near) : null;
-        if (routes > LINES && (some ? some.routes.size : length) > LINES / 2) return [];
-        const key = some ? "" : `${box.view.id} ${shown.down} ${plain}`;
-        return [put("edges", box, key, () => this.painter.edges(box.view, shown.down, some, !plain))];
+        const filter = length > MAX_UNFILTERED_EDGES && !contains(near, rectOf(box)) ? filterNear(box, near) : null;
+        if (routes > MAX_EDGES && (filter ? filter.routes.size : length) > MAX_EDGES / 2) return [];
+        const key = filter ? "" : `${box.view.id} ${content.down} ${isCoarse}`;
+        return [put("edges", box, key, () => this.painter.edges(box.view, content.down, filter, !isCoarse))];
       }),
     );
-    const full = plain ? [] : leaves;
+    const detailedLeaves = isCoarse ? [] : leaves;
     this.layers.leaves.replaceChildren(
-      ...full.map((box) => put("leaf", box, `${box.view.id} ${shown.down} ${shown.painted}`, () => this.leaf(box))),
+      ...detailedLeaves.map((box) => put("leaf", box, `${box.view.id} ${content.down} ${content.painted}`, () => this.leaf(box))),
     );
-    this.coarse.spots = (plain ? leaves : []).map((box) => {
-      const like = this.painter.outline(box.view.part.leaf, shown.down);
-      return { box, like, fill: shown.paint(box)?.fill ?? "" };
+    this.coarse.spots = (isCoarse ? leaves : []).map((box) => {
+      const template = this.painter.outline(box.view.part.leaf, content.down);
+      return { box, like: template, fill: content.paint(box)?.fill ?? "" };
     });
     this.mounted = mounted;
   }
 
-  private leaf(box: Placed): SVGElement {
-    const made = this.painter.leaf(box.view.part.leaf, this.shown!.down, this.shown!.paint(box));
-    return this.named(made, box);
+  private leaf(box: PlacedBox): SVGElement {
+    const node = this.painter.leaf(box.view.part.leaf, this.shown!.down, this.shown!.paint(box));
+    return this.named(node, box);
   }
 
-  private frame(box: Placed): SVGElement {
+  private frame(box: PlacedBox): SVGElement {
     return this.named(this.painter.frame(box.view), box);
   }
 
-  private named(made: SVGElement, box: Placed): SVGElement {
-    made.dataset.path = box.path;
-    made.id = `box-${box.path}`;
-    made.setAttribute("role", "treeitem");
-    made.setAttribute("aria-level", String(box.depth));
-    made.setAttribute("aria-label", this.describe(box));
-    if (box.view.whole) made.setAttribute("aria-expanded", String(box.view.composed !== null));
-    return made;
+  private named(node: SVGElement, box: PlacedBox): SVGElement {
+    node.dataset.path = box.path;
+    node.id = `box-${box.path}`;
+    node.setAttribute("role", "treeitem");
+    node.setAttribute("aria-level", String(box.depth));
+    node.setAttribute("aria-label", this.describe(box));
+    if (box.view.whole) node.setAttribute("aria-expanded", String(box.view.composed !== null));
+    return node;
   }
 
-  private move(before: Map<string, Mounted>, [right, down]: [number, number]): void {
+  private move(before: Map<string, MountedElement>, [right, down]: [number, number]): void {
     const timing = { duration: MOVE_MS, easing: "ease-out" };
-    for (const [name, { element: made, x, y }] of this.mounted) {
-      const was = before.get(name);
-      if (!was || (was.element !== made && name.startsWith("edges"))) {
-        made.animate([{ opacity: 0 }, { opacity: 1 }], timing);
+    for (const [name, { element: node, x, y }] of this.mounted) {
+      const previous = before.get(name);
+      if (!previous || (previous.element !== node && name.startsWith("edges"))) {
+        node.animate([{ opacity: 0 }, { opacity: 1 }], timing);
       } else {
-        const [left, top] = [was.x + right, was.y + down];
+        const [left, top] = [previous.x + right, previous.y + down];
         if (Math.abs(left - x) + Math.abs(top - y) < 0.5) continue;
         const places = [[left, top], [x, y]].map(([a, b]) => ({ transform: `translate(${a}px,${b}px)` })); // prettier-ignore
-        made.animate(places, timing);
+        node.animate(places, timing);
       }
     }
   }
 }
 
-export function rectOf({ x, y, view }: Placed): Rect {
+export function rectOf({ x, y, view }: PlacedBox): Rect {
   return { x, y, width: view.box.width, height: view.box.height };
 }
 
 /** Frames and leaves near the window, frames before those inside them. */
-function collect(root: Placed, near: Rect): [Placed[], Placed[]] {
-  const [frames, leaves]: [Placed[], Placed[]] = [[], []];
-  const visit = (box: Placed): void => {
+function collectBoxes(root: PlacedBox, near: Rect): [PlacedBox[], PlacedBox[]] {
+  const [frames, leaves]: [PlacedBox[], PlacedBox[]] = [[], []];
+  const visit = (box: PlacedBox): void => {
     if (!touches(rectOf(box), near)) return;
     if (!box.view.composed) leaves.push(box);
     else {
@@ -161,7 +161,7 @@ function collect(root: Placed, near: Rect): [Placed[], Placed[]] {
   return [frames, leaves];
 }
 
-function nearParts({ x, y, view, inside }: Placed, near: Rect): Wanted {
+function filterNear({ x, y, view, inside }: PlacedBox, near: Rect): EdgeFilter {
   const boxes = new Set(inside.filter((box) => touches(rectOf(box), near)).map((box) => box.position));
   const routes = new Set<number>();
   view.composed!.paths.forEach((path, route) => {

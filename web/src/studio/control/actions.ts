@@ -13,7 +13,7 @@ export function isPossible(action: string, state: Pick<State, "status" | "can">,
 }
 
 /** A whole number in a range, whatever was typed. */
-export function whole(text: string, lowest: number, highest: number): number {
+export function clampInteger(text: string, minimum: number, maximum: number): number {
   const number = Math.round(Number(text));
-  return Number.isFinite(number) ? Math.min(highest, Math.max(lowest, number)) : lowest;
+  return Number.isFinite(number) ? Math.min(maximum, Math.max(minimum, number)) : minimum;
 }

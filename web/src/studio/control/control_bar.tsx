@@ -3,10 +3,10 @@ import { useLayoutEffect, useState } from "preact/hooks";
 
 import { Icon, type IconName } from "../shell/icons";
 import { useValue, type Store } from "../store";
-import { useTableAlone } from "../tables/table_chooser";
-import { isBusy, isPossible, whole } from "./actions";
+import { useTableOnly } from "../tables/table_chooser";
+import { isBusy, isPossible, clampInteger } from "./actions";
 
-const MOST_STEPS = 1_000_000;
+const MAX_STEPS = 1_000_000;
 const HINTS: Record<string, string> = {
   init: "Begin anew: fresh weights, counters at zero",
   train: "Train until it is done or stopped (Space)",
@@ -25,12 +25,12 @@ const HINTS: Record<string, string> = {
 export function ControlBar({ store }: { store: Store }) {
   const state = useValue(store.state);
   const hello = useValue(store.hello);
-  const alone = useTableAlone(store);
+  const tableOnly = useTableOnly(store);
   if (!hello) return <div class="control" aria-label="Control" role="toolbar" />;
   if (!state.can.length) {
     return (
       <div class="control" role="toolbar" aria-label="Control">
-        <span class="soft">{alone ? "A table: there is nothing to control, only to look at." : whyNothing(hello.source, state.status)}</span>
+        <span class="soft">{tableOnly ? "A table: there is nothing to control, only to look at." : controlHint(hello.source, state.status)}</span>
       </div>
     );
   }
@@ -42,7 +42,7 @@ export function ControlBar({ store }: { store: Store }) {
   );
 }
 
-function whyNothing(source: string, status: string): string {
+function controlHint(source: string, status: string): string {
   if (source === "live" && status === "done") return "The run has ended; what was seen stays here.";
   if (source === "live" && status === "lost") return "The process is gone; what was seen stays here, and it is looked for.";
   if (source === "recording") return "A recording: there is nothing to control, only to look at.";
@@ -58,33 +58,33 @@ function Buttons({ store }: { store: Store }) {
   return (
     <>
       <div class="group">
-        <Press store={store} action="init" icon="reset" label="Init" />
-        <Press store={store} action="train" icon="play" label="Train" primary />
-        <Press store={store} action="stop" icon="stop" label="Stop" />
+        <ActionButton store={store} action="init" icon="reset" label="Init" />
+        <ActionButton store={store} action="train" icon="play" label="Train" primary />
+        <ActionButton store={store} action="stop" icon="stop" label="Stop" />
       </div>
       {has("step_trial", "step_epoch", "step_run", "step_n") && (
         <div class="group" role="group" aria-label="Step">
           <span class="soft">Step</span>
-          <Press store={store} action="step_trial" label="Trial" name="Step trial" />
-          <Press store={store} action="step_epoch" label="Epoch" name="Step epoch" />
-          <Press store={store} action="step_run" label="Run" name="Step run" />
+          <ActionButton store={store} action="step_trial" label="Trial" name="Step trial" />
+          <ActionButton store={store} action="step_epoch" label="Epoch" name="Step epoch" />
+          <ActionButton store={store} action="step_run" label="Run" name="Step run" />
           {has("step_n") && <StepN store={store} />}
         </div>
       )}
       {has("test_trial", "test_item", "test_all") && (
         <div class="group" role="group" aria-label="Test">
           <span class="soft">Test</span>
-          <Press store={store} action="test_trial" label="Trial" name="Test trial" />
+          <ActionButton store={store} action="test_trial" label="Trial" name="Test trial" />
           {has("test_item") && <TestItem store={store} />}
-          <Press store={store} action="test_all" label="All" name="Test all" />
+          <ActionButton store={store} action="test_all" label="All" name="Test all" />
         </div>
       )}
-      <Press store={store} action="new_seed" icon="dice" label="New seed" />
+      <ActionButton store={store} action="new_seed" icon="dice" label="New seed" />
     </>
   );
 }
 
-interface PressProps {
+interface ActionButtonProps {
   store: Store;
   action: string;
   label: string;
@@ -94,7 +94,7 @@ interface PressProps {
   more?: { count?: number; item?: number };
 }
 
-function Press({ store, action, label, name, icon, primary, more }: PressProps) {
+function ActionButton({ store, action, label, name, icon, primary, more }: ActionButtonProps) {
   const possible = usePossible(store, action);
   const { can } = useValue(store.state);
   if (!can.includes(action)) return null;
@@ -124,8 +124,8 @@ function StepN({ store }: { store: Store }) {
   useLayoutEffect(() => setCount(step_n), [step_n]); // at once: later it would undo what was typed meanwhile
   return (
     <span class="joined">
-      <Press store={store} action="step_n" label="N" name={`Step ${count} trials`} more={{ count }} />
-      <Whole label="How many trials to step" value={count} least={1} most={MOST_STEPS} set={setCount} />
+      <ActionButton store={store} action="step_n" label="N" name={`Step ${count} trials`} more={{ count }} />
+      <IntegerInput label="How many trials to step" value={count} least={1} most={MAX_STEPS} set={setCount} />
     </span>
   );
 }
@@ -133,17 +133,17 @@ function StepN({ store }: { store: Store }) {
 function TestItem({ store }: { store: Store }) {
   const { items } = useValue(store.state);
   const [item, setItem] = useState(0);
-  const most = items ? items - 1 : MOST_STEPS;
-  useLayoutEffect(() => setItem((now) => Math.min(now, most)), [most]);
+  const lastItem = items ? items - 1 : MAX_STEPS;
+  useLayoutEffect(() => setItem((current) => Math.min(current, lastItem)), [lastItem]);
   return (
     <span class="joined">
-      <Press store={store} action="test_item" label="Item" name={`Test item ${item}`} more={{ item }} />
-      <Whole label={items ? `Which item to test, 0 to ${most}` : "Which item to test"} value={item} least={0} most={most} set={setItem} />
+      <ActionButton store={store} action="test_item" label="Item" name={`Test item ${item}`} more={{ item }} />
+      <IntegerInput label={items ? `Which item to test, 0 to ${lastItem}` : "Which item to test"} value={item} least={0} most={lastItem} set={setItem} />
     </span>
   );
 }
 
-interface WholeProps {
+interface IntegerInputProps {
   label: string;
   value: number;
   least: number;
@@ -151,10 +151,10 @@ interface WholeProps {
   set: (value: number) => void;
 }
 
-function Whole({ label, value, least, most, set }: WholeProps) {
+function IntegerInput({ label, value, least, most, set }: IntegerInputProps) {
   const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
   const commit = (): void => {
-    if (draft !== null) set(whole(draft, least, most));
+    if (draft !== null) set(clampInteger(draft, least, most));
     setDraft(null);
   };
   return (
@@ -177,7 +177,7 @@ function Controller({ store }: { store: Store }) {
   const controller = useValue(store.controller);
   const connected = useValue(store.connection) === "open";
   if (!connected) return null;
-  const take = (wanted: boolean) => () => store.send({ kind: "control", take: wanted });
+  const take = (isTaken: boolean) => () => store.send({ kind: "control", take: isTaken });
   return (
     <div class="controller" role="status">
       {controller === "you" && (

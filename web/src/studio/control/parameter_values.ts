@@ -1,31 +1,31 @@
 // A parameter's value as text, and text as a value that may be sent.
 import type { Json, Parameter } from "../messages";
-import { plain } from "../tables/value_format";
+import { formatValue } from "../tables/value_format";
 
-type Kind = Pick<Parameter, "kind" | "choices" | "minimum" | "maximum">;
+type ValueKind = Pick<Parameter, "kind" | "choices" | "minimum" | "maximum">;
 
 /** What was typed as a value, or a sentence that says what is wrong with it. */
-export type Parsed = { value: Json } | { wrong: string };
+export type ParseResult = { value: Json } | { wrong: string };
 
 /** How a value stands in its field. */
-export function shownValue(value: Json): string {
-  return Array.isArray(value) ? value.map(shownValue).join(", ") : plain(value, 12);
+export function formatField(value: Json): string {
+  return Array.isArray(value) ? value.map(formatField).join(", ") : formatValue(value, 12);
 }
 
 /** Read what was typed for a parameter; a list stays one. */
-export function parse(parameter: Kind & { value: Json }, text: string): Parsed {
-  if (!Array.isArray(parameter.value)) return parseOne(parameter, text.trim());
+export function parseValue(parameter: ValueKind & { value: Json }, text: string): ParseResult {
+  if (!Array.isArray(parameter.value)) return parseScalar(parameter, text.trim());
   const parts = text.replace(/^\s*\[|\]\s*$/g, "").split(",");
   const values: Json[] = [];
   for (const part of parts.filter((part) => part.trim())) {
-    const one = parseOne(parameter, part.trim());
-    if ("wrong" in one) return one;
-    values.push(one.value);
+    const result = parseScalar(parameter, part.trim());
+    if ("wrong" in result) return result;
+    values.push(result.value);
   }
   return { value: values };
 }
 
-function parseOne(kind: Kind, text: string): Parsed {
+function parseScalar(kind: ValueKind, text: string): ParseResult {
   switch (kind.kind) {
     case "number":
     case "integer":
@@ -39,11 +39,11 @@ function parseOne(kind: Kind, text: string): Parsed {
   }
 }
 
-function parseNumber({ kind, minimum, maximum }: Kind, text: string): Parsed {
+function parseNumber({ kind, minimum, maximum }: ValueKind, text: string): ParseResult {
   const value = Number(text);
   if (text === "" || !Number.isFinite(value)) return { wrong: `“${text}” is not a number` };
   if (kind === "integer" && !Number.isInteger(value)) return { wrong: "a whole number, please" };
-  if (minimum !== null && value < minimum) return { wrong: `at least ${plain(minimum)}` };
-  if (maximum !== null && value > maximum) return { wrong: `at most ${plain(maximum)}` };
+  if (minimum !== null && value < minimum) return { wrong: `at least ${formatValue(minimum)}` };
+  if (maximum !== null && value > maximum) return { wrong: `at most ${formatValue(maximum)}` };
   return { value };
 }

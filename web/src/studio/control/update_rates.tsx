@@ -13,29 +13,29 @@ const CHOICES: { value: string; title: string }[] = [
 ];
 
 /** Two choices; "automatic" takes 1% of the run's time at most. */
-export function Rates({ store }: { store: Store }) {
+export function UpdateRates({ store }: { store: Store }) {
   const { train, test } = useValue(store.look);
   return (
     <fieldset class="fields">
       <legend>View updates</legend>
-      <Rate label="Train every" id="rate-train" every={train} set={(every) => store.look.patch({ train: every })} />
-      <Rate label="Test every" id="rate-test" every={test} set={(every) => store.look.patch({ test: every })} />
+      <RateChoice label="Train every" id="rate-train" every={train} set={(every) => store.look.patch({ train: every })} />
+      <RateChoice label="Test every" id="rate-test" every={test} set={(every) => store.look.patch({ test: every })} />
     </fieldset>
   );
 }
 
-interface Props {
+interface RateChoiceProps {
   label: string;
   id: string;
   every: Every;
   set: (every: Every) => void;
 }
 
-function Rate({ label, id, every, set }: Props) {
+function RateChoice({ label, id, every, set }: RateChoiceProps) {
   return (
     <div class="field" title="How often the view gets a new state. Automatic takes 1% of the time at most.">
       <label for={id}>{label}</label>
-      <select id={id} value={written(every)} onChange={({ currentTarget }) => set(read(currentTarget.value))}>
+      <select id={id} value={formatRate(every)} onChange={({ currentTarget }) => set(parseRate(currentTarget.value))}>
         {CHOICES.map(({ value, title }) => (
           <option key={value} value={value}>
             {title}
@@ -46,11 +46,11 @@ function Rate({ label, id, every, set }: Props) {
   );
 }
 
-function written({ unit = "auto", count = 1 }: Every): string {
+function formatRate({ unit = "auto", count = 1 }: Every): string {
   return unit === "trial" || unit === "epoch" ? `${unit} ${count}` : unit;
 }
 
-function read(text: string): Every {
+function parseRate(text: string): Every {
   const [unit, count] = text.split(" ");
   return { unit, count: Number(count ?? 1) };
 }

@@ -1,37 +1,37 @@
 // Pointer and wheel over the picture.
-import type { Board } from "./presenter";
+import type { NetworkPresenter } from "./presenter";
 import { Scene } from "./scene/scene";
 
-const CLICK = 5; // pixels that a click may wander
+const CLICK_SLOP_PX = 5; // pixels that a click may wander
 
 /** Listen; the answer ends it. */
-export function listen(board: Board, host: HTMLElement): () => void {
-  const gone = new AbortController();
+export function attachOrbitGestures(presenter: NetworkPresenter, host: HTMLElement): () => void {
+  const abort = new AbortController();
   const on = <K extends keyof HTMLElementEventMap>(name: K, run: (event: HTMLElementEventMap[K]) => void): void =>
-    host.addEventListener(name, run, { signal: gone.signal, passive: false });
-  const pointers = new Pointers(board, host);
-  on("pointerdown", (event) => pointers.down(event));
-  on("pointermove", (event) => pointers.move(event));
-  on("pointerup", (event) => pointers.up(event, true));
-  on("pointercancel", (event) => pointers.up(event, false));
-  on("pointerleave", () => pointers.leave());
+    host.addEventListener(name, run, { signal: abort.signal, passive: false });
+  const tracker = new PointerTracker(presenter, host);
+  on("pointerdown", (event) => tracker.down(event));
+  on("pointermove", (event) => tracker.move(event));
+  on("pointerup", (event) => tracker.up(event, true));
+  on("pointercancel", (event) => tracker.up(event, false));
+  on("pointerleave", () => tracker.leave());
   on("contextmenu", (event) => event.preventDefault());
-  on("wheel", (event) => pointers.wheel(event));
+  on("wheel", (event) => tracker.wheel(event));
   on("keydown", () => host.classList.remove("by-pointer"));
   return () => {
-    pointers.leave();
-    gone.abort();
+    tracker.leave();
+    abort.abort();
   };
 }
 
-class Pointers {
+class PointerTracker {
   private readonly held = new Map<number, { x: number; y: number }>();
   private travelled = 0;
   private asked = 0;
   private last: { x: number; y: number } | null = null;
 
   constructor(
-    private readonly board: Board,
+    private readonly presenter: NetworkPresenter,
     private readonly host: HTMLElement,
   ) {}
 
@@ -45,15 +45,15 @@ class Pointers {
   }
 
   move(event: PointerEvent): void {
-    const before = this.held.get(event.pointerId);
-    if (!before) return this.hover(event);
-    const [right, down] = [event.clientX - before.x, event.clientY - before.y];
+    const last = this.held.get(event.pointerId);
+    if (!last) return this.hover(event);
+    const [right, down] = [event.clientX - last.x, event.clientY - last.y];
     this.travelled += Math.abs(right) + Math.abs(down);
     const spread = this.spread();
     this.held.set(event.pointerId, { x: event.clientX, y: event.clientY });
-    if (this.travelled < CLICK || !(this.board.scene instanceof Scene)) return;
-    this.board.pointAt(null);
-    const { scene } = this.board;
+    if (this.travelled < CLICK_SLOP_PX || !(this.presenter.scene instanceof Scene)) return;
+    this.presenter.pointAt(null);
+    const { scene } = this.presenter;
     scene.touch();
     if (this.held.size > 1) {
       if (spread) scene.zoom(spread / this.spread(), ...this.middle());
@@ -62,24 +62,24 @@ class Pointers {
     else scene.orbit.turn(right, down);
   }
 
-  up(event: PointerEvent, clicked: boolean): void {
-    const only = this.held.size === 1 && this.held.has(event.pointerId);
+  up(event: PointerEvent, isClick: boolean): void {
+    const isLast = this.held.size === 1 && this.held.has(event.pointerId);
     this.held.delete(event.pointerId);
-    if (!clicked || !only || this.travelled >= CLICK || event.button !== 0) return;
+    if (!isClick || !isLast || this.travelled >= CLICK_SLOP_PX || event.button !== 0) return;
     const { x, y } = this.spot(event);
-    const picked = this.board.scene.at(x, y);
-    this.board.select(picked && picked.unit >= 0 ? { layer: picked.layer, unit: picked.unit } : null);
+    const picked = this.presenter.scene.at(x, y);
+    this.presenter.select(picked && picked.unit >= 0 ? { layer: picked.layer, unit: picked.unit } : null);
   }
 
   leave(): void {
     cancelAnimationFrame(this.asked);
     this.asked = 0;
     this.last = null;
-    this.board.pointAt(null);
+    this.presenter.pointAt(null);
   }
 
   wheel(event: WheelEvent): void {
-    const { scene } = this.board;
+    const { scene } = this.presenter;
     if (!(scene instanceof Scene)) return;
     event.preventDefault();
     const { x, y } = this.spot(event);
@@ -92,7 +92,7 @@ class Pointers {
     this.last = this.spot(event);
     this.asked ||= requestAnimationFrame(() => {
       this.asked = 0;
-      if (this.last) this.board.pointAt(this.last);
+      if (this.last) this.presenter.pointAt(this.last);
     });
   }
 
@@ -103,12 +103,12 @@ class Pointers {
 
   private middle(): [number, number] {
     const { left, top } = this.host.getBoundingClientRect();
-    const [one, other] = [...this.held.values()];
-    return [(one.x + other.x) / 2 - left, (one.y + other.y) / 2 - top];
+    const [first, second] = [...this.held.values()];
+    return [(first.x + second.x) / 2 - left, (first.y + second.y) / 2 - top];
   }
 
   private spread(): number {
-    const [one, other] = [...this.held.values()];
-    return other ? Math.hypot(one.x - other.x, one.y - other.y) : 0;
+    const [first, second] = [...this.held.values()];
+    return second ? Math.hypot(first.x - second.x, first.y - second.y) : 0;
   }
 }

@@ -1,29 +1,29 @@
 // The picture as a file: what is drawn, and the names and the legend that lie over it.
 import { theme } from "../theme";
-import type { Board } from "./presenter";
-import { told } from "./values/timeline";
+import type { NetworkPresenter } from "./presenter";
+import { formatMoment } from "./values/timeline";
 
-const TEXTS = ".network-label:not([hidden]) > *, .network-legend :is(b, span, small, li)";
+const TEXT_SELECTOR = ".network-label:not([hidden]) > *, .network-legend :is(b, span, small, li)";
 
 /** A PNG of what one sees, and a line that says what it is. */
-export function pngOf(board: Board): Promise<Blob | null> {
-  board.scene.draw();
-  const { canvas } = board.scene;
+export function pngOf(presenter: NetworkPresenter): Promise<Blob | null> {
+  presenter.scene.draw();
+  const { canvas } = presenter.scene;
   const stage = canvas.closest<HTMLElement>(".network-stage")!;
-  const made = document.createElement("canvas");
-  [made.width, made.height] = [canvas.width, canvas.height];
-  const context = made.getContext("2d")!;
+  const output = document.createElement("canvas");
+  [output.width, output.height] = [canvas.width, canvas.height];
+  const context = output.getContext("2d")!;
   const scale = canvas.width / stage.clientWidth;
   context.scale(scale, scale);
-  ground(context, stage);
+  drawBackground(context, stage);
   context.drawImage(canvas, 0, 0, stage.clientWidth, stage.clientHeight);
-  over(context, stage);
-  headline(context, stage, board);
-  return new Promise((resolve) => made.toBlob(resolve, "image/png"));
+  drawOverlay(context, stage);
+  drawHeadline(context, stage, presenter);
+  return new Promise((resolve) => output.toBlob(resolve, "image/png"));
 }
 
 // As CSS paints the stage: radial-gradient(120% 90% at 50% 38%).
-function ground(context: CanvasRenderingContext2D, stage: HTMLElement): void {
+function drawBackground(context: CanvasRenderingContext2D, stage: HTMLElement): void {
   const { clientWidth: width, clientHeight: height } = stage;
   const style = getComputedStyle(stage);
   const fill = context.createRadialGradient(0, 0, 0, 0, 0, 1);
@@ -37,7 +37,7 @@ function ground(context: CanvasRenderingContext2D, stage: HTMLElement): void {
   context.restore();
 }
 
-function over(context: CanvasRenderingContext2D, stage: HTMLElement): void {
+function drawOverlay(context: CanvasRenderingContext2D, stage: HTMLElement): void {
   const origin = stage.getBoundingClientRect();
   const boxOf = (element: Element): DOMRect => {
     const { x, y, width, height } = element.getBoundingClientRect();
@@ -51,12 +51,12 @@ function over(context: CanvasRenderingContext2D, stage: HTMLElement): void {
     context.fill();
   }
   const marker = stage.querySelector<HTMLElement>(".network-marker:not([hidden])");
-  if (marker) ring(context, boxOf(marker), getComputedStyle(marker).borderTopColor);
-  for (const bar of stage.querySelectorAll<HTMLCanvasElement>(".network-legend canvas")) context.drawImage(bar, ...parts(boxOf(bar)));
-  for (const text of stage.querySelectorAll<HTMLElement>(TEXTS)) write(context, text, boxOf);
+  if (marker) drawRing(context, boxOf(marker), getComputedStyle(marker).borderTopColor);
+  for (const bar of stage.querySelectorAll<HTMLCanvasElement>(".network-legend canvas")) context.drawImage(bar, ...rectTuple(boxOf(bar)));
+  for (const text of stage.querySelectorAll<HTMLElement>(TEXT_SELECTOR)) drawText(context, text, boxOf);
 }
 
-function ring(context: CanvasRenderingContext2D, { x, y, width }: DOMRect, colour: string): void {
+function drawRing(context: CanvasRenderingContext2D, { x, y, width }: DOMRect, colour: string): void {
   context.strokeStyle = colour;
   context.lineWidth = 2;
   context.beginPath();
@@ -65,57 +65,57 @@ function ring(context: CanvasRenderingContext2D, { x, y, width }: DOMRect, colou
 }
 
 // Where the browser has put a text, in its font and colour.
-function write(context: CanvasRenderingContext2D, element: HTMLElement, boxOf: (element: Element) => DOMRect): void {
+function drawText(context: CanvasRenderingContext2D, element: HTMLElement, boxOf: (element: Element) => DOMRect): void {
   const style = getComputedStyle(element);
   const range = document.createRange();
   range.selectNodeContents(element);
-  const place = boxOf(range as unknown as Element);
+  const textBox = boxOf(range as unknown as Element);
   const box = boxOf(element);
-  if (!place.width) return;
+  if (!textBox.width) return;
   context.fillStyle = style.color;
   context.font = `${style.fontWeight} ${style.fontSize} ${style.fontFamily}`;
   const { fontBoundingBoxAscent } = context.measureText("");
-  const cut = style.textOverflow === "ellipsis";
-  const text = cut ? fitting(context, element.textContent ?? "", box.width) : (element.textContent ?? "");
-  context.fillText(text, cut ? Math.max(place.x, box.x) : place.x, Math.round(place.y + fontBoundingBoxAscent));
-  if (element.localName === "li") line(context, element, place);
+  const isCut = style.textOverflow === "ellipsis";
+  const text = isCut ? ellipsize(context, element.textContent ?? "", box.width) : (element.textContent ?? "");
+  context.fillText(text, isCut ? Math.max(textBox.x, box.x) : textBox.x, Math.round(textBox.y + fontBoundingBoxAscent));
+  if (element.localName === "li") drawArrowSample(context, element, textBox);
 }
 
-function fitting(context: CanvasRenderingContext2D, text: string, width: number): string {
-  const tooLong = (one: string): boolean => context.measureText(one).width > width + 1;
+function ellipsize(context: CanvasRenderingContext2D, text: string, width: number): string {
+  const tooLong = (candidate: string): boolean => context.measureText(candidate).width > width + 1;
   if (!tooLong(text)) return text;
   while (text && tooLong(`${text}…`)) text = text.slice(0, -1);
   return `${text}…`;
 }
 
 // The stroke before the name of a kind of arrow.
-function line(context: CanvasRenderingContext2D, element: HTMLElement, place: DOMRect): void {
-  const before = getComputedStyle(element, "::before");
-  context.strokeStyle = before.borderTopColor;
+function drawArrowSample(context: CanvasRenderingContext2D, element: HTMLElement, textBox: DOMRect): void {
+  const style = getComputedStyle(element, "::before");
+  context.strokeStyle = style.borderTopColor;
   context.lineWidth = 2;
-  context.setLineDash(before.borderTopStyle === "dashed" ? [4, 3] : []);
+  context.setLineDash(style.borderTopStyle === "dashed" ? [4, 3] : []);
   context.beginPath();
-  context.moveTo(place.x - 21, place.y + place.height / 2);
-  context.lineTo(place.x - 5, place.y + place.height / 2);
+  context.moveTo(textBox.x - 21, textBox.y + textBox.height / 2);
+  context.lineTo(textBox.x - 5, textBox.y + textBox.height / 2);
   context.stroke();
   context.setLineDash([]);
 }
 
-function headline(context: CanvasRenderingContext2D, stage: HTMLElement, board: Board): void {
-  const { moment, variable, item } = board.seen.get();
-  const shown = board.store.moments.get().find(({ id }) => id === moment);
-  const when = [variable, ...(item ? [`item ${item}`] : []), ...(shown ? [told(shown)] : [])].filter(Boolean).join(" · ");
+function drawHeadline(context: CanvasRenderingContext2D, stage: HTMLElement, presenter: NetworkPresenter): void {
+  const { moment, variable, item } = presenter.seen.get();
+  const shown = presenter.store.moments.get().find(({ id }) => id === moment);
+  const caption = [variable, ...(item ? [`item ${item}`] : []), ...(shown ? [formatMoment(shown)] : [])].filter(Boolean).join(" · ");
   const { color, fontFamily } = getComputedStyle(stage);
   context.fillStyle = color;
   context.textBaseline = "top";
   context.font = `600 13px ${fontFamily}`;
-  const name = board.store.net.get()?.name || "Network";
+  const name = presenter.store.net.get()?.name || "Network";
   context.fillText(name, 12, 10, stage.clientWidth / 2);
-  const after = Math.min(context.measureText(name).width, stage.clientWidth / 2);
+  const nameWidth = Math.min(context.measureText(name).width, stage.clientWidth / 2);
   context.font = `12px ${fontFamily}`;
-  context.fillText(when, 12 + after + 10, 11, Math.max(1, stage.clientWidth - after - 34));
+  context.fillText(caption, 12 + nameWidth + 10, 11, Math.max(1, stage.clientWidth - nameWidth - 34));
 }
 
-function parts({ x, y, width, height }: DOMRect): [number, number, number, number] {
+function rectTuple({ x, y, width, height }: DOMRect): [number, number, number, number] {
   return [x, y, width, height];
 }

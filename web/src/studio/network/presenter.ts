@@ -3,18 +3,18 @@ import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages"
 import { Signal, type Store } from "../store";
 import { theme } from "../theme";
 import type { Pose } from "./scene/orbit_camera";
-import { Flat } from "./scene/flat_scene";
-import type { Palette } from "./scene/layer_mesh";
-import { capable } from "./scene/scene_geometry";
-import type { Picked } from "./scene/picking";
+import { FlatScene } from "./scene/flat_scene";
+import type { ScenePalette } from "./scene/layer_mesh";
+import { detectWebgl } from "./scene/scene_geometry";
+import type { PickResult } from "./scene/picking";
 import { valueOf, type Frame, type RangeSetting } from "./values/value_ranges";
-import { Scene, type Looks, type Unit } from "./scene/scene";
-import { keep, rangeSetting, remembered, type Settings } from "./settings";
-import { positionOf } from "./values/timeline";
-import { Values, type Exact } from "./values/exact_values";
+import { Scene, type Appearance, type Unit } from "./scene/scene";
+import { saveSettings, rangeSetting, loadSettings, type Settings } from "./settings";
+import { indexOfPosition } from "./values/timeline";
+import { ExactValues, type ExactValue } from "./values/exact_values";
 
 /** What is on the screen. */
-export interface Seen {
+export interface DisplayedState {
   look: number;
   moment: number; // -1: nothing
   variable: string;
@@ -23,27 +23,27 @@ export interface Seen {
 }
 
 /** What lies under the pointer. */
-export interface Pointed {
-  picked: Picked;
+export interface HoverTarget {
+  picked: PickResult;
   x: number;
   y: number;
-  exact: Exact | null; // null until the answer came
+  exact: ExactValue | null; // null until the answer came
   rough: number | undefined; // from the byte; undefined where there is none
 }
 
-const NOTHING: Seen = { look: -1, moment: -1, variable: "", item: 0, missing: new Map() };
-const POINTED_WAIT_MS = 60;
+const NOTHING_DISPLAYED: DisplayedState = { look: -1, moment: -1, variable: "", item: 0, missing: new Map() };
+const HOVER_WAIT_MS = 60;
 
 /** The tab's state that is not the store's. */
-export class Board {
-  readonly settings = new Signal<Settings>(remembered());
-  readonly seen = new Signal<Seen>(NOTHING);
-  readonly pointed = new Signal<Pointed | null>(null);
+export class NetworkPresenter {
+  readonly settings = new Signal<Settings>(loadSettings());
+  readonly seen = new Signal<DisplayedState>(NOTHING_DISPLAYED);
+  readonly pointed = new Signal<HoverTarget | null>(null);
   readonly playing = new Signal(false);
   readonly lost = new Signal(false); // the browser took the canvas's memory away, and may give it back
-  readonly scene: Scene | Flat;
+  readonly scene: Scene | FlatScene;
   readonly webgl: boolean;
-  readonly values: Values;
+  readonly values: ExactValues;
   private readonly ends: (() => void)[] = [];
   private coming = new Map<string, Frame>();
   private comingState = ""; // of which look and moment
@@ -55,10 +55,10 @@ export class Board {
     private readonly host: HTMLElement,
     overlay: HTMLElement,
   ) {
-    const { webgl, software } = capable();
+    const { webgl, software } = detectWebgl();
     this.webgl = webgl;
-    this.scene = webgl ? new Scene(host, overlay, this.looks(), software) : new Flat(host, this.looks());
-    this.values = new Values(store);
+    this.scene = webgl ? new Scene(host, overlay, this.looks(), software) : new FlatScene(host, this.looks());
+    this.values = new ExactValues(store);
     this.scene.canvas.addEventListener("webglcontextlost", () => this.lost.set(true));
     this.scene.canvas.addEventListener("webglcontextrestored", () => this.lost.set(false));
     this.takeNet(store.net.get());
@@ -86,8 +86,8 @@ export class Board {
   }
 
   /** How the values that are asked for are spread over the colours; with `seen`, those on the screen. */
-  range(seen = false): RangeSetting {
-    return rangeSetting(this.settings.get(), this.variable((seen && this.seen.get().variable) || undefined));
+  range(displayed = false): RangeSetting {
+    return rangeSetting(this.settings.get(), this.variable((displayed && this.seen.get().variable) || undefined));
   }
 
   setRange(part: Partial<RangeSetting>): void {
@@ -102,26 +102,26 @@ export class Board {
   }
 
   /** The pointer is there, or nowhere. */
-  pointAt(at: { x: number; y: number } | null): void {
-    const picked = at && this.scene.at(at.x, at.y);
+  pointAt(point: { x: number; y: number } | null): void {
+    const picked = point && this.scene.at(point.x, point.y);
     this.scene.point(picked);
-    if (!picked || !at) return this.pointed.set(null);
-    const before = this.pointed.get();
-    const same = before?.picked.layer === picked.layer && before.picked.unit === picked.unit && before.picked.column === picked.column; // prettier-ignore
-    this.pointed.set({ picked, ...at, exact: same ? before.exact : null, rough: this.rough(picked) });
-    if (!same) this.askPointed();
+    if (!picked || !point) return this.pointed.set(null);
+    const previous = this.pointed.get();
+    const isSame = previous?.picked.layer === picked.layer && previous.picked.unit === picked.unit && previous.picked.column === picked.column; // prettier-ignore
+    this.pointed.set({ picked, ...point, exact: isSame ? previous.exact : null, rough: this.rough(picked) });
+    if (!isSame) this.askPointed();
   }
 
   /** The exact value of a unit at the moment that is shown. */
-  exact(unit: Unit, column = -1): Promise<Exact> {
+  exact(unit: Unit, column = -1): Promise<ExactValue> {
     const { variable, item, moment } = this.seen.get();
-    const when = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
-    const of = this.ofWeights(variable) ? this.store.selection.get() : null;
-    return this.values.ask({ ...unit, variable, item, moment: when, of });
+    const momentId = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
+    const selection = this.ofWeights(variable) ? this.store.selection.get() : null;
+    return this.values.ask({ ...unit, variable, item, moment: momentId, of: selection });
   }
 
   /** What the byte of a cell stands for. */
-  rough({ layer, cell }: Picked): number | undefined {
+  rough({ layer, cell }: PickResult): number | undefined {
     const frame = this.scene.frames.get(layer);
     return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : undefined;
   }
@@ -131,7 +131,7 @@ export class Board {
     const { moment } = this.seen.get();
     const columns = this.scene.frames.get(layer)?.head.grid[3] ?? 0;
     const moments = this.then.some(({ id }) => id === moment) ? this.then : this.store.moments.get(); // told late
-    const last = positionOf(moments, { live: false, moment, playing: false });
+    const last = indexOfPosition(moments, { live: false, moment, playing: false });
     return moments[last - (columns - 1 - column)];
   }
 
@@ -159,7 +159,7 @@ export class Board {
     this.scene.dispose();
   }
 
-  private looks(): Looks {
+  private looks(): Appearance {
     const { labels, arrows, height, lean } = this.settings.get();
     const { mode } = this.store.look.get();
     return { palette: this.palette(), dark: theme.get() === "dark", labels, arrows, mode, height, lean };
@@ -167,21 +167,21 @@ export class Board {
 
   private netText = "";
   private paletteText = "";
-  private paletteMade: Palette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
+  private paletteMade: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
 
-  private palette(): Palette {
+  private palette(): ScenePalette {
     const style = getComputedStyle(this.host);
-    const read = (name: string, otherwise: string): string => {
-      const found = style.getPropertyValue(name).trim();
-      return /^#[0-9a-f]{6}$/i.test(found) ? found : otherwise;
+    const read = (name: string, fallback: string): string => {
+      const value = style.getPropertyValue(name).trim();
+      return /^#[0-9a-f]{6}$/i.test(value) ? value : fallback;
     };
-    const made: Palette = {
+    const palette: ScenePalette = {
       plane: read("--net-plane", "#eef1f5"), rim: read("--net-rim", "#aab4c0"), blank: read("--net-blank", "#a2a8b0"),
       nan: read("--nan", "#c2187f"), plus: read("--plus", "#111827"), minus: read("--minus", "#00897b"),
       green: read("--net-green", "#12b76a"), accent: read("--net-accent", "#2a6fdb"),
     }; // prettier-ignore
-    const text = JSON.stringify(made);
-    if (text !== this.paletteText) [this.paletteText, this.paletteMade] = [text, made];
+    const text = JSON.stringify(palette);
+    if (text !== this.paletteText) [this.paletteText, this.paletteMade] = [text, palette];
     return this.paletteMade;
   }
 
@@ -192,14 +192,14 @@ export class Board {
     this.netText = text;
     this.coming = new Map();
     this.values?.clear();
-    this.seen.set(NOTHING);
+    this.seen.set(NOTHING_DISPLAYED);
     this.pointed.set(null);
     this.scene.setNet(net);
     this.scene.setRange(this.range());
   }
 
   private takeSettings(settings: Settings): void {
-    keep(settings);
+    saveSettings(settings);
     this.scene.setLooks(this.looks());
     this.scene.setRange(this.range(true));
   }
@@ -239,22 +239,22 @@ export class Board {
   // Not at once: a pointer that crosses a layer would ask for hundreds of values.
   private askPointed(): void {
     window.clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => void this.answerPointed(), POINTED_WAIT_MS);
+    this.timer = window.setTimeout(() => void this.answerPointed(), HOVER_WAIT_MS);
   }
 
   private async answerPointed(): Promise<void> {
-    const pointed = this.pointed.get();
-    if (!pointed || pointed.picked.unit < 0 || this.seen.get().moment < 0) return;
-    const { layer, unit, column } = pointed.picked;
+    const hovered = this.pointed.get();
+    if (!hovered || hovered.picked.unit < 0 || this.seen.get().moment < 0) return;
+    const { layer, unit, column } = hovered.picked;
     const exact = await this.exact({ layer, unit }, column).catch(() => null);
-    const now = this.pointed.get();
-    if (exact && now?.picked.layer === layer && now.picked.unit === unit && now.picked.column === column) {
-      this.pointed.set({ ...now, exact });
+    const current = this.pointed.get();
+    if (exact && current?.picked.layer === layer && current.picked.unit === unit && current.picked.column === column) {
+      this.pointed.set({ ...current, exact });
     }
   }
 }
 
 /** A value of JSON as an object, or an empty one. */
-export function record(value: Json): Record<string, Json> {
+export function asRecord(value: Json): Record<string, Json> {
   return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
 }

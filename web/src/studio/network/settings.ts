@@ -1,8 +1,8 @@
 // How the network is shown: chosen by the reader, remembered by the browser.
-import { recall, remember } from "../theme";
+import { loadItem, saveItem } from "../theme";
 import type { Variable } from "../messages";
 import type { Pose } from "./scene/orbit_camera";
-import { firstSetting, type RangeSetting } from "./values/value_ranges";
+import { defaultRangeSetting, type RangeSetting } from "./values/value_ranges";
 
 export interface Settings {
   labels: boolean;
@@ -14,72 +14,72 @@ export interface Settings {
   ranges: Record<string, RangeSetting>; // by variable (asked by hasOwn: its name may be "constructor"), where somebody changed it
 }
 
-export const FIRST: Settings = {
+export const DEFAULT_SETTINGS: Settings = {
   labels: true, arrows: true, height: 1, lean: true, speed: 5, rasterLength: 64, ranges: {},
 }; // prettier-ignore
 
-const KEY = "torcheer.network";
-const VIEWS = "torcheer.network.views";
+const SETTINGS_KEY = "torcheer.network";
+const VIEWS_KEY = "torcheer.network.views";
 
 /** What was chosen before, as far as it makes sense today. */
-export function remembered(): Settings {
-  const found = parsed(KEY);
-  const settings: Settings = { ...FIRST, ranges: {} };
-  for (const name of Object.keys(FIRST) as (keyof Settings)[]) {
-    if (name !== "ranges" && typeof found[name] === typeof FIRST[name]) Object.assign(settings, { [name]: found[name] });
+export function loadSettings(): Settings {
+  const stored = loadRecord(SETTINGS_KEY);
+  const settings: Settings = { ...DEFAULT_SETTINGS, ranges: {} };
+  for (const name of Object.keys(DEFAULT_SETTINGS) as (keyof Settings)[]) {
+    if (name !== "ranges" && typeof stored[name] === typeof DEFAULT_SETTINGS[name]) Object.assign(settings, { [name]: stored[name] });
   }
-  const ranges = Object.entries(isRecord(found.ranges) ? found.ranges : {});
-  settings.ranges = Object.fromEntries(ranges.filter((one): one is [string, RangeSetting] => isRange(one[1])));
+  const ranges = Object.entries(isRecord(stored.ranges) ? stored.ranges : {});
+  settings.ranges = Object.fromEntries(ranges.filter((entry): entry is [string, RangeSetting] => isRange(entry[1])));
   return settings;
 }
 
 /** Keep what was chosen. */
-export function keep(settings: Settings): void {
-  remember(KEY, JSON.stringify(settings));
+export function saveSettings(settings: Settings): void {
+  saveItem(SETTINGS_KEY, JSON.stringify(settings));
 }
 
 /** The range and colours of a variable: as chosen, or as the variable has it. */
 export function rangeSetting(settings: Settings, variable: Variable | undefined): RangeSetting {
-  const chosen = variable && Object.hasOwn(settings.ranges, variable.name);
-  return chosen ? settings.ranges[variable.name] : firstSetting(variable);
+  const isChosen = variable && Object.hasOwn(settings.ranges, variable.name);
+  return isChosen ? settings.ranges[variable.name] : defaultRangeSetting(variable);
 }
 
 /** Four views of a network that somebody saved; null where nobody did. */
 export function savedViews(network: string): (Pose | null)[] {
-  const views = parsed(VIEWS);
-  const found = Object.hasOwn(views, network) ? views[network] : null;
-  return [0, 1, 2, 3].map((n) => (Array.isArray(found) && isPose(found[n]) ? found[n] : null));
+  const views = loadRecord(VIEWS_KEY);
+  const stored = Object.hasOwn(views, network) ? views[network] : null;
+  return [0, 1, 2, 3].map((n) => (Array.isArray(stored) && isPose(stored[n]) ? stored[n] : null));
 }
 
 /** Save a view of a network. */
 export function saveView(network: string, number: number, pose: Pose): void {
   const views = savedViews(network);
   views[number] = pose;
-  remember(VIEWS, JSON.stringify({ ...parsed(VIEWS), [network]: views }));
+  saveItem(VIEWS_KEY, JSON.stringify({ ...loadRecord(VIEWS_KEY), [network]: views }));
 }
 
-function parsed(key: string): Record<string, unknown> {
+function loadRecord(key: string): Record<string, unknown> {
   try {
-    const found: unknown = JSON.parse(recall(key) ?? "{}");
-    return isRecord(found) ? found : {};
+    const value: unknown = JSON.parse(loadItem(key) ?? "{}");
+    return isRecord(value) ? value : {};
   } catch {
     return {}; // somebody else wrote there
   }
 }
 
-function isRecord(found: unknown): found is Record<string, unknown> {
-  return typeof found === "object" && found !== null && !Array.isArray(found);
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function isRange(found: unknown): found is RangeSetting {
+function isRange(value: unknown): value is RangeSetting {
   return (
-    isRecord(found) && ["auto", "layer", "percentile", "fixed"].includes(String(found.mode)) &&
-    [found.min, found.max, found.percent].every(Number.isFinite) && typeof found.zeroCentred === "boolean" &&
-    typeof found.map === "string"
+    isRecord(value) && ["auto", "layer", "percentile", "fixed"].includes(String(value.mode)) &&
+    [value.min, value.max, value.percent].every(Number.isFinite) && typeof value.zeroCentred === "boolean" &&
+    typeof value.map === "string"
   ); // prettier-ignore
 }
 
-function isPose(found: unknown): found is Pose {
+function isPose(value: unknown): value is Pose {
   const names = ["x", "y", "z", "azimuth", "elevation", "distance"];
-  return isRecord(found) && names.every((name) => Number.isFinite(found[name]));
+  return isRecord(value) && names.every((name) => Number.isFinite(value[name]));
 }

@@ -1,24 +1,24 @@
 // The Network tab: a network's layers in 3D, and all that one can ask of them.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { addKeys } from "../key_bindings";
+import { addKeyBindings } from "../key_bindings";
 import { Signal, useValue, type Store } from "../store";
-import { Board } from "./presenter";
-import { Empty } from "./panels/empty_hints";
-import { listen } from "./orbit_gestures";
-import { expose } from "./test_hooks";
-import { keysOf } from "./network_keys";
-import { Legend, Tooltip } from "./panels/colour_legend";
-import { SelectionPanel } from "./panels/unit_panel";
+import { NetworkPresenter } from "./presenter";
+import { EmptyHints } from "./panels/empty_hints";
+import { attachOrbitGestures } from "./orbit_gestures";
+import { exposeTestHooks } from "./test_hooks";
+import { networkKeyBindings } from "./network_keys";
+import { ColourLegend, Tooltip } from "./panels/colour_legend";
+import { UnitPanel } from "./panels/unit_panel";
 import { TimeBar } from "./panels/time_bar";
-import { StageTools, Toolbar } from "./panels/network_toolbar";
+import { StageTools, NetworkToolbar } from "./panels/network_toolbar";
 
-const boards = new Signal<Board | null>(null);
+const currentPresenter = new Signal<NetworkPresenter | null>(null);
 
 /** The selected unit, for the side of other tabs; the Network tab shows it itself. */
 export function Inspector({ store }: { store: Store }) {
-  const board = useValue(boards);
+  const presenter = useValue(currentPresenter);
   const tab = useValue(store.tab);
-  return board && tab !== "network" ? <SelectionPanel board={board} /> : null;
+  return presenter && tab !== "network" ? <UnitPanel presenter={presenter} /> : null;
 }
 
 /** The tab. */
@@ -26,50 +26,50 @@ export function NetworkTab({ store }: { store: Store }) {
   const host = useRef<HTMLDivElement>(null);
   const picture = useRef<HTMLDivElement>(null);
   const overlay = useRef<HTMLDivElement>(null);
-  const [board, setBoard] = useState<Board | null>(null);
+  const [presenter, setBoard] = useState<NetworkPresenter | null>(null);
   useEffect(() => {
-    const made = new Board(store, picture.current!, overlay.current!);
-    const ends = [listen(made, host.current!), addKeys(keysOf(made)), expose(made), () => made.dispose()];
-    setBoard(made);
-    boards.set(made);
-    return () => ends.forEach((end) => end());
+    const created = new NetworkPresenter(store, picture.current!, overlay.current!);
+    const cleanups = [attachOrbitGestures(created, host.current!), addKeyBindings(networkKeyBindings(created)), exposeTestHooks(created), () => created.dispose()];
+    setBoard(created);
+    currentPresenter.set(created);
+    return () => cleanups.forEach((cleanup) => cleanup());
   }, [store]);
   return (
     <section class="network" aria-label="Network">
-      {board && <Toolbar board={board} />}
+      {presenter && <NetworkToolbar presenter={presenter} />}
       <div class="network-main">
         <div ref={host} class="network-stage" tabIndex={0} role="application" aria-roledescription="3D view" aria-describedby="network-summary">
           <div ref={picture} class="network-picture" />
           <div ref={overlay} class="network-labels" aria-hidden="true" />
-          {board && <Over board={board} host={host.current!} />}
+          {presenter && <StageOverlay presenter={presenter} host={host.current!} />}
         </div>
-        {board && <SelectionPanel board={board} />}
+        {presenter && <UnitPanel presenter={presenter} />}
       </div>
-      {board && <TimeBar board={board} />}
+      {presenter && <TimeBar presenter={presenter} />}
     </section>
   );
 }
 
 // What lies over the picture.
-function Over({ board, host }: { board: Board; host: HTMLElement }) {
+function StageOverlay({ presenter, host }: { presenter: NetworkPresenter; host: HTMLElement }) {
   return (
     <>
-      <Summary board={board} host={host} />
-      <Legend board={board} />
-      <StageTools board={board} />
-      <Empty board={board} />
-      <Tooltip board={board} />
+      <Summary presenter={presenter} host={host} />
+      <ColourLegend presenter={presenter} />
+      <StageTools presenter={presenter} />
+      <EmptyHints presenter={presenter} />
+      <Tooltip presenter={presenter} />
     </>
   );
 }
 
 // The picture in words, for who does not see it.
-function Summary({ board, host }: { board: Board; host: HTMLElement }) {
-  useValue(board.store.hello);
-  useValue(board.store.net);
-  useValue(board.store.selection);
-  useValue(board.seen);
-  const text = board.summary();
+function Summary({ presenter, host }: { presenter: NetworkPresenter; host: HTMLElement }) {
+  useValue(presenter.store.hello);
+  useValue(presenter.store.net);
+  useValue(presenter.store.selection);
+  useValue(presenter.seen);
+  const text = presenter.summary();
   useLayoutEffect(() => host.setAttribute("aria-label", text), [text]);
   return (
     <p id="network-summary" class="network-hidden">

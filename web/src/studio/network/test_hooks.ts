@@ -1,5 +1,5 @@
 // What tests may ask the page: where things are and what is drawn. Nothing here changes anything.
-import type { Board } from "./presenter";
+import type { NetworkPresenter } from "./presenter";
 import { Scene } from "./scene/scene";
 
 declare global {
@@ -9,16 +9,16 @@ declare global {
 }
 
 /** Let tests look; the answer ends it. */
-export function expose(board: Board): () => void {
-  const { scene } = board;
+export function exposeTestHooks(presenter: NetworkPresenter): () => void {
+  const { scene } = presenter;
   window.__studio = Object.freeze({
     project: (layer: string, unit: number) => scene.project({ layer, unit }),
     at: (x: number, y: number) => scene.at(x, y),
-    seen: () => ({ ...board.seen.get(), missing: [...board.seen.get().missing.keys()] }),
+    seen: () => ({ ...presenter.seen.get(), missing: [...presenter.seen.get().missing.keys()] }),
     drawn: () => scene.drawn,
     form: (layer: string) => (scene instanceof Scene ? (scene.views.get(layer)?.form ?? null) : "cells"),
     range: (layer: string) => [...(scene.ranges.get(layer) ?? [])],
-    pose: () => ({ ...board.pose() }),
+    pose: () => ({ ...presenter.pose() }),
     memory: () => (scene instanceof Scene ? scene.memory() : {}),
   });
   return () => delete window.__studio;

@@ -1,19 +1,19 @@
 // Where the axes begin and end, typed; an empty box is automatic.
 import { useState } from "preact/hooks";
 
-import { plain } from "../tables/value_format";
-import { choose, type PlotChoices } from "./plot_choices";
-import type { View } from "./plot_view";
+import { formatValue } from "../tables/value_format";
+import { updateChoices, type PlotChoices } from "./plot_choices";
+import type { PlotView } from "./plot_view";
 
-interface Axis {
+interface LimitedAxis {
   key: string; // as `Limits` has it
   label: string;
   range: [number, number]; // as it is now
 }
 
 /** Two boxes for each axis. */
-export function AxisLimits({ name, choices, view }: { name: string; choices: PlotChoices; view: View }) {
-  const axes: Axis[] = [{ key: "x", label: "x", range: view.xRange }];
+export function AxisLimits({ name, choices, view }: { name: string; choices: PlotChoices; view: PlotView }) {
+  const axes: LimitedAxis[] = [{ key: "x", label: "x", range: view.xRange }];
   for (const { columns, range } of view.scales) {
     if (choices.apart) axes.push({ key: `y ${columns[0]}`, label: columns[0], range });
     else axes.push({ key: "y", label: "y", range });
@@ -21,19 +21,19 @@ export function AxisLimits({ name, choices, view }: { name: string; choices: Plo
   const set = (key: string, end: 0 | 1) => (value: number | null) => {
     const limit: [number | null, number | null] = [...(choices.limits.get(key) ?? [null, null])];
     limit[end] = value;
-    choose(name, { limits: new Map(choices.limits).set(key, limit), zoom: { x: null, y: null } });
+    updateChoices(name, { limits: new Map(choices.limits).set(key, limit), zoom: { x: null, y: null } });
   };
   return (
     <fieldset>
       <legend>Axis limits</legend>
       {axes.map(({ key, label, range }) => {
-        const [least, most] = choices.limits.get(key) ?? [null, null];
-        const crossed = least !== null && most !== null && least >= most;
+        const [minimum, maximum] = choices.limits.get(key) ?? [null, null];
+        const isCrossed = minimum !== null && maximum !== null && minimum >= maximum;
         return (
           <div key={key} class="limits" role="group" aria-label={`Limits of ${label}`}>
             <span class="name" title={label}>{label}</span>
-            <End label={`Least ${label}`} value={least} now={range[0]} wrong={crossed} set={set(key, 0)} />
-            <End label={`Largest ${label}`} value={most} now={range[1]} wrong={crossed} set={set(key, 1)} />
+            <LimitInput label={`Least ${label}`} value={minimum} now={range[0]} wrong={isCrossed} set={set(key, 0)} />
+            <LimitInput label={`Largest ${label}`} value={maximum} now={range[1]} wrong={isCrossed} set={set(key, 1)} />
           </div>
         );
       })}
@@ -41,7 +41,7 @@ export function AxisLimits({ name, choices, view }: { name: string; choices: Plo
   );
 }
 
-interface EndProps {
+interface LimitInputProps {
   label: string;
   value: number | null;
   now: number;
@@ -49,12 +49,12 @@ interface EndProps {
   set: (value: number | null) => void;
 }
 
-function End({ label, value, now, wrong, set }: EndProps) {
+function LimitInput({ label, value, now, wrong, set }: LimitInputProps) {
   const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
   const number = Number(draft);
-  const unreadable = draft !== null && !Number.isFinite(number);
+  const isInvalid = draft !== null && !Number.isFinite(number);
   const commit = (): void => {
-    if (draft !== null && !unreadable) set(draft.trim() ? number : null);
+    if (draft !== null && !isInvalid) set(draft.trim() ? number : null);
     setDraft(null);
   };
   return (
@@ -63,9 +63,9 @@ function End({ label, value, now, wrong, set }: EndProps) {
       inputMode="decimal"
       aria-label={label}
       title={`${label}; empty: automatic`}
-      placeholder={plain(now, 3)}
-      value={draft ?? plain(value, 12)}
-      aria-invalid={wrong || unreadable}
+      placeholder={formatValue(now, 3)}
+      value={draft ?? formatValue(value, 12)}
+      aria-invalid={wrong || isInvalid}
       autocomplete="off"
       onInput={({ currentTarget }) => setDraft(currentTarget.value)}
       onBlur={commit}

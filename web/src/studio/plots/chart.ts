@@ -2,17 +2,17 @@
 import uPlot from "uplot";
 
 import type { Theme } from "../theme";
-import { drawErrors } from "./error_bars";
-import { stroke } from "./line_palette";
-import { drawStrange } from "./non_finite_marks";
+import { drawErrorBars } from "./error_bars";
+import { lineStroke } from "./line_palette";
+import { drawNonFinite } from "./non_finite_marks";
 import { tickTexts, ticks } from "./axis_ticks";
-import type { Range, View, Zoom } from "./plot_view";
+import type { Range, PlotView, Zoom } from "./plot_view";
 
 export const FONT = "12px system-ui, sans-serif";
 const RAW_ALPHA = "55"; // of the line behind a smoothed one
 
 /** What a chart tells. */
-export interface Heard {
+export interface ChartEvents {
   hover: (index: number | null) => void;
   zoom: (zoom: Zoom) => void;
 }
@@ -21,11 +21,11 @@ export interface Heard {
 export class Chart {
   private plot: uPlot | null = null;
   private signature = "";
-  private view!: View;
+  private view!: PlotView;
 
   constructor(
     private readonly host: HTMLElement,
-    private readonly heard: Heard,
+    private readonly heard: ChartEvents,
   ) {}
 
   get canvas(): HTMLCanvasElement | null {
@@ -33,11 +33,11 @@ export class Chart {
   }
 
   /** Draw a view; where only its numbers differ from the last one, nothing is built again. */
-  show(view: View, theme: Theme): void {
+  show(view: PlotView, theme: Theme): void {
     this.view = view;
-    const made = signature(view, theme);
-    if (made === this.signature && this.plot) return this.plot.setData(dataOf(view));
-    this.signature = made;
+    const newSignature = signatureOf(view, theme);
+    if (newSignature === this.signature && this.plot) return this.plot.setData(dataOf(view));
+    this.signature = newSignature;
     this.plot?.destroy();
     this.plot = new uPlot(this.options(theme), dataOf(view), this.host);
   }
@@ -73,7 +73,7 @@ export class Chart {
       legend: { show: false },
       cursor: {
         drag: { x: true, y: true, uni: 24, setScale: false },
-        dataIdx: nearest,
+        dataIdx: nearestIndex,
         bind: { dblclick: () => () => (this.heard.zoom({ x: null, y: null }), null) },
       },
       scales,
@@ -93,19 +93,19 @@ export class Chart {
 
   private axes(): uPlot.Axis[] {
     const { view } = this;
-    const look = { font: FONT, labelFont: FONT, stroke: colour("--soft"), ticks: { stroke: colour("--line"), size: 4 } };
+    const axisStyle = { font: FONT, labelFont: FONT, stroke: themeColour("--soft"), ticks: { stroke: themeColour("--line"), size: 4 } };
     const values: uPlot.Axis["values"] = (_plot, splits) => tickTexts(splits);
     const filter: uPlot.Axis["filter"] = (_plot, splits) => splits;
     const splits = (log: boolean, room: number): uPlot.Axis["splits"] => (plot, axis, low, high) => {
       const pixels = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
       return ticks(low, high, pixels / room, log, axis === 0 && this.view.xWhole);
     };
-    const grid = { stroke: colour("--grid"), width: 1 };
+    const grid = { stroke: themeColour("--grid"), width: 1 };
     const bottom: uPlot.Axis = {
-      ...look, values, filter, grid, label: view.xLabel, labelSize: 20, labelGap: 0, size: 28, splits: splits(view.logX, 96),
+      ...axisStyle, values, filter, grid, label: view.xLabel, labelSize: 20, labelGap: 0, size: 28, splits: splits(view.logX, 96),
     };
     const sides = view.scales.slice(0, 2).map(({ key, label }, index): uPlot.Axis => ({
-      ...look, values, filter, scale: key, side: index ? 1 : 3, grid: index ? { show: false } : grid,
+      ...axisStyle, values, filter, scale: key, side: index ? 1 : 3, grid: index ? { show: false } : grid,
       splits: splits(view.logY, 40), size: (_plot, texts) => 16 + 7 * Math.max(2, ...(texts ?? []).map((text) => text.length)),
       ...(label && view.scales.length > 1 ? { label, labelSize: 20, labelGap: 0 } : {}),
     }));
@@ -116,64 +116,64 @@ export class Chart {
     const { left, top, width, height } = plot.select;
     if (width < 2 || height < 2) return;
     const area = plot.over;
-    const whole = { x: width >= area.clientWidth - 1, y: height >= area.clientHeight - 1 };
+    const spans = { x: width >= area.clientWidth - 1, y: height >= area.clientHeight - 1 };
     const x: Range = [plot.posToVal(left, "x"), plot.posToVal(left + width, "x")];
     const y: Record<string, Range> = {};
     for (const { key } of this.view.scales) y[key] = [plot.posToVal(top + height, key), plot.posToVal(top, key)];
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    this.heard.zoom({ x: whole.x ? this.view.xRange : x, y: whole.y ? null : y });
+    this.heard.zoom({ x: spans.x ? this.view.xRange : x, y: spans.y ? null : y });
   }
 
   private errors(plot: uPlot, index: number, theme: Theme): void {
     const line = this.view.lines[index - 1 - rawCount(this.view)];
-    if (line) drawStrange(plot, line.strange, stroke(line.number, theme).colour);
-    if (line?.error) drawErrors(plot, line, scaleOf(this.view, line.column), stroke(line.number, theme).colour);
+    if (line) drawNonFinite(plot, line.strange, lineStroke(line.number, theme).colour);
+    if (line?.error) drawErrorBars(plot, line, scaleKeyOf(this.view, line.column), lineStroke(line.number, theme).colour);
   }
 }
 
 /** A colour of the page's theme. */
-export function colour(name: string): string {
+export function themeColour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 /** The key of the y axis that a column belongs to. */
-export function scaleOf(view: View, column: string): string {
+export function scaleKeyOf(view: PlotView, column: string): string {
   return view.scales.find(({ columns }) => columns.includes(column))?.key ?? "y0";
 }
 
-function rawCount(view: View): number {
+function rawCount(view: PlotView): number {
   return view.lines.filter(({ raw }) => raw).length;
 }
 
-function seriesOf(view: View, theme: Theme): uPlot.Series[] {
-  const raw = view.lines.filter((line) => line.raw).map((line): uPlot.Series => ({
-    label: line.label, scale: scaleOf(view, line.column), width: 1, stroke: stroke(line.number, theme).colour + RAW_ALPHA,
+function seriesOf(view: PlotView, theme: Theme): uPlot.Series[] {
+  const rawLines = view.lines.filter((line) => line.raw).map((line): uPlot.Series => ({
+    label: line.label, scale: scaleKeyOf(view, line.column), width: 1, stroke: lineStroke(line.number, theme).colour + RAW_ALPHA,
     points: { show: false },
   }));
-  const drawn = view.lines.map((line): uPlot.Series => {
-    const { colour, dash } = stroke(line.number, theme);
-    return { label: line.label, scale: scaleOf(view, line.column), width: 1.75, stroke: colour, dash, points: { size: 5, fill: colour } };
+  const lines = view.lines.map((line): uPlot.Series => {
+    const { colour, dash } = lineStroke(line.number, theme);
+    return { label: line.label, scale: scaleKeyOf(view, line.column), width: 1.75, stroke: colour, dash, points: { size: 5, fill: colour } };
   });
-  return [...raw, ...drawn];
+  return [...rawLines, ...lines];
 }
 
-function dataOf(view: View): uPlot.AlignedData {
+function dataOf(view: PlotView): uPlot.AlignedData {
   const raw = view.lines.filter((line) => line.raw).map((line) => line.raw!);
   return [view.x, ...raw, ...view.lines.map(({ values }) => values)] as uPlot.AlignedData;
 }
 
-function signature({ lines, logX, logY, scales, xLabel }: View, theme: Theme): string {
+function signatureOf({ lines, logX, logY, scales, xLabel }: PlotView, theme: Theme): string {
   const parts = lines.map(({ label, column, number, raw, error }) => [label, column, number, !!raw, !!error]);
   return JSON.stringify([parts, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
 }
 
 // Lines of one plot may have values at different x: the cursor takes each one's nearest.
-function nearest(plot: uPlot, series: number, index: number): number {
+function nearestIndex(plot: uPlot, series: number, index: number): number {
   const cells = plot.data[series];
   if (!cells || typeof cells[index] === "number") return index;
-  for (let far = 1; far < 64; far++) {
-    if (typeof cells[index - far] === "number") return index - far;
-    if (typeof cells[index + far] === "number") return index + far;
+  for (let distance = 1; distance < 64; distance++) {
+    if (typeof cells[index - distance] === "number") return index - distance;
+    if (typeof cells[index + distance] === "number") return index + distance;
   }
   return index;
 }

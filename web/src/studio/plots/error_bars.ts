@@ -2,15 +2,15 @@
 import uPlot from "uplot";
 
 import type { Line } from "./plot_lines";
-import { indices } from "./plot_view";
+import { indexRange } from "./plot_view";
 
 const CAP_ROOM = 10; // pixels between points from which on bars have caps
 
 /** Draw the error bars of a line; closer points have bars without caps. */
-export function drawErrors(plot: uPlot, line: Line, scale: string, colour: string): void {
+export function drawErrorBars(plot: uPlot, line: Line, scale: string, colour: string): void {
   const { ctx, bbox, scales } = plot;
   const x = plot.data[0] as number[];
-  const [first, last] = indices(x, [scales.x.min!, scales.x.max!]);
+  const [first, last] = indexRange(x, [scales.x.min!, scales.x.max!]);
   const cap = bbox.width / Math.max(1, last - first) >= CAP_ROOM * uPlot.pxRatio ? 3 * uPlot.pxRatio : 0;
   ctx.save();
   ctx.beginPath();
@@ -20,14 +20,14 @@ export function drawErrors(plot: uPlot, line: Line, scale: string, colour: strin
   for (let index = first; index < last; index++) {
     const [value, error] = [line.values[index], line.error![index]];
     if (typeof value !== "number" || typeof error !== "number" || !error) continue;
-    const at = plot.valToPos(x[index], "x", true);
+    const centre = plot.valToPos(x[index], "x", true);
     const low = scales[scale].distr === 3 && value - error <= 0 ? scales[scale].min! : value - error;
     const [bottom, top] = [plot.valToPos(low, scale, true), plot.valToPos(value + error, scale, true)];
-    ctx.moveTo(at, bottom);
-    ctx.lineTo(at, top);
+    ctx.moveTo(centre, bottom);
+    ctx.lineTo(centre, top);
     for (const end of cap ? [bottom, top] : []) {
-      ctx.moveTo(at - cap, end);
-      ctx.lineTo(at + cap, end);
+      ctx.moveTo(centre - cap, end);
+      ctx.lineTo(centre + cap, end);
     }
   }
   ctx.strokeStyle = colour;

@@ -8,7 +8,7 @@ const COLOURS: Record<Theme, string[]> = {
 const DASHES: number[][] = [[], [6, 4], [2, 3], [9, 3, 2, 3]];
 
 /** How the line of this number is drawn. */
-export function stroke(number: number, theme: Theme): { colour: string; dash: number[] } {
+export function lineStroke(number: number, theme: Theme): { colour: string; dash: number[] } {
   const colours = COLOURS[theme];
   return { colour: colours[number % colours.length], dash: DASHES[Math.floor(number / colours.length) % DASHES.length] };
 }

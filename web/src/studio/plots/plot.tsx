@@ -3,43 +3,43 @@ import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
 import { Icon } from "../shell/icons";
-import { plain } from "../tables/value_format";
+import { formatValue } from "../tables/value_format";
 import { theme } from "../theme";
 import { Chart } from "./chart";
-import { choose } from "./plot_choices";
-import { csvOf, savePng, saveSvg } from "./plot_export";
+import { updateChoices } from "./plot_choices";
+import { plotCsv, savePng, saveSvg } from "./plot_export";
 import { download } from "../tables/csv";
-import { shown } from "./plot_keys";
-import { stroke } from "./line_palette";
-import { WHOLE, indices, zoomedX, type View } from "./plot_view";
+import { shownPlot } from "./plot_keys";
+import { lineStroke } from "./line_palette";
+import { FULL_ZOOM, indexRange, zoomX, type PlotView } from "./plot_view";
 
-interface Props {
+interface PlotProps {
   name: string; // of the table
   title: string;
-  view: View;
+  view: PlotView;
   zoomed: boolean;
 }
 
 /** A chart that follows its view. */
-export function Plot({ name, title, view, zoomed }: Props) {
+export function Plot({ name, title, view, zoomed }: PlotProps) {
   const host = useRef<HTMLDivElement>(null);
   const [hovered, setHovered] = useState<number | null>(null);
-  const now = useValue(theme);
+  const themeName = useValue(theme);
   const chart = useChart(host, name, setHovered);
-  useLayoutEffect(() => chart.current?.show(view, now), [view, now]);
-  useLayoutEffect(() => shown.set({ name, view }), [name, view]);
-  useLayoutEffect(() => () => shown.set(null), []);
-  const [said, setSaid] = useState("");
+  useLayoutEffect(() => chart.current?.show(view, themeName), [view, themeName]);
+  useLayoutEffect(() => shownPlot.set({ name, view }), [name, view]);
+  useLayoutEffect(() => () => shownPlot.set(null), []);
+  const [announcement, setAnnouncement] = useState("");
   const move = (event: KeyboardEvent): void => {
-    const to = moved(event.key, hovered, indices(view.x, view.xRange));
-    if (to === undefined) return;
+    const target = moveReadout(event.key, hovered, indexRange(view.x, view.xRange));
+    if (target === undefined) return;
     event.preventDefault(); // it means the readout, not the zoom
-    chart.current?.point(to);
-    setSaid(to === null ? "" : sentence(view, to));
+    chart.current?.point(target);
+    setAnnouncement(target === null ? "" : describeRow(view, target));
   };
   return (
     <div class="plot">
-      <Tools name={name} title={title} view={view} zoomed={zoomed} canvas={() => chart.current?.canvas ?? null} />
+      <PlotTools name={name} title={title} view={view} zoomed={zoomed} canvas={() => chart.current?.canvas ?? null} />
       <Readout view={view} index={hovered} />
       <div
         class={view.lines.length && view.x.length ? "chart" : "chart blank"}
@@ -48,10 +48,10 @@ export function Plot({ name, title, view, zoomed }: Props) {
         role="img"
         aria-label={`${title}: ${view.lines.map(({ label }) => label).join(", ")}. Arrows read the values.`}
         onKeyDown={move}
-        onBlur={() => setSaid("")}
+        onBlur={() => setAnnouncement("")}
       />
       <span class="unseen" role="status">
-        {said}
+        {announcement}
       </span>
       {view.remarks.map((remark) => (
         <p key={remark} class="remark soft">
@@ -67,47 +67,47 @@ function useChart(host: { current: HTMLDivElement | null }, name: string, hover:
   const table = useRef(name);
   table.current = name;
   useLayoutEffect(() => {
-    const made = new Chart(host.current!, { hover, zoom: (zoom) => choose(table.current, { zoom }) });
-    chart.current = made;
-    const observer = new ResizeObserver(() => made.resize());
+    const newChart = new Chart(host.current!, { hover, zoom: (zoom) => updateChoices(table.current, { zoom }) });
+    chart.current = newChart;
+    const observer = new ResizeObserver(() => newChart.resize());
     observer.observe(host.current!);
     return () => {
       observer.disconnect();
-      made.destroy();
+      newChart.destroy();
     };
   }, []);
   return chart;
 }
 
-function Tools({ name, title, view, zoomed, canvas }: Props & { canvas: () => HTMLCanvasElement | null }) {
-  const now = useValue(theme);
-  const zoom = (factor: number) => () => choose(name, { zoom: { x: zoomedX(view, factor), y: null } });
-  const drawn = (save: typeof saveSvg) => () => {
+function PlotTools({ name, title, view, zoomed, canvas }: PlotProps & { canvas: () => HTMLCanvasElement | null }) {
+  const themeName = useValue(theme);
+  const zoom = (factor: number) => () => updateChoices(name, { zoom: { x: zoomX(view, factor), y: null } });
+  const saveAs = (save: typeof saveSvg) => () => {
     const element = canvas();
-    if (element) save(view, name, title, element, now);
+    if (element) save(view, name, title, element, themeName);
   };
-  const none = !view.lines.length || !view.x.length;
+  const isEmpty = !view.lines.length || !view.x.length;
   return (
     <div class="tools">
       <div class="group" role="group" aria-label="Zoom">
-        <button class="quiet" aria-label="Zoom in" title="Zoom in (+); or drag on the plot" disabled={none} onClick={zoom(0.5)}>
+        <button class="quiet" aria-label="Zoom in" title="Zoom in (+); or drag on the plot" disabled={isEmpty} onClick={zoom(0.5)}>
           <Icon name="plus" />
         </button>
-        <button class="quiet" aria-label="Zoom out" title="Zoom out (-)" disabled={none} onClick={zoom(2)}>
+        <button class="quiet" aria-label="Zoom out" title="Zoom out (-)" disabled={isEmpty} onClick={zoom(2)}>
           <Icon name="minus" />
         </button>
-        <button class="quiet" aria-label="Show everything" title="Show everything (0, or double click)" disabled={!zoomed} onClick={() => choose(name, { zoom: WHOLE })}>
+        <button class="quiet" aria-label="Show everything" title="Show everything (0, or double click)" disabled={!zoomed} onClick={() => updateChoices(name, { zoom: FULL_ZOOM })}>
           <Icon name="whole" />
         </button>
       </div>
       <div class="row end" role="group" aria-label="Export plot">
-        <button class="quiet" disabled={none} onClick={() => download(`${name}_plot.csv`, csvOf(view), "text/csv")}>
+        <button class="quiet" disabled={isEmpty} onClick={() => download(`${name}_plot.csv`, plotCsv(view), "text/csv")}>
           <Icon name="down" /> CSV
         </button>
-        <button class="quiet" disabled={none} onClick={drawn(saveSvg)}>
+        <button class="quiet" disabled={isEmpty} onClick={saveAs(saveSvg)}>
           <Icon name="down" /> SVG
         </button>
-        <button class="quiet" disabled={none} onClick={drawn(savePng)}>
+        <button class="quiet" disabled={isEmpty} onClick={saveAs(savePng)}>
           <Icon name="down" /> PNG
         </button>
       </div>
@@ -116,21 +116,21 @@ function Tools({ name, title, view, zoomed, canvas }: Props & { canvas: () => HT
 }
 
 // The legend; under the cursor it says the values there, otherwise the newest.
-function Readout({ view, index }: { view: View; index: number | null }) {
-  const now = useValue(theme);
-  const at = index ?? view.x.length - 1;
-  const found = useMemo(() => valuesAt(view, at), [view, at]);
+function Readout({ view, index }: { view: PlotView; index: number | null }) {
+  const themeName = useValue(theme);
+  const row = index ?? view.x.length - 1;
+  const values = useMemo(() => valuesAt(view, row), [view, row]);
   return (
     <ul class="readout" aria-label="Lines">
       {view.x.length > 0 && (
         <li>
-          <span class="soft">{view.xLabel}</span> <b>{plain(view.x[at] ?? null)}</b>
+          <span class="soft">{view.xLabel}</span> <b>{formatValue(view.x[row] ?? null)}</b>
         </li>
       )}
       {view.lines.map(({ label, number }, line) => (
         <li key={label}>
-          <span class="swatch" aria-hidden="true" style={{ background: stroke(number, now).colour }} />
-          <span class="soft">{label}</span> <b>{found[line]}</b>
+          <span class="swatch" aria-hidden="true" style={{ background: lineStroke(number, themeName).colour }} />
+          <span class="soft">{label}</span> <b>{values[line]}</b>
         </li>
       ))}
     </ul>
@@ -138,29 +138,29 @@ function Readout({ view, index }: { view: View; index: number | null }) {
 }
 
 // Where a key takes the readout among the rows in sight; null: back to the newest, undefined: it is not such a key.
-function moved(key: string, now: number | null, [first, last]: [number, number]): number | null | undefined {
+function moveReadout(key: string, current: number | null, [first, last]: [number, number]): number | null | undefined {
   if (first >= last) return undefined;
-  const at = now ?? last;
-  const to = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - 10, PageDown: at + 10, Home: first, End: last - 1 }[key];
-  if (to !== undefined) return Math.min(last - 1, Math.max(first, to));
-  return key === "Escape" && now !== null ? null : undefined;
+  const row = current ?? last;
+  const target = { ArrowLeft: row - 1, ArrowRight: row + 1, PageUp: row - 10, PageDown: row + 10, Home: first, End: last - 1 }[key];
+  if (target !== undefined) return Math.min(last - 1, Math.max(first, target));
+  return key === "Escape" && current !== null ? null : undefined;
 }
 
-function sentence(view: View, at: number): string {
-  const values = valuesAt(view, at);
-  return [`${view.xLabel} ${plain(view.x[at])}`, ...view.lines.map(({ label }, line) => `${label} ${values[line]}`)].join(", ");
+function describeRow(view: PlotView, row: number): string {
+  const values = valuesAt(view, row);
+  return [`${view.xLabel} ${formatValue(view.x[row])}`, ...view.lines.map(({ label }, line) => `${label} ${values[line]}`)].join(", ");
 }
 
-function valuesAt(view: View, at: number): string[] {
-  return view.lines.map(({ values, strange }) => plain(strange[at] ?? nearestValue(values, at), 5) || "–");
+function valuesAt(view: PlotView, row: number): string[] {
+  return view.lines.map(({ values, strange }) => formatValue(strange[row] ?? nearestValue(values, row), 5) || "–");
 }
 
-function nearestValue(values: (number | null | undefined)[], at: number): number | null {
-  for (let far = 0; far < 64; far++) {
-    for (const index of [at - far, at + far]) {
+function nearestValue(values: (number | null | undefined)[], row: number): number | null {
+  for (let distance = 0; distance < 64; distance++) {
+    for (const index of [row - distance, row + distance]) {
       const value = values[index];
       if (typeof value === "number") return value;
-      if (value === null && far === 0) return null;
+      if (value === null && distance === 0) return null;
     }
   }
   return null;

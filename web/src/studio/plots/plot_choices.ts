@@ -2,8 +2,8 @@
 import type { Column } from "../messages";
 import { Signal } from "../signal";
 import type { Table } from "../tables/table_rows";
-import { plottable, type Choices } from "./plot_lines";
-import { WHOLE, type Limits, type Seen, type Zoom } from "./plot_view";
+import { plottable, type LineChoices } from "./plot_lines";
+import { FULL_ZOOM, type Limits, type ViewOptions, type Zoom } from "./plot_view";
 
 /** Choices of one table's plot; the columns are those that differ from what the table says. */
 export interface PlotChoices {
@@ -19,35 +19,35 @@ export interface PlotChoices {
   zoom: Zoom;
 }
 
-const FIRST: PlotChoices = {
-  x: null, legend: null, error: null, on: new Map(), limits: new Map(), smoothing: 0, logX: false, logY: false, apart: false, zoom: WHOLE,
+const DEFAULT_CHOICES: PlotChoices = {
+  x: null, legend: null, error: null, on: new Map(), limits: new Map(), smoothing: 0, logX: false, logY: false, apart: false, zoom: FULL_ZOOM,
 };
 
 /** By the table's name. */
-export const choices = new Signal<ReadonlyMap<string, PlotChoices>>(new Map());
+export const plotChoices = new Signal<ReadonlyMap<string, PlotChoices>>(new Map());
 
 /** The choices for a table. */
 export function choicesOf(all: ReadonlyMap<string, PlotChoices>, name: string): PlotChoices {
-  return all.get(name) ?? FIRST;
+  return all.get(name) ?? DEFAULT_CHOICES;
 }
 
 /** Change some of them. */
-export function choose(name: string, part: Partial<PlotChoices>): void {
-  const now = choices.get();
-  choices.set(new Map(now).set(name, { ...choicesOf(now, name), ...part }));
+export function updateChoices(name: string, part: Partial<PlotChoices>): void {
+  const current = plotChoices.get();
+  plotChoices.set(new Map(current).set(name, { ...choicesOf(current, name), ...part }));
 }
 
 const COUNTER = /^(run|epoch|trial|step|batch|seed)$/i;
 
 /** Whether a column is drawn: as switched, else as the table says; but not counters, nor another column's error bars. */
-export function isOn(table: Table, chosen: PlotChoices, { name, plotted }: Column): boolean {
-  const isError = chosen.error === null ? table.head.columns.some(({ error }) => error === name) : chosen.error === name;
-  return chosen.on.get(name) ?? (plotted && !isError && !COUNTER.test(name));
+export function isColumnOn(table: Table, choices: PlotChoices, { name, plotted }: Column): boolean {
+  const isError = choices.error === null ? table.head.columns.some(({ error }) => error === name) : choices.error === name;
+  return choices.on.get(name) ?? (plotted && !isError && !COUNTER.test(name));
 }
 
 /** What is drawn for a table. */
-export function drawnChoices(table: Table, chosen: PlotChoices): Choices & Seen {
-  const { x, legend, error, smoothing, logX, logY, apart, limits } = chosen;
-  const columns = plottable(table).filter((column) => isOn(table, chosen, column)).map(({ name }) => name);
+export function effectiveChoices(table: Table, choices: PlotChoices): LineChoices & ViewOptions {
+  const { x, legend, error, smoothing, logX, logY, apart, limits } = choices;
+  const columns = plottable(table).filter((column) => isColumnOn(table, choices, column)).map(({ name }) => name);
   return { x: x ?? table.head.x, legend: legend ?? table.head.legend, error, columns, smoothing, logX, logY, apart, limits };
 }

@@ -1,14 +1,14 @@
 // A plot as a file: CSV of its lines, SVG, PNG.
 import type { Json } from "../messages";
-import { csv, download } from "../tables/csv";
+import { formatCsv, download } from "../tables/csv";
 import type { Theme } from "../theme";
-import { FONT, colour } from "./chart";
-import { stroke } from "./line_palette";
-import { svgOf, type Paper } from "./plot_svg";
-import type { View } from "./plot_view";
+import { FONT, themeColour } from "./chart";
+import { lineStroke } from "./line_palette";
+import { plotSvg, type Paper } from "./plot_svg";
+import type { PlotView } from "./plot_view";
 
 /** What is drawn, as numbers: x, each line, and behind a smoothed line what it was made of. */
-export function csvOf(view: View): string {
+export function plotCsv(view: PlotView): string {
   const columns: { name: string; cells: (number | null | undefined)[] }[] = [{ name: view.xLabel, cells: view.x }];
   for (const { label, values, raw, strange, error } of view.lines) {
     columns.push({ name: label, cells: (raw ?? values).map((value, row) => strange[row] ?? value) });
@@ -16,45 +16,45 @@ export function csvOf(view: View): string {
     if (error) columns.push({ name: `${label} (error)`, cells: error });
   }
   const rows = view.x.map((_x, row): Json[] => columns.map(({ cells }) => cells[row] ?? null));
-  return csv(columns.map(({ name }) => name), rows);
+  return formatCsv(columns.map(({ name }) => name), rows);
 }
 
 /** The colours of the page as they are now. */
-export function paperNow(): Paper {
-  return { paper: colour("--panel"), ink: colour("--ink"), soft: colour("--soft"), grid: colour("--grid") };
+export function currentPaper(): Paper {
+  return { paper: themeColour("--panel"), ink: themeColour("--ink"), soft: themeColour("--soft"), grid: themeColour("--grid") };
 }
 
 /** Save the plot as SVG, in the size it has on the screen. */
-export function saveSvg(view: View, name: string, title: string, canvas: HTMLCanvasElement, theme: Theme): void {
+export function saveSvg(view: PlotView, name: string, title: string, canvas: HTMLCanvasElement, theme: Theme): void {
   const { width, height } = canvas.getBoundingClientRect();
   const size = { width: Math.round(width), height: Math.round(height), title };
-  download(`${name}.svg`, svgOf(view, size, theme, paperNow()), "image/svg+xml");
+  download(`${name}.svg`, plotSvg(view, size, theme, currentPaper()), "image/svg+xml");
 }
 
 /** Save the plot as PNG: the canvas on paper, with a title and a legend above. */
-export function savePng(view: View, name: string, title: string, canvas: HTMLCanvasElement, theme: Theme): void {
-  const made = document.createElement("canvas");
+export function savePng(view: PlotView, name: string, title: string, canvas: HTMLCanvasElement, theme: Theme): void {
+  const output = document.createElement("canvas");
   const scale = canvas.width / canvas.getBoundingClientRect().width;
-  const above = 28 + 18 * Math.ceil(view.lines.length / 4);
-  made.width = canvas.width;
-  made.height = canvas.height + Math.round(above * scale);
-  const context = made.getContext("2d")!;
-  const { paper, ink } = paperNow();
+  const headerHeight = 28 + 18 * Math.ceil(view.lines.length / 4);
+  output.width = canvas.width;
+  output.height = canvas.height + Math.round(headerHeight * scale);
+  const context = output.getContext("2d")!;
+  const { paper, ink } = currentPaper();
   context.fillStyle = paper;
-  context.fillRect(0, 0, made.width, made.height);
-  context.drawImage(canvas, 0, made.height - canvas.height);
+  context.fillRect(0, 0, output.width, output.height);
+  context.drawImage(canvas, 0, output.height - canvas.height);
   context.scale(scale, scale);
   context.font = `600 ${FONT}`;
   context.fillStyle = ink;
   context.fillText(title, 16, 20);
   drawLegend(context, view, canvas.width / scale, ink, theme);
-  made.toBlob((blob) => blob && download(`${name}.png`, blob), "image/png");
+  output.toBlob((blob) => blob && download(`${name}.png`, blob), "image/png");
 }
 
-function drawLegend(context: CanvasRenderingContext2D, view: View, width: number, ink: string, theme: Theme): void {
+function drawLegend(context: CanvasRenderingContext2D, view: PlotView, width: number, ink: string, theme: Theme): void {
   context.font = FONT;
   view.lines.forEach(({ label, number }, index) => {
-    const { colour, dash } = stroke(number, theme);
+    const { colour, dash } = lineStroke(number, theme);
     const [x, y] = [16 + ((index % 4) * (width - 32)) / 4, 40 + 18 * Math.floor(index / 4)];
     context.strokeStyle = colour;
     context.setLineDash(dash);

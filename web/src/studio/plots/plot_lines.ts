@@ -1,12 +1,12 @@
 // From a table to lines over one x axis: columns chosen, split by the legend column, smoothed.
 import type { Column, Json } from "../messages";
 import type { Table } from "../tables/table_rows";
-import { plain } from "../tables/value_format";
+import { formatValue } from "../tables/value_format";
 
 export type Cells = (number | null | undefined)[]; // null: no value here; undefined: this line has no such x
 
 /** What the reader chose. */
-export interface Choices {
+export interface LineChoices {
   x: string; // a column; "" counts the rows
   legend: string; // the column whose values make a line each; "": none
   error: string | null; // the column of all error bars; "": none; null: the one that each column names
@@ -28,7 +28,7 @@ export interface Line {
 }
 
 /** All that a plot shows. */
-export interface Lines {
+export interface PlotLines {
   x: number[];
   xLabel: string;
   xWhole: boolean; // x counts something: 1, 2, 3
@@ -36,7 +36,7 @@ export interface Lines {
   remarks: string[]; // what is not shown, and why
 }
 
-const MOST_GROUPS = 16;
+const MAX_GROUPS = 16;
 
 /** Columns that can be drawn as a line. */
 export function plottable(table: Table): Column[] {
@@ -44,7 +44,7 @@ export function plottable(table: Table): Column[] {
 }
 
 /** The lines of a table. */
-export function linesOf(table: Table, choices: Choices): Lines {
+export function buildLines(table: Table, choices: LineChoices): PlotLines {
   const remarks: string[] = [];
   const groups = groupsOf(table, choices.legend, remarks);
   let xName = choices.x;
@@ -52,16 +52,16 @@ export function linesOf(table: Table, choices: Choices): Lines {
     remarks.push(`${xName} does not only rise: rows are counted instead.`);
     xName = "";
   }
-  const places = placesOf(table, groups, xName, choices.logX, remarks);
+  const positions = xPositions(table, groups, xName, choices.logX, remarks);
   const lines: Line[] = [];
-  const shown = table.head.columns.filter(({ name }) => choices.columns.includes(name));
-  for (const column of shown) {
-    for (const group of groups) lines.push(lineOf(table, column, group, groups, places, choices, lines.length));
+  const columns = table.head.columns.filter(({ name }) => choices.columns.includes(name));
+  for (const column of columns) {
+    for (const group of groups) lines.push(lineOf(table, column, group, groups, positions, choices, lines.length));
   }
-  lines.forEach((line) => remarkStrange(line, remarks));
-  if (choices.logY) hideNotPositive(lines, remarks);
+  lines.forEach((line) => remarkNonFinite(line, remarks));
+  if (choices.logY) dropNonPositive(lines, remarks);
   const xWhole = !xName || table.head.columns.some(({ name, type }) => name === xName && type === "int");
-  return { x: places.x, xLabel: xName || "row", xWhole, lines, remarks };
+  return { x: positions.x, xLabel: xName || "row", xWhole, lines, remarks };
 }
 
 interface Group {
@@ -74,14 +74,14 @@ function groupsOf(table: Table, column: string, remarks: string[]): Group[] {
   if (!legend) return [{ name: "", rows: null }];
   const rows = new Map<string, number[]>();
   for (let row = 0; row < table.count; row++) {
-    const name = plain(legend[row]);
+    const name = formatValue(legend[row]);
     const members = rows.get(name);
     if (members) members.push(row);
     else rows.set(name, [row]);
   }
   const all = [...rows].map(([name, members]) => ({ name: `${column} ${name}`, rows: Uint32Array.from(members) }));
-  if (all.length > MOST_GROUPS) remarks.push(`The last ${MOST_GROUPS} of ${all.length} values of ${column} are shown.`);
-  return all.slice(-MOST_GROUPS);
+  if (all.length > MAX_GROUPS) remarks.push(`The last ${MAX_GROUPS} of ${all.length} values of ${column} are shown.`);
+  return all.slice(-MAX_GROUPS);
 }
 
 function isRising(cells: Json[], rows: Uint32Array | null): boolean {
@@ -95,108 +95,108 @@ function isRising(cells: Json[], rows: Uint32Array | null): boolean {
   return true;
 }
 
-interface Places {
+interface XPositions {
   x: number[];
   of: (group: Group) => (index: number) => number; // where a group's row lies in x; -1: nowhere
 }
 
-function placesOf(table: Table, groups: Group[], xName: string, log: boolean, remarks: string[]): Places {
+function xPositions(table: Table, groups: Group[], xName: string, log: boolean, remarks: string[]): XPositions {
   const cells = xName ? (table.columns[xName] as number[]) : null;
   const value = (group: Group, index: number): number => (cells ? cells[group.rows ? group.rows[index] : index] : index + (log ? 1 : 0));
   const length = (group: Group): number => group.rows?.length ?? table.count;
-  let lost = 0;
-  const fits = (number: number): boolean => !log || number > 0;
+  let dropped = 0;
+  const isPlottable = (number: number): boolean => !log || number > 0;
   if (groups.length === 1) {
-    const [only] = groups;
+    const [onlyGroup] = groups;
     const x: number[] = [];
-    const where = new Int32Array(length(only));
-    for (let index = 0; index < where.length; index++) {
-      const number = value(only, index);
-      where[index] = fits(number) ? x.push(number) - 1 : -1;
-      if (where[index] < 0) lost++;
+    const positions = new Int32Array(length(onlyGroup));
+    for (let index = 0; index < positions.length; index++) {
+      const number = value(onlyGroup, index);
+      positions[index] = isPlottable(number) ? x.push(number) - 1 : -1;
+      if (positions[index] < 0) dropped++;
     }
-    remarkLost(lost, "x", remarks);
-    return { x, of: () => (index) => where[index] };
+    remarkDropped(dropped, "x", remarks);
+    return { x, of: () => (index) => positions[index] };
   }
-  const all = new Set<number>();
+  const numbers = new Set<number>();
   for (const group of groups) {
     for (let index = 0; index < length(group); index++) {
       const number = value(group, index);
-      if (fits(number)) all.add(number);
-      else lost++;
+      if (isPlottable(number)) numbers.add(number);
+      else dropped++;
     }
   }
-  remarkLost(lost, "x", remarks);
-  const x = [...all].sort((a, b) => a - b);
-  const index = new Map(x.map((number, at) => [number, at]));
-  return { x, of: (group) => (at) => index.get(value(group, at)) ?? -1 };
+  remarkDropped(dropped, "x", remarks);
+  const x = [...numbers].sort((a, b) => a - b);
+  const index = new Map(x.map((number, position) => [number, position]));
+  return { x, of: (group) => (position) => index.get(value(group, position)) ?? -1 };
 }
 
-function lineOf(table: Table, column: Column, group: Group, groups: Group[], places: Places, choices: Choices, number: number): Line {
-  const place = places.of(group);
-  const found = placed(table, column.name, group, place, places.x.length);
-  const values = found.map((value) => (typeof value === "number" && !Number.isFinite(value) ? null : value));
+function lineOf(table: Table, column: Column, group: Group, groups: Group[], positions: XPositions, choices: LineChoices, number: number): Line {
+  const position = positions.of(group);
+  const aligned = alignColumn(table, column.name, group, position, positions.x.length);
+  const values = aligned.map((value) => (typeof value === "number" && !Number.isFinite(value) ? null : value));
   const names = [groups.length > 1 || group.name ? group.name : "", column.name].filter(Boolean);
   const errors = choices.error ?? column.error;
   const finite = (value: number | null | undefined): number | null | undefined => (Number.isFinite(value ?? 0) ? value : null);
-  const error = errors && table.columns[errors] ? placed(table, errors, group, place, places.x.length).map(finite) : null;
-  const smooth = choices.smoothing > 0 ? smoothed(values, choices.smoothing) : null;
+  const error = errors && table.columns[errors] ? alignColumn(table, errors, group, position, positions.x.length).map(finite) : null;
+  const smoothed = choices.smoothing > 0 ? smooth(values, choices.smoothing) : null;
   return {
     label: names.reverse().join(" · "), column: column.name, number,
-    values: smooth ?? values, raw: smooth ? values : null, strange: found.map((value, at) => (values[at] === value ? undefined : value)), error,
+    values: smoothed ?? values, raw: smoothed ? values : null, strange: aligned.map((value, index) => (values[index] === value ? undefined : value)), error,
   };
 }
 
-function placed(table: Table, name: string, group: Group, place: (index: number) => number, length: number): Cells {
+function alignColumn(table: Table, name: string, group: Group, position: (index: number) => number, length: number): Cells {
   const cells = table.columns[name] ?? [];
   const count = group.rows?.length ?? table.count;
-  const made: Cells = new Array(length).fill(undefined);
+  const aligned: Cells = new Array(length).fill(undefined);
   for (let index = 0; index < count; index++) {
-    const at = place(index);
-    if (at < 0) continue;
+    const target = position(index);
+    if (target < 0) continue;
     const value = cells[group.rows ? group.rows[index] : index];
-    made[at] = typeof value === "number" ? value : null;
+    aligned[target] = typeof value === "number" ? value : null;
   }
-  return made;
+  return aligned;
 }
 
 /** An exponential mean of what came before; its start is not drawn towards zero. Gaps stay gaps. */
-export function smoothed(values: Cells, weight: number): Cells {
+export function smooth(values: Cells, weight: number): Cells {
   let sum = 0;
-  let whole = 0;
+  let weightSum = 0;
   return values.map((value) => {
     if (value === null || value === undefined) return value;
     sum = weight * sum + (1 - weight) * value;
-    whole = weight * whole + (1 - weight);
-    return sum / whole;
+    weightSum = weight * weightSum + (1 - weight);
+    return sum / weightSum;
   });
 }
 
-function hideNotPositive(lines: Line[], remarks: string[]): void {
-  let lost = 0;
+function dropNonPositive(lines: Line[], remarks: string[]): void {
+  let dropped = 0;
   const positive = (value: number | null | undefined): number | null | undefined => {
     if (typeof value !== "number" || value > 0) return value;
-    lost++;
+    dropped++;
     return null;
   };
   for (const line of lines) {
     line.values = line.values.map(positive);
-    const before = lost;
+    const droppedValues = dropped;
     line.raw = line.raw && line.raw.map(positive);
-    lost = before; // the same points, behind
+    dropped = droppedValues; // the same points, behind
   }
-  remarkLost(lost, "y", remarks);
+  remarkDropped(dropped, "y", remarks);
 }
 
-function remarkStrange({ label, strange }: Line, remarks: string[]): void {
-  const found = strange.filter((value) => typeof value === "number");
-  if (!found.length) return;
-  const names = [...new Set(found.map((value) => plain(value ?? null)))].join(" or ");
-  remarks.push(`${label} is ${names} at ${found.length} ${found.length === 1 ? "point" : "points"}, marked at the edge.`);
+function remarkNonFinite({ label, strange }: Line, remarks: string[]): void {
+  const values = strange.filter((value) => typeof value === "number");
+  if (!values.length) return;
+  const names = [...new Set(values.map((value) => formatValue(value ?? null)))].join(" or ");
+  remarks.push(`${label} is ${names} at ${values.length} ${values.length === 1 ? "point" : "points"}, marked at the edge.`);
 }
 
-function remarkLost(lost: number, axis: string, remarks: string[]): void {
-  if (!lost) return;
-  const points = lost === 1 ? "1 point is" : `${lost} points are`;
+function remarkDropped(count: number, axis: string, remarks: string[]): void {
+  if (!count) return;
+  const points = count === 1 ? "1 point is" : `${count} points are`;
   remarks.push(`${points} not above zero: a logarithmic ${axis} axis has no place for that.`);
 }

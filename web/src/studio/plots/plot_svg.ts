@@ -1,10 +1,10 @@
 // A plot as an SVG file: the same lines, axes and ticks as on the screen, as vectors.
 import type { Theme } from "../theme";
-import { scaleOf } from "./chart";
+import { scaleKeyOf } from "./chart";
 import type { Cells, Line } from "./plot_lines";
-import { stroke } from "./line_palette";
+import { lineStroke } from "./line_palette";
 import { tickTexts, ticks } from "./axis_ticks";
-import { indices, type Range, type View } from "./plot_view";
+import { indexRange, type Range, type PlotView } from "./plot_view";
 
 /** Colours of what is not a line. */
 export interface Paper {
@@ -14,7 +14,7 @@ export interface Paper {
   grid: string;
 }
 
-interface Box {
+interface PlotArea {
   left: number;
   top: number;
   right: number;
@@ -22,21 +22,21 @@ interface Box {
 }
 
 /** The file's text. */
-export function svgOf(view: View, size: { width: number; height: number; title: string }, theme: Theme, paper: Paper): string {
+export function plotSvg(view: PlotView, size: { width: number; height: number; title: string }, theme: Theme, paper: Paper): string {
   const { width, height, title } = size;
-  const box: Box = { left: 64, top: 32 + 18 * Math.ceil(view.lines.length / 4), right: width - 20, bottom: height - 44 };
+  const box: PlotArea = { left: 64, top: 32 + 18 * Math.ceil(view.lines.length / 4), right: width - 20, bottom: height - 44 };
   if (view.scales.length > 1) box.right = width - 64;
   const parts = [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="system-ui, sans-serif" font-size="12">`,
     `<title>${escape(title)}</title>`,
     `<rect width="${width}" height="${height}" fill="${paper.paper}"/>`,
     `<text x="${box.left}" y="20" fill="${paper.ink}" font-weight="600">${escape(title)}</text>`,
-    ...legend(view, box, width, theme, paper),
+    ...legendElements(view, box, width, theme, paper),
     ...xAxis(view, box, paper),
     ...view.scales.slice(0, 2).flatMap((_scale, index) => yAxis(view, index, box, paper)),
     `<clipPath id="area"><rect x="${box.left}" y="${box.top}" width="${box.right - box.left}" height="${box.bottom - box.top}"/></clipPath>`,
     `<g clip-path="url(#area)" fill="none" stroke-linejoin="round">`,
-    ...view.lines.flatMap((line) => drawn(view, line, box, theme)),
+    ...view.lines.flatMap((line) => linePaths(view, line, box, theme)),
     "</g></svg>",
   ];
   return parts.join("\n") + "\n";
@@ -49,9 +49,9 @@ export function escape(text: string): string {
   return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, "\ufffd").replace(/[&<>"]/g, (sign) => codes[sign]);
 }
 
-type Place = (value: number) => number;
+type AxisScale = (value: number) => number;
 
-function placing([low, high]: Range, from: number, to: number, log: boolean): Place {
+function makeScale([low, high]: Range, from: number, to: number, log: boolean): AxisScale {
   if (log) {
     const span = Math.log(high / low) || 1;
     return (value) => from + (Math.log(value / low) / span) * (to - from);
@@ -59,23 +59,23 @@ function placing([low, high]: Range, from: number, to: number, log: boolean): Pl
   return (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 }
 
-function legend(view: View, box: Box, width: number, theme: Theme, paper: Paper): string[] {
+function legendElements(view: PlotView, box: PlotArea, width: number, theme: Theme, paper: Paper): string[] {
   const room = (width - box.left - 20) / 4;
   return view.lines.flatMap(({ label, number }, index) => {
-    const { colour, dash } = stroke(number, theme);
+    const { colour, dash } = lineStroke(number, theme);
     const [x, y] = [box.left + (index % 4) * room, 40 + 18 * Math.floor(index / 4)];
-    const line = `<line x1="${round(x)}" y1="${y - 4}" x2="${round(x + 18)}" y2="${y - 4}" stroke="${colour}" stroke-width="2"${dashed(dash)}/>`;
+    const line = `<line x1="${round(x)}" y1="${y - 4}" x2="${round(x + 18)}" y2="${y - 4}" stroke="${colour}" stroke-width="2"${dashAttribute(dash)}/>`;
     return [line, `<text x="${round(x + 24)}" y="${y}" fill="${paper.ink}">${escape(label)}</text>`];
   });
 }
 
-function xAxis(view: View, box: Box, paper: Paper): string[] {
-  const place = placing(view.xRange, box.left, box.right, view.logX);
+function xAxis(view: PlotView, box: PlotArea, paper: Paper): string[] {
+  const scale = makeScale(view.xRange, box.left, box.right, view.logX);
   const values = ticks(...view.xRange, (box.right - box.left) / 96, view.logX, view.xWhole);
   const texts = tickTexts(values);
   return [
     ...values.flatMap((value, index) => {
-      const x = round(place(value));
+      const x = round(scale(value));
       return [
         `<line x1="${x}" y1="${box.top}" x2="${x}" y2="${box.bottom}" stroke="${paper.grid}"/>`,
         `<text x="${x}" y="${box.bottom + 16}" text-anchor="middle" fill="${paper.soft}">${texts[index]}</text>`,
@@ -85,37 +85,37 @@ function xAxis(view: View, box: Box, paper: Paper): string[] {
   ];
 }
 
-function yAxis(view: View, index: number, box: Box, paper: Paper): string[] {
+function yAxis(view: PlotView, index: number, box: PlotArea, paper: Paper): string[] {
   const { range, label } = view.scales[index];
-  const place = placing(range, box.bottom, box.top, view.logY);
+  const scale = makeScale(range, box.bottom, box.top, view.logY);
   const values = ticks(...range, (box.bottom - box.top) / 40, view.logY);
   const texts = tickTexts(values);
   const [x, anchor] = index ? [box.right + 8, "start"] : [box.left - 8, "end"];
-  const lines = values.flatMap((value, at) => {
-    const y = place(value);
-    const text = `<text x="${x}" y="${round(y + 4)}" text-anchor="${anchor}" fill="${paper.soft}">${texts[at]}</text>`;
+  const lines = values.flatMap((value, tick) => {
+    const y = scale(value);
+    const text = `<text x="${x}" y="${round(y + 4)}" text-anchor="${anchor}" fill="${paper.soft}">${texts[tick]}</text>`;
     return index ? [text] : [`<line x1="${box.left}" y1="${round(y)}" x2="${box.right}" y2="${round(y)}" stroke="${paper.grid}"/>`, text];
   });
   if (view.scales.length < 2) return lines;
   return [...lines, `<text x="${x}" y="${box.top - 8}" text-anchor="${anchor}" fill="${paper.soft}">${escape(label)}</text>`];
 }
 
-function drawn(view: View, line: Line, box: Box, theme: Theme): string[] {
-  const { colour, dash } = stroke(line.number, theme);
-  const scale = view.scales.find(({ key }) => key === scaleOf(view, line.column))!;
-  const x = placing(view.xRange, box.left, box.right, view.logX);
-  const y = placing(scale.range, box.bottom, box.top, view.logY);
-  const path = (cells: Cells): string => pathOf(view, cells, x, y);
+function linePaths(view: PlotView, line: Line, box: PlotArea, theme: Theme): string[] {
+  const { colour, dash } = lineStroke(line.number, theme);
+  const scale = view.scales.find(({ key }) => key === scaleKeyOf(view, line.column))!;
+  const x = makeScale(view.xRange, box.left, box.right, view.logX);
+  const y = makeScale(scale.range, box.bottom, box.top, view.logY);
+  const path = (cells: Cells): string => linePath(view, cells, x, y);
   const parts: string[] = [];
   if (line.raw) parts.push(`<path d="${path(line.raw)}" stroke="${colour}" stroke-opacity="0.33"/>`);
   if (line.error) parts.push(`<path d="${errorPath(view, line, x, y, scale.range[0])}" stroke="${colour}" stroke-opacity="0.8"/>`);
-  parts.push(`<path d="${path(line.values)}" stroke="${colour}" stroke-width="1.75"${dashed(dash)}><title>${escape(line.label)}</title></path>`);
+  parts.push(`<path d="${path(line.values)}" stroke="${colour}" stroke-width="1.75"${dashAttribute(dash)}><title>${escape(line.label)}</title></path>`);
   return parts;
 }
 
 /** The path of a line; where several points share a pixel, only the lowest and highest of them. */
-export function pathOf(view: View, cells: Cells, x: Place, y: Place): string {
-  const [first, last] = indices(view.x, view.xRange);
+export function linePath(view: PlotView, cells: Cells, x: AxisScale, y: AxisScale): string {
+  const [first, last] = indexRange(view.x, view.xRange);
   const points: string[] = [];
   let open = false;
   let pixel: { at: number; low: number; high: number } | null = null;
@@ -127,7 +127,7 @@ export function pathOf(view: View, cells: Cells, x: Place, y: Place): string {
     }
     pixel = null;
   };
-  const dense = last - first > 4000;
+  const isDense = last - first > 4000;
   for (let index = Math.max(0, first - 1); index < Math.min(cells.length, last + 1); index++) {
     const value = cells[index];
     if (value === undefined) continue;
@@ -136,10 +136,10 @@ export function pathOf(view: View, cells: Cells, x: Place, y: Place): string {
       open = false;
       continue;
     }
-    const [left, top] = [dense ? Math.round(x(view.x[index]) * 2) / 2 : x(view.x[index]), y(value)];
+    const [left, top] = [isDense ? Math.round(x(view.x[index]) * 2) / 2 : x(view.x[index]), y(value)];
     if (pixel && (pixel as { at: number }).at === left) {
-      const kept = pixel as { at: number; low: number; high: number };
-      pixel = { at: left, low: Math.min(kept.low, top), high: Math.max(kept.high, top) };
+      const current = pixel as { at: number; low: number; high: number };
+      pixel = { at: left, low: Math.min(current.low, top), high: Math.max(current.high, top) };
     } else {
       flush();
       pixel = { at: left, low: top, high: top };
@@ -149,20 +149,20 @@ export function pathOf(view: View, cells: Cells, x: Place, y: Place): string {
   return points.join("");
 }
 
-function errorPath(view: View, line: Line, x: Place, y: Place, lowest: number): string {
-  const [first, last] = indices(view.x, view.xRange);
+function errorPath(view: PlotView, line: Line, x: AxisScale, y: AxisScale, lowest: number): string {
+  const [first, last] = indexRange(view.x, view.xRange);
   const parts: string[] = [];
   for (let index = first; index < last; index++) {
     const [value, error] = [line.values[index], line.error![index]];
     if (typeof value !== "number" || typeof error !== "number" || !error) continue;
-    const at = round(x(view.x[index]));
+    const left = round(x(view.x[index]));
     const low = view.logY && value - error <= 0 ? lowest : value - error;
-    parts.push(`M${at} ${round(y(low))}V${round(y(value + error))}`);
+    parts.push(`M${left} ${round(y(low))}V${round(y(value + error))}`);
   }
   return parts.join("");
 }
 
-function dashed(dash: number[]): string {
+function dashAttribute(dash: number[]): string {
   return dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
 }
 

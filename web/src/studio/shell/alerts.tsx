@@ -5,19 +5,19 @@ import type { AlertSeen } from "../messages";
 import { useValue, type Store } from "../store";
 import { Icon } from "./icons";
 
-const LISTED = 200; // of many thousand, the newest are worth reading
+const MAX_LISTED = 200; // of many thousand, the newest are worth reading
 
 /** A button with the number of alerts that opens the list of them. */
 export function Alerts({ store }: { store: Store }) {
   const alerts = useValue(store.alerts);
   const count = useValue(store.alerted);
   const [open, setOpen] = useState(false);
-  const [read, setRead] = useState(0);
-  const box = useClosing(open, () => setOpen(false));
+  const [readCount, setReadCount] = useState(0);
+  const box = usePopupClose(open, () => setOpen(false));
   useLayoutEffect(() => {
-    if (open || count < read) setRead(count);
+    if (open || count < readCount) setReadCount(count);
   }, [open, count]);
-  const unread = Math.max(0, count - read);
+  const unread = Math.max(0, count - readCount);
   const last = alerts[alerts.length - 1];
   return (
     <div class="popping" ref={box}>
@@ -39,7 +39,7 @@ export function Alerts({ store }: { store: Store }) {
 }
 
 function AlertList({ alerts, count, store }: { alerts: AlertSeen[]; count: number; store: Store }) {
-  const newest = alerts.slice(-LISTED).reverse();
+  const newest = alerts.slice(-MAX_LISTED).reverse();
   return (
     <section class="popup alert-list" aria-label="Alerts">
       <h2>Alerts</h2>
@@ -55,17 +55,17 @@ function AlertList({ alerts, count, store }: { alerts: AlertSeen[]; count: numbe
           </li>
         ))}
       </ul>
-      {count > LISTED && <p class="soft">{count - LISTED} older ones are not listed.</p>}
+      {count > MAX_LISTED && <p class="soft">{count - MAX_LISTED} older ones are not listed.</p>}
     </section>
   );
 }
 
 function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
   if (!alert.layer) return null;
-  const known = store.net.get()?.layers.find(({ layer }) => layer.name === alert.layer || layer.also.includes(alert.layer));
-  if (!known) return <> · {alert.layer}</>;
+  const placed = store.net.get()?.layers.find(({ layer }) => layer.name === alert.layer || layer.also.includes(alert.layer));
+  if (!placed) return <> · {alert.layer}</>;
   const show = (): void => {
-    store.selection.set({ layer: known.layer.name, unit: 0 });
+    store.selection.set({ layer: placed.layer.name, unit: 0 });
     store.tab.set("network");
   };
   return (
@@ -79,24 +79,24 @@ function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
 }
 
 /** Close what is open with Escape or a click elsewhere; the answer goes on its outermost element. */
-export function useClosing(open: boolean, close: () => void) {
+export function usePopupClose(open: boolean, close: () => void) {
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (!open) return;
-    const pressed = (event: KeyboardEvent): void => {
+    const handleKey = (event: KeyboardEvent): void => {
       if (event.key !== "Escape") return;
       event.preventDefault(); // it means this list, not what is selected behind it
       close();
       box.current?.querySelector("button")?.focus();
     };
-    const clicked = (event: MouseEvent): void => {
+    const handleClick = (event: MouseEvent): void => {
       if (!box.current?.contains(event.target as Node)) close();
     };
-    document.addEventListener("keydown", pressed, true); // before the page's own keys
-    document.addEventListener("mousedown", clicked);
+    document.addEventListener("keydown", handleKey, true); // before the page's own keys
+    document.addEventListener("mousedown", handleClick);
     return () => {
-      document.removeEventListener("keydown", pressed, true);
-      document.removeEventListener("mousedown", clicked);
+      document.removeEventListener("keydown", handleKey, true);
+      document.removeEventListener("mousedown", handleClick);
     };
   }, [open]);
   return box;

@@ -17,23 +17,23 @@ export function Banner({ store }: { store: Store }) {
       </div>
     );
   }
-  return <Lost store={store} />;
+  return <LostBanner store={store} />;
 }
 
-function Lost({ store }: { store: Store }) {
+function LostBanner({ store }: { store: Store }) {
   const ended = useValue(store.ended);
-  const over = ended && (ended.state.status === "done" || ended.state.status === "lost");
+  const isOver = ended && (ended.state.status === "done" || ended.state.status === "lost");
   return (
     <div class="banner" role="alert">
       <p>
-        <Words store={store} ended={ended} /> What you see is as it was. {!ended && "Trying again…"}
+        <LostMessage store={store} ended={ended} /> What you see is as it was. {!ended && "Trying again…"}
       </p>
-      {!over && <button onClick={() => store.retry()}>Try now</button>}
+      {!isOver && <button onClick={() => store.retry()}>Try now</button>}
     </div>
   );
 }
 
-function Words({ store, ended }: { store: Store; ended: Ended | null }) {
+function LostMessage({ store, ended }: { store: Store; ended: Ended | null }) {
   const reason = useValue(store.reason);
   const state = useValue(store.state);
   const source = useValue(store.hello)?.source;
@@ -46,13 +46,13 @@ function Words({ store, ended }: { store: Store; ended: Ended | null }) {
   }
   return (
     <>
-      <strong>Connection to the viewer lost{reason && `: ${reason}`}.</strong> {source === "live" ? becameOf(state) : ""}
+      <strong>Connection to the viewer lost{reason && `: ${reason}`}.</strong> {source === "live" ? trainingOutcome(state) : ""}
     </>
   );
 }
 
 // A viewer that was killed has no last words, and nobody else can be asked.
-function becameOf({ status }: State): string {
+function trainingOutcome({ status }: State): string {
   if (status === "done") return "Training had ended before that.";
   if (status === "lost") return "The process that trained was gone before that.";
   return "Whether training goes on cannot be seen from here.";

@@ -8,16 +8,16 @@ import { Icon } from "./icons";
 export function Dialog(props: { title: string; wide?: boolean; close: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
-    const before = document.activeElement;
+    const lastFocus = document.activeElement;
     box.current?.showModal();
     box.current?.querySelector<HTMLElement>("input, .choices button")?.focus();
-    return () => before instanceof HTMLElement && before.focus();
+    return () => lastFocus instanceof HTMLElement && lastFocus.focus();
   }, []);
-  const outside = (event: MouseEvent): void => {
+  const closeOnBackdrop = (event: MouseEvent): void => {
     if (event.target === box.current) props.close();
   };
   return (
-    <dialog ref={box} class={props.wide ? "dialog wide" : "dialog"} aria-label={props.title} onClose={props.close} onMouseDown={outside}>
+    <dialog ref={box} class={props.wide ? "dialog wide" : "dialog"} aria-label={props.title} onClose={props.close} onMouseDown={closeOnBackdrop}>
       <div class="dialog-body">
         <header class="dialog-head">
           <h2>{props.title}</h2>

@@ -2,7 +2,7 @@
 import { Component, type ComponentChildren } from "preact";
 
 /** Draws its children, or says what went wrong with them. */
-export class Boundary extends Component<{ what: string; children: ComponentChildren }, { error: string }> {
+export class ErrorBoundary extends Component<{ what: string; children: ComponentChildren }, { error: string }> {
   state = { error: "" };
 
   componentDidCatch(error: unknown): void {

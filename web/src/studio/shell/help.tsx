@@ -1,12 +1,12 @@
 // The keys, listed.
-import { keys, type Key } from "../key_bindings";
+import { keyBindings, type KeyBinding } from "../key_bindings";
 import { useValue } from "../signal";
 import { Dialog } from "./dialog";
 import { TABS } from "./tabs";
 
 /** What the keyboard does, everywhere and on each tab. */
 export function Help({ close }: { close: () => void }) {
-  const all = useValue(keys).filter(({ what }) => what); // of several that go together, the first one says it
+  const all = useValue(keyBindings).filter(({ what }) => what); // of several that go together, the first one says it
   const everywhere = all.filter(({ tab }) => !tab);
   return (
     <Dialog title="Keys" close={close}>
@@ -19,7 +19,7 @@ export function Help({ close }: { close: () => void }) {
   );
 }
 
-function KeyList({ title, list }: { title: string; list: readonly Key[] }) {
+function KeyList({ title, list }: { title: string; list: readonly KeyBinding[] }) {
   if (!list.length) return null;
   return (
     <section>

@@ -2,20 +2,20 @@
 import type { State } from "../messages";
 import { useValue, type Store } from "../store";
 
-const SOURCES = new Map([["recording", "Recording"], ["run", "Run"], ["pass", "Pass"], ["nothing", "Waiting"]]);
+const SOURCE_LABELS = new Map([["recording", "Recording"], ["run", "Run"], ["pass", "Pass"], ["nothing", "Waiting"]]);
 
 /** What is shown, in a word: "Live" only while more can come. */
-export function wordOf(source: string, status: State["status"], connection: string): string {
-  if (source !== "live") return SOURCES.get(source) ?? source;
+export function livenessLabel(source: string, status: State["status"], connection: string): string {
+  if (source !== "live") return SOURCE_LABELS.get(source) ?? source;
   if (status === "done") return "Ended";
   if (status === "lost") return "Gone";
   return connection === "lost" ? "Last seen" : "Live";
 }
 
 /** The same of what the page shows now; "" before it is known. */
-export function useWord(store: Store): string {
+export function useLivenessLabel(store: Store): string {
   const hello = useValue(store.hello);
   const { status } = useValue(store.state);
   const connection = useValue(store.connection);
-  return hello ? wordOf(hello.source, status, connection) : "";
+  return hello ? livenessLabel(hello.source, status, connection) : "";
 }

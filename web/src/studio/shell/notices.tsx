@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { useValue, type Notice, type Store } from "../store";
 import { Icon } from "./icons";
 
-const STAYS_MS = 9000;
+const NOTICE_MS = 9000;
 
 /** The sentences of now, the newest last; screen readers hear them. */
 export function Notices({ store }: { store: Store }) {
@@ -12,15 +12,15 @@ export function Notices({ store }: { store: Store }) {
   return (
     <div class="notices" role="status" aria-live="polite">
       {notices.map((notice) => (
-        <Line key={notice.id} notice={notice} close={() => store.dismiss(notice.id)} />
+        <NoticeLine key={notice.id} notice={notice} close={() => store.dismiss(notice.id)} />
       ))}
     </div>
   );
 }
 
-function Line({ notice, close }: { notice: Notice; close: () => void }) {
+function NoticeLine({ notice, close }: { notice: Notice; close: () => void }) {
   useEffect(() => {
-    const timer = window.setTimeout(close, STAYS_MS);
+    const timer = window.setTimeout(close, NOTICE_MS);
     return () => window.clearTimeout(timer);
   }, []);
   return (

@@ -33,13 +33,13 @@ export function Recordings({ store }: { store: Store }) {
   const moments = useValue(store.moments);
   const [dialog, setDialog] = useState<"save" | "open" | null>(null);
   const close = (): void => setDialog(null);
-  const replayed = hello?.source === "recording";
+  const isReplay = hello?.source === "recording";
   return (
     <>
       <button
         class="quiet"
         aria-label="Save recording"
-        disabled={!moments.length || replayed}
+        disabled={!moments.length || isReplay}
         title={saveHint(moments.length)}
         onClick={() => setDialog("save")}
       >
@@ -48,7 +48,7 @@ export function Recordings({ store }: { store: Store }) {
       <button class="quiet" aria-label="Open recording" title="Open a recording" onClick={() => setDialog("open")}>
         <Icon name="open" /> <span class="word">Open</span>
       </button>
-      {replayed && <button onClick={() => store.send({ kind: "open_recording", id: -1 })}>Close recording</button>}
+      {isReplay && <button onClick={() => store.send({ kind: "open_recording", id: -1 })}>Close recording</button>}
       {dialog === "save" && <SaveDialog store={store} close={close} />}
       {dialog === "open" && <OpenDialog store={store} close={close} />}
     </>
@@ -61,10 +61,10 @@ function saveHint(states: number): string {
 
 function SaveDialog({ store, close }: { store: Store; close: () => void }) {
   const [name, setName] = useState("");
-  const wrong = /[^A-Za-z0-9_-]/.test(name);
+  const isInvalid = /[^A-Za-z0-9_-]/.test(name);
   const save = (event: Event): void => {
     event.preventDefault();
-    if (wrong) return;
+    if (isInvalid) return;
     store.send({ kind: "save_recording", name });
     close();
   };
@@ -77,16 +77,16 @@ function SaveDialog({ store, close }: { store: Store; close: () => void }) {
             value={name}
             placeholder="made from the time, if empty"
             maxLength={80}
-            aria-invalid={wrong}
+            aria-invalid={isInvalid}
             aria-describedby="save-hint"
             onInput={({ currentTarget }) => setName(currentTarget.value)}
           />
         </label>
-        <p id="save-hint" class={wrong ? "wrong" : "soft"}>
-          {wrong ? "Only letters, digits, - and _ are allowed." : saveHint(store.moments.get().length) + "."}
+        <p id="save-hint" class={isInvalid ? "wrong" : "soft"}>
+          {isInvalid ? "Only letters, digits, - and _ are allowed." : saveHint(store.moments.get().length) + "."}
         </p>
         <div class="row end">
-          <button type="submit" class="primary" disabled={wrong}>
+          <button type="submit" class="primary" disabled={isInvalid}>
             Save
           </button>
         </div>

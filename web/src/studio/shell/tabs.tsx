@@ -7,22 +7,22 @@ export const TABS: { name: TabName; title: string }[] = [
   { name: "tables", title: "Tables" },
 ];
 const GRAPH = { name: "graph" as TabName, title: "Graph" };
-const MOVES: Record<string, (at: number) => number> = {
-  ArrowLeft: (at) => at - 1,
-  ArrowRight: (at) => at + 1,
+const KEY_MOVES: Record<string, (index: number) => number> = {
+  ArrowLeft: (index) => index - 1,
+  ArrowRight: (index) => index + 1,
   Home: () => 0,
   End: () => -1,
 };
 
 /** The list of tabs. */
 export function Tabs({ store }: { store: Store }) {
-  const now = useValue(store.tab);
+  const current = useValue(store.tab);
   const tabs = useValue(store.hello)?.source === "pass" ? [...TABS, GRAPH] : TABS;
   const move = (event: KeyboardEvent): void => {
-    const to = MOVES[event.key]?.(tabs.findIndex(({ name }) => name === now));
-    if (to === undefined) return;
+    const target = KEY_MOVES[event.key]?.(tabs.findIndex(({ name }) => name === current));
+    if (target === undefined) return;
     event.preventDefault();
-    const { name } = tabs[(to + tabs.length) % tabs.length];
+    const { name } = tabs[(target + tabs.length) % tabs.length];
     store.tab.set(name);
     document.getElementById(`tab-${name}`)?.focus();
   };
@@ -34,9 +34,9 @@ export function Tabs({ store }: { store: Store }) {
           id={`tab-${name}`}
           class="tab"
           role="tab"
-          aria-selected={name === now}
+          aria-selected={name === current}
           aria-controls={`panel-${name}`}
-          tabIndex={name === now ? 0 : -1}
+          tabIndex={name === current ? 0 : -1}
           onClick={() => store.tab.set(name)}
         >
           {title}

@@ -6,10 +6,10 @@ import { Dialog } from "../shell/dialog";
 import { useValue, type Store } from "../store";
 import { Dendrogram } from "./dendrogram";
 import { HeatMap } from "./heat_map";
-import { Scatter } from "./scatter_plot";
+import { ScatterPlot } from "./scatter_plot";
 
 /** What the server answers, whichever was asked for. */
-interface Compared {
+interface ComparisonResult {
   labels: string[];
   total: number; // rows there are
   matrix?: (number | null)[][];
@@ -28,7 +28,7 @@ const KINDS = [
 /** A dialog with a picture of each. */
 export function Comparison({ store, table, column, close }: { store: Store; table: TableHead; column: string; close: () => void }) {
   const [kind, setKind] = useState("similarity");
-  const { found, problem } = useAnswer(store, table.name, column, kind);
+  const { result: result, problem } = useAnalysis(store, table.name, column, kind);
   return (
     <Dialog title={`${column} · ${table.title || table.name}`} wide close={close}>
       <div class="segments" role="radiogroup" aria-label="Compare by">
@@ -40,32 +40,32 @@ export function Comparison({ store, table, column, close }: { store: Store; tabl
         ))}
       </div>
       <p class="soft">
-        {KINDS.find(({ name }) => name === kind)!.doc} {found && found.labels.length < found.total && `${found.labels.length} of ${found.total} rows: the newest that hold only numbers.`}
+        {KINDS.find(({ name }) => name === kind)!.doc} {result && result.labels.length < result.total && `${result.labels.length} of ${result.total} rows: the newest that hold only numbers.`}
       </p>
       <div class="comparison">
         {problem && <p class="wrong" role="alert">{problem}</p>}
-        {!problem && !found && <p class="soft">Comparing…</p>}
-        {found?.matrix && <HeatMap labels={found.labels} matrix={found.matrix} />}
-        {found?.points && <Scatter labels={found.labels} points={found.points} explained={found.explained ?? []} />}
-        {found?.merges && <Dendrogram labels={found.labels} order={found.order ?? []} merges={found.merges} />}
+        {!problem && !result && <p class="soft">Comparing…</p>}
+        {result?.matrix && <HeatMap labels={result.labels} matrix={result.matrix} />}
+        {result?.points && <ScatterPlot labels={result.labels} points={result.points} explained={result.explained ?? []} />}
+        {result?.merges && <Dendrogram labels={result.labels} order={result.order ?? []} merges={result.merges} />}
       </div>
     </Dialog>
   );
 }
 
-function useAnswer(store: Store, table: string, column: string, kind: string): { found: Compared | null; problem: string } {
-  const [answer, setAnswer] = useState<{ kind: string; found: Compared | null; problem: string } | null>(null);
+function useAnalysis(store: Store, table: string, column: string, kind: string): { result: ComparisonResult | null; problem: string } {
+  const [answer, setAnswer] = useState<{ kind: string; result: ComparisonResult | null; problem: string } | null>(null);
   const hello = useValue(store.hello); // a new connection: what was asked of the one before may have been lost
   useEffect(() => {
-    let wanted = true; // an answer that comes after another question is too late
-    const tell = (found: Compared | null, problem = "") => wanted && setAnswer({ kind, found, problem });
+    let isCurrent = true; // an answer that comes after another question is too late
+    const update = (result: ComparisonResult | null, problem = "") => isCurrent && setAnswer({ kind, result, problem });
     store.ask({ kind: "ask_analysis", table, column, analysis: kind }).then(
-      (found) => tell(found as unknown as Compared),
-      (error: Error) => tell(null, error.message),
+      (result) => update(result as unknown as ComparisonResult),
+      (error: Error) => update(null, error.message),
     );
     return () => {
-      wanted = false;
+      isCurrent = false;
     };
   }, [table, column, kind, hello]);
-  return answer?.kind === kind ? answer : { found: null, problem: "" };
+  return answer?.kind === kind ? answer : { result: null, problem: "" };
 }

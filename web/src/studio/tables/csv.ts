@@ -2,19 +2,19 @@
 import type { Json } from "../messages";
 
 /** Lines of cells; quoted where they must be, tensors as JSON. */
-export function csv(names: string[], rows: Iterable<Json[]>, between = ","): string {
-  const lines = [names.map((name) => quoted(name, between)).join(between)];
-  for (const row of rows) lines.push(row.map((cell) => quoted(written(cell), between)).join(between));
+export function formatCsv(names: string[], rows: Iterable<Json[]>, separator = ","): string {
+  const lines = [names.map((name) => quoteCell(name, separator)).join(separator)];
+  for (const row of rows) lines.push(row.map((cell) => quoteCell(formatCell(cell), separator)).join(separator));
   return lines.join("\r\n") + "\r\n";
 }
 
-function written(cell: Json): string {
+function formatCell(cell: Json): string {
   if (cell === null || cell === undefined) return "";
   return typeof cell === "string" ? cell : typeof cell === "object" ? JSON.stringify(cell) : String(cell);
 }
 
-function quoted(text: string, between: string): string {
-  return /["\r\n]/.test(text) || text.includes(between) ? `"${text.replaceAll('"', '""')}"` : text;
+function quoteCell(text: string, separator: string): string {
+  return /["\r\n]/.test(text) || text.includes(separator) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 /** Let the browser save something. */
@@ -28,16 +28,16 @@ export function download(name: string, content: Blob | string, type = "text/plai
 }
 
 /** Put text on the clipboard; pages that are not served securely have only the old way. */
-export async function copy(text: string): Promise<boolean> {
+export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copyTheOldWay(text);
+    return copyWithTextarea(text);
   }
 }
 
-function copyTheOldWay(text: string): boolean {
+function copyWithTextarea(text: string): boolean {
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "unseen";

@@ -1,8 +1,8 @@
 // Which rows were joined, and at which distance: a tree that lies on its side, leaves at the left.
 import { ticks, tickTexts } from "../plots/axis_ticks";
-import { short } from "./scatter_plot";
+import { shorten } from "./scatter_plot";
 
-const [WIDTH, TOP, ROW, SIGN] = [640, 24, 16, 6.5];
+const [WIDTH, TOP, ROW, CHAR_WIDTH] = [640, 24, 16, 6.5];
 
 /** What joins two branches: their ends, and where the joint lies; all in rows and distances. */
 export interface Joint {
@@ -13,13 +13,13 @@ export interface Joint {
 
 /** The joints of a tree; `order` says in which row a leaf stands. */
 export function jointsOf(order: number[], merges: [number, number, number][]): Joint[] {
-  const row = new Map(order.map((leaf, place) => [leaf, place]));
-  const reached = new Map<number, number>();
-  return merges.map(([one, other, distance], index) => {
-    const rows: [number, number] = [row.get(one) ?? 0, row.get(other) ?? 0];
-    const from: [number, number] = [reached.get(one) ?? 0, reached.get(other) ?? 0];
-    row.set(order.length + index, (rows[0] + rows[1]) / 2);
-    reached.set(order.length + index, distance);
+  const rowOf = new Map(order.map((leaf, place) => [leaf, place]));
+  const heights = new Map<number, number>();
+  return merges.map(([left, right, distance], index) => {
+    const rows: [number, number] = [rowOf.get(left) ?? 0, rowOf.get(right) ?? 0];
+    const from: [number, number] = [heights.get(left) ?? 0, heights.get(right) ?? 0];
+    rowOf.set(order.length + index, (rows[0] + rows[1]) / 2);
+    heights.set(order.length + index, distance);
     return { from, rows, distance };
   });
 }
@@ -27,17 +27,17 @@ export function jointsOf(order: number[], merges: [number, number, number][]): J
 /** The tree. */
 export function Dendrogram({ labels, order, merges }: { labels: string[]; order: number[]; merges: [number, number, number][] }) {
   const joints = jointsOf(order, merges);
-  const most = Math.max(...merges.map(([, , distance]) => distance)) || 1;
-  const left = 16 + SIGN * Math.max(...labels.map((label) => short(label).length));
+  const maxDistance = Math.max(...merges.map(([, , distance]) => distance)) || 1;
+  const left = 16 + CHAR_WIDTH * Math.max(...labels.map((label) => shorten(label).length));
   const height = TOP + ROW * order.length + 8;
-  const x = (distance: number): number => left + (distance / most) * (WIDTH - left - 24);
+  const x = (distance: number): number => left + (distance / maxDistance) * (WIDTH - left - 24);
   const y = (row: number): number => TOP + ROW * (row + 0.5);
-  const marks = ticks(0, most, 6, false);
-  const texts = tickTexts(marks);
+  const tickValues = ticks(0, maxDistance, 6, false);
+  const texts = tickTexts(tickValues);
   return (
     <div class="tree" tabIndex={0} role="region" aria-label="Clusters">
       <svg viewBox={`0 0 ${WIDTH} ${height}`} role="img" aria-label={`${order.length} rows, those alike side by side: ${order.map((leaf) => labels[leaf]).join(", ")}`}>
-        {marks.map((mark, index) => (
+        {tickValues.map((mark, index) => (
           <g key={mark} class="soft">
             <line x1={x(mark)} x2={x(mark)} y1={TOP} y2={height} />
             <text x={x(mark)} y={14} text-anchor="middle">{texts[index]}</text>
@@ -45,7 +45,7 @@ export function Dendrogram({ labels, order, merges }: { labels: string[]; order:
         ))}
         {order.map((leaf, row) => (
           <text key={leaf} x={left - 8} y={y(row) + 4} text-anchor="end">
-            {short(labels[leaf])}
+            {shorten(labels[leaf])}
             <title>{labels[leaf]}</title>
           </text>
         ))}

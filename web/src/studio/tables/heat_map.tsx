@@ -3,41 +3,41 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
 import { theme } from "../theme";
-import { moved, tint } from "./tensor_cell";
-import { plain } from "./value_format";
+import { moveCursor, colourOf } from "./tensor_cell";
+import { formatValue } from "./value_format";
 
-const [ROOM, ABOVE] = [416, 300]; // pixels that the square has at most, and that it leaves to what is around it
-const READABLE = 11; // pixels of a row from which on its label is written
+const [MAX_SIZE_PX, RESERVED_HEIGHT_PX] = [416, 300]; // pixels that the square has at most, and that it leaves to what is around it
+const MIN_LABEL_PX = 11; // pixels of a row from which on its label is written
 
 /** The square; the mouse and the arrows read it. */
 export function HeatMap({ labels, matrix }: { labels: string[]; matrix: (number | null)[][] }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [at, setAt] = useState<[number, number] | null>(null);
-  const now = useValue(theme);
+  const [cursor, setCursor] = useState<[number, number] | null>(null);
+  const themeName = useValue(theme);
   const count = matrix.length;
-  const cell = Math.max(1, Math.min(28, Math.floor(Math.min(ROOM, Math.max(200, window.innerHeight - ABOVE)) / count)));
+  const cell = Math.max(1, Math.min(28, Math.floor(Math.min(MAX_SIZE_PX, Math.max(200, window.innerHeight - RESERVED_HEIGHT_PX)) / count)));
   useLayoutEffect(() => {
     const context = canvas.current!.getContext("2d")!;
     const image = context.createImageData(count, count);
-    matrix.flat().forEach((value, index) => image.data.set([...tint(value, now), 255], index * 4));
+    matrix.flat().forEach((value, index) => image.data.set([...colourOf(value, themeName), 255], index * 4));
     context.putImageData(image, 0, 0);
-  }, [matrix, now]);
+  }, [matrix, themeName]);
   const hover = (event: MouseEvent): void => {
     const box = canvas.current!.getBoundingClientRect();
-    const place = (from: number, size: number): number => Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
-    setAt([place(event.clientY - box.top, box.height), place(event.clientX - box.left, box.width)]);
+    const cellAt = (from: number, size: number): number => Math.min(count - 1, Math.max(0, Math.floor((from / size) * count)));
+    setCursor([cellAt(event.clientY - box.top, box.height), cellAt(event.clientX - box.left, box.width)]);
   };
   const move = (event: KeyboardEvent): void => {
-    const to = moved(event.key, at ?? [0, 0], { rows: count, columns: count });
-    if (!to) return;
+    const target = moveCursor(event.key, cursor ?? [0, 0], { rows: count, columns: count });
+    if (!target) return;
     event.preventDefault();
-    setAt(to);
+    setCursor(target);
   };
   return (
     <>
-      <output class="reading">{at ? `${labels[at[0]]} and ${labels[at[1]]}: ${plain(matrix[at[0]][at[1]], 4) || "no value"}` : "Point at the picture, or go through it with the arrows."}</output>
+      <output class="reading">{cursor ? `${labels[cursor[0]]} and ${labels[cursor[1]]}: ${formatValue(matrix[cursor[0]][cursor[1]], 4) || "no value"}` : "Point at the picture, or go through it with the arrows."}</output>
       <div class="heat-map">
-        {cell >= READABLE && (
+        {cell >= MIN_LABEL_PX && (
           <ul aria-hidden="true" style={{ lineHeight: `${cell}px` }}>
             {labels.map((label, row) => (
               <li key={row} title={label}>{label}</li>
@@ -56,15 +56,15 @@ export function HeatMap({ labels, matrix }: { labels: string[]; matrix: (number 
           onMouseMove={hover}
           onKeyDown={move}
         />
-        <Scale />
+        <HeatMapScale />
       </div>
     </>
   );
 }
 
-function Scale() {
-  const now = useValue(theme);
-  const colours = [1, 0.5, 0, -0.5, -1].map((value) => `rgb(${tint(value, now).join(" ")})`);
+function HeatMapScale() {
+  const themeName = useValue(theme);
+  const colours = [1, 0.5, 0, -0.5, -1].map((value) => `rgb(${colourOf(value, themeName).join(" ")})`);
   return (
     <div class="scale" role="img" aria-label="Colours from -1, unlike, to 1, alike">
       <span>1</span>

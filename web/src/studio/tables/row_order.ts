@@ -1,7 +1,7 @@
 // Which rows of a table are shown, and in which order.
 import type { Json } from "../messages";
 import type { Table } from "./table_rows";
-import { plain } from "./value_format";
+import { formatValue } from "./value_format";
 
 /** A column to sort by; null leaves the rows as they came. */
 export interface Sort {
@@ -9,7 +9,7 @@ export interface Sort {
   down: boolean;
 }
 
-type Test = (row: number) => boolean;
+type RowTest = (row: number) => boolean;
 const COMPARISONS: Record<string, (a: number, b: number) => boolean> = {
   "<": (a, b) => a < b,
   "<=": (a, b) => a <= b,
@@ -19,34 +19,34 @@ const COMPARISONS: Record<string, (a: number, b: number) => boolean> = {
 };
 
 /** Row numbers in the order in which they are shown. */
-export function orderOf(table: Table, filter: string, sort: Sort | null): Uint32Array {
-  const tests = testsOf(table, filter);
+export function orderRows(table: Table, filter: string, sort: Sort | null): Uint32Array {
+  const tests = parseFilter(table, filter);
   let rows = new Uint32Array(table.count);
   let count = 0;
   for (let row = 0; row < table.count; row++) if (tests.every((test) => test(row))) rows[count++] = row;
   rows = rows.slice(0, count);
   const cells = sort && table.columns[sort.column];
-  return cells ? sorted(rows, cells, sort.down) : rows;
+  return cells ? sortRows(rows, cells, sort.down) : rows;
 }
 
 /** What a header's click does: rising, falling, as they came. */
-export function nextSort(now: Sort | null, column: string): Sort | null {
-  if (now?.column !== column) return { column, down: false };
-  return now.down ? null : { column, down: true };
+export function nextSort(current: Sort | null, column: string): Sort | null {
+  if (current?.column !== column) return { column, down: false };
+  return current.down ? null : { column, down: true };
 }
 
 // "loss<0.5" compares a column; all other words together must stand in some cell.
-function testsOf(table: Table, filter: string): Test[] {
+function parseFilter(table: Table, filter: string): RowTest[] {
   const names = table.head.columns.map(({ name }) => name);
-  const tests: Test[] = [];
+  const tests: RowTest[] = [];
   const words = filter.split(/\s+/).filter((word) => {
     const [, name, sign, limit] = /^(.+?)(<=|>=|<|>|=)(-?[\d.]+(?:e[+-]?\d+)?)$/i.exec(word) ?? [];
-    const column = name && names.find((known) => known.toLowerCase() === name.toLowerCase());
+    const column = name && names.find((candidate) => candidate.toLowerCase() === name.toLowerCase());
     if (column) tests.push((row) => compare(table.columns[column]?.[row], sign, Number(limit)));
     return word && !column;
   });
   const phrase = words.join(" ").toLowerCase();
-  if (phrase) tests.push((row) => names.some((known) => contains(table.columns[known]?.[row], phrase)));
+  if (phrase) tests.push((row) => names.some((candidate) => contains(table.columns[candidate]?.[row], phrase)));
   return tests;
 }
 
@@ -55,11 +55,11 @@ function compare(cell: Json | undefined, sign: string, limit: number): boolean {
 }
 
 function contains(cell: Json | undefined, word: string): boolean {
-  return typeof cell !== "object" && plain(cell).toLowerCase().includes(word);
+  return typeof cell !== "object" && formatValue(cell).toLowerCase().includes(word);
 }
 
 // Missing values stand last, whichever way it is sorted, and NaN before them; equals stay as they came.
-function sorted(rows: Uint32Array, cells: Json[], down: boolean): Uint32Array {
+function sortRows(rows: Uint32Array, cells: Json[], down: boolean): Uint32Array {
   const sign = down ? -1 : 1;
   const numeric = rows.every((row) => typeof cells[row] === "number" || cells[row] === null);
   const texts = new Intl.Collator(undefined, { numeric: true });
@@ -72,6 +72,6 @@ function sorted(rows: Uint32Array, cells: Json[], down: boolean): Uint32Array {
     return first === second ? a - b : sign * (first < second ? -1 : 1);
   };
   const byText = (a: number, b: number): number =>
-    missing(a) - missing(b) || sign * texts.compare(plain(cells[a]), plain(cells[b])) || a - b;
+    missing(a) - missing(b) || sign * texts.compare(formatValue(cells[a]), formatValue(cells[b])) || a - b;
   return rows.sort(numeric ? byNumber : byText);
 }

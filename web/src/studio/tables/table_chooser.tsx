@@ -5,23 +5,23 @@ import { plottable } from "../plots/plot_lines";
 import { Signal, useValue, type Store } from "../store";
 import type { Table } from "./table_rows";
 
-const chosen = new Signal("");
-const ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns"];
+const chosenTable = new Signal("");
+const TABLE_ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns"];
 
 /** The table to show: the chosen one, else the first log that has rows; it stays when it is emptied for a new run. */
 export function useTable(store: Store): { table: Table | null; all: Table[] } {
   const tables = useValue(store.tables);
-  const wanted = useValue(chosen);
+  const name = useValue(chosenTable);
   const all = [...tables.values()].sort((a, b) => rank(a) - rank(b));
   const first = all.find((table) => table.count && plottable(table).length); // patterns are no log: they wait
   useEffect(() => {
-    if (first && !tables.has(wanted)) chosen.set(first.head.name);
-  }, [first?.head.name, tables.has(wanted)]);
-  return { table: tables.get(wanted) ?? first ?? all[0] ?? null, all };
+    if (first && !tables.has(name)) chosenTable.set(first.head.name);
+  }, [first?.head.name, tables.has(name)]);
+  return { table: tables.get(name) ?? first ?? all[0] ?? null, all };
 }
 
 /** Whether what is shown is a table and nothing else. */
-export function useTableAlone(store: Store): boolean {
+export function useTableOnly(store: Store): boolean {
   const tables = useValue(store.tables);
   const net = useValue(store.net);
   const { status, can } = useValue(store.state);
@@ -30,8 +30,8 @@ export function useTableAlone(store: Store): boolean {
 }
 
 function rank({ head }: Table): number {
-  const found = ORDER.indexOf(head.name);
-  return found < 0 ? ORDER.length : found;
+  const index = TABLE_ORDER.indexOf(head.name);
+  return index < 0 ? TABLE_ORDER.length : index;
 }
 
 /** A row of buttons, one per table. */
@@ -44,7 +44,7 @@ export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
             type="radio"
             name="table"
             checked={head.name === table.head.name}
-            onChange={() => chosen.set(head.name)}
+            onChange={() => chosenTable.set(head.name)}
           />
           {head.title || head.name} <span class="soft">{count}</span>
         </label>

@@ -3,17 +3,17 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Column, Json } from "../messages";
 import { Icon } from "../shell/icons";
-import { Tensor, sizeOf } from "./tensor_cell";
+import { TensorCell, maxAbsolute } from "./tensor_cell";
 import { nextSort, type Sort } from "./row_order";
 import type { Table } from "./table_rows";
-import { plain } from "./value_format";
+import { formatValue } from "./value_format";
 
-const ROW = 26;
-const TENSOR_ROW = 44;
-const SPARE = 6; // rows above and below those in sight
-const TALLEST = 8_000_000; // pixels that every browser can scroll; longer tables move faster than the bar
+const ROW_HEIGHT = 26;
+const TENSOR_ROW_HEIGHT = 44;
+const OVERSCAN_ROWS = 6; // rows above and below those in sight
+const MAX_HEIGHT_PX = 8_000_000; // pixels that every browser can scroll; longer tables move faster than the bar
 
-interface Props {
+interface TableGridProps {
   table: Table;
   order: Uint32Array;
   sort: Sort | null;
@@ -22,36 +22,36 @@ interface Props {
 }
 
 /** The grid. */
-export function Grid({ table, order, sort, setSort, compare }: Props) {
+export function TableGrid({ table, order, sort, setSort, compare }: TableGridProps) {
   const box = useRef<HTMLDivElement>(null);
-  const [seen, setSeen] = useState({ top: 0, height: 600 });
-  const row = table.head.columns.some(({ type }) => type === "tensor") ? TENSOR_ROW : ROW;
-  const whole = order.length * row;
-  const tall = Math.min(whole, TALLEST);
-  useFollowing(box, order.length, sort);
-  useEffect(() => watchSize(box.current!, setSeen), []);
-  const room = Math.max(1, tall - seen.height);
-  const offset = whole > tall ? (seen.top / room) * (whole - seen.height) : seen.top;
-  const first = Math.max(0, Math.floor(offset / row) - SPARE);
-  const last = Math.min(order.length, Math.ceil((offset + seen.height) / row) + SPARE);
-  const shift = seen.top + first * row - offset;
+  const [viewport, setViewport] = useState({ top: 0, height: 600 });
+  const rowHeight = table.head.columns.some(({ type }) => type === "tensor") ? TENSOR_ROW_HEIGHT : ROW_HEIGHT;
+  const fullHeight = order.length * rowHeight;
+  const scrollHeight = Math.min(fullHeight, MAX_HEIGHT_PX);
+  useStickToEnd(box, order.length, sort);
+  useEffect(() => watchSize(box.current!, setViewport), []);
+  const scrollRange = Math.max(1, scrollHeight - viewport.height);
+  const offset = fullHeight > scrollHeight ? (viewport.top / scrollRange) * (fullHeight - viewport.height) : viewport.top;
+  const first = Math.max(0, Math.floor(offset / rowHeight) - OVERSCAN_ROWS);
+  const last = Math.min(order.length, Math.ceil((offset + viewport.height) / rowHeight) + OVERSCAN_ROWS);
+  const shift = viewport.top + first * rowHeight - offset;
   const rows = Array.from(order.subarray(first, last));
   return (
-    <div class="grid-box" ref={box} tabIndex={0} role="region" aria-label={table.head.title} onScroll={({ currentTarget }) => look(currentTarget, setSeen)}>
-      <table class="grid" aria-rowcount={order.length + 1} style={{ height: `${tall + 30}px` }}>
+    <div class="grid-box" ref={box} tabIndex={0} role="region" aria-label={table.head.title} onScroll={({ currentTarget }) => readViewport(currentTarget, setViewport)}>
+      <table class="grid" aria-rowcount={order.length + 1} style={{ height: `${scrollHeight + 30}px` }}>
         <thead>
           <tr aria-rowindex={1}>
             {table.head.columns.map((column) => (
-              <Head key={column.name} column={column} sort={sort} setSort={setSort} compare={compare} />
+              <HeaderCell key={column.name} column={column} sort={sort} setSort={setSort} compare={compare} />
             ))}
           </tr>
         </thead>
         <tbody>
           <tr class="spare" aria-hidden="true" style={{ height: `${shift}px` }} />
           {rows.map((number, index) => (
-            <tr key={number} aria-rowindex={first + index + 2} style={{ height: `${row}px` }} class={(first + index) % 2 ? "odd" : undefined}>
+            <tr key={number} aria-rowindex={first + index + 2} style={{ height: `${rowHeight}px` }} class={(first + index) % 2 ? "odd" : undefined}>
               {table.head.columns.map((column) => (
-                <Cell key={column.name} column={column} cells={table.columns[column.name]} row={number} height={row - 8} />
+                <Cell key={column.name} column={column} cells={table.columns[column.name]} row={number} height={rowHeight - 8} />
               ))}
             </tr>
           ))}
@@ -62,28 +62,28 @@ export function Grid({ table, order, sort, setSort, compare }: Props) {
   );
 }
 
-function look(box: HTMLElement, set: (seen: { top: number; height: number }) => void): void {
+function readViewport(box: HTMLElement, set: (seen: { top: number; height: number }) => void): void {
   set({ top: box.scrollTop, height: box.clientHeight });
 }
 
 function watchSize(box: HTMLElement, set: (seen: { top: number; height: number }) => void): () => void {
-  const observer = new ResizeObserver(() => look(box, set));
+  const observer = new ResizeObserver(() => readViewport(box, set));
   observer.observe(box);
   return () => observer.disconnect();
 }
 
 // Who has scrolled to the end sees new rows come; who has not is left where they are.
-function useFollowing(box: { current: HTMLDivElement | null }, count: number, sort: Sort | null): void {
-  const before = useRef(true);
+function useStickToEnd(box: { current: HTMLDivElement | null }, count: number, sort: Sort | null): void {
+  const wasAtEnd = useRef(true);
   const element = box.current;
-  if (element) before.current = element.scrollTop + element.clientHeight >= element.scrollHeight - 40;
+  if (element) wasAtEnd.current = element.scrollTop + element.clientHeight >= element.scrollHeight - 40;
   useLayoutEffect(() => {
-    if (box.current && before.current && !sort) box.current.scrollTop = box.current.scrollHeight;
+    if (box.current && wasAtEnd.current && !sort) box.current.scrollTop = box.current.scrollHeight;
   }, [count]);
 }
 
-function Head({ column, sort, setSort, compare }: Pick<Props, "sort" | "setSort" | "compare"> & { column: Column }) {
-  const mine = sort?.column === column.name ? sort : null;
+function HeaderCell({ column, sort, setSort, compare }: Pick<TableGridProps, "sort" | "setSort" | "compare"> & { column: Column }) {
+  const activeSort = sort?.column === column.name ? sort : null;
   const numeric = column.type === "int" || column.type === "float";
   if (column.type === "tensor") {
     return (
@@ -95,10 +95,10 @@ function Head({ column, sort, setSort, compare }: Pick<Props, "sort" | "setSort"
     );
   }
   return (
-    <th scope="col" class={numeric ? "numeric" : undefined} aria-sort={mine ? (mine.down ? "descending" : "ascending") : "none"}>
+    <th scope="col" class={numeric ? "numeric" : undefined} aria-sort={activeSort ? (activeSort.down ? "descending" : "ascending") : "none"}>
       <button onClick={() => setSort(nextSort(sort, column.name))}>
         {column.name}
-        <span class="arrow" aria-hidden="true">{mine ? (mine.down ? "▼" : "▲") : ""}</span>
+        <span class="arrow" aria-hidden="true">{activeSort ? (activeSort.down ? "▼" : "▲") : ""}</span>
       </button>
     </th>
   );
@@ -111,11 +111,11 @@ function Cell({ column, cells, row, height }: { column: Column; cells: Json[] | 
   if (column.type === "tensor" && Array.isArray(cell)) {
     return (
       <td>
-        <Tensor cell={cell} size={sizeOf(cells!)} height={height} />
+        <TensorCell cell={cell} size={maxAbsolute(cells!)} height={height} />
       </td>
     );
   }
-  const text = plain(cell);
+  const text = formatValue(cell);
   if (typeof cell === "number") return <td class={Number.isFinite(cell) ? "numeric" : "numeric strange"} title={String(cell)}>{text}</td>;
   return <td title={text}>{text}</td>;
 }

@@ -5,27 +5,27 @@ import type { Json } from "../messages";
 import { Icon } from "../shell/icons";
 import type { Store } from "../store";
 import { Comparison } from "./comparison";
-import { copy, csv, download } from "./csv";
-import { Grid } from "./table_grid";
-import { orderOf, type Sort } from "./row_order";
+import { copyText, formatCsv, download } from "./csv";
+import { TableGrid } from "./table_grid";
+import { orderRows, type Sort } from "./row_order";
 import type { Table } from "./table_rows";
 
-const kept = new Map<string, { filter: string; sort: Sort | null }>(); // by table, for when its tab is opened again
+const savedChoices = new Map<string, { filter: string; sort: Sort | null }>(); // by table, for when its tab is opened again
 
 /** The table and its tools. */
 export function TablePane({ store, table }: { store: Store; table: Table }) {
   const { name } = table.head;
-  const [{ filter, sort }, setChoice] = useState(kept.get(name) ?? { filter: "", sort: null });
+  const [{ filter, sort }, setChoice] = useState(savedChoices.get(name) ?? { filter: "", sort: null });
   const choose = (choice: { filter: string; sort: Sort | null }): void => {
-    kept.set(name, choice);
+    savedChoices.set(name, choice);
     setChoice(choice);
   };
-  const [compared, setCompared] = useState<string | null>(null);
-  const order = useMemo(() => orderOf(table, filter, sort), [table, filter, sort]);
+  const [comparedColumn, setComparedColumn] = useState<string | null>(null);
+  const order = useMemo(() => orderRows(table, filter, sort), [table, filter, sort]);
   const names = table.head.columns.map((column) => column.name);
-  const copied = async (): Promise<void> => {
-    const done = await copy(csv(names, rowsOf(table, order), "\t"));
-    if (done) store.notice(`Copied ${order.length} rows.`, "done");
+  const copyRows = async (): Promise<void> => {
+    const isCopied = await copyText(formatCsv(names, rowsOf(table, order), "\t"));
+    if (isCopied) store.notice(`Copied ${order.length} rows.`, "done");
     else store.notice("The browser does not let this page copy: use CSV instead.");
   };
   return (
@@ -42,10 +42,10 @@ export function TablePane({ store, table }: { store: Store; table: Table }) {
           {filter ? `${order.length} of ${table.count} rows` : `${table.count} rows`}
         </span>
         <div class="row end">
-          <button class="quiet" disabled={!order.length} onClick={copied}>
+          <button class="quiet" disabled={!order.length} onClick={copyRows}>
             <Icon name="copy" /> Copy
           </button>
-          <button class="quiet" disabled={!order.length} onClick={() => download(`${name}.csv`, csv(names, rowsOf(table, order)), "text/csv")}>
+          <button class="quiet" disabled={!order.length} onClick={() => download(`${name}.csv`, formatCsv(names, rowsOf(table, order)), "text/csv")}>
             <Icon name="down" /> CSV
           </button>
         </div>
@@ -55,9 +55,9 @@ export function TablePane({ store, table }: { store: Store; table: Table }) {
       ) : !order.length ? (
         <p class="empty">No row fits “{filter}”.</p>
       ) : (
-        <Grid table={table} order={order} sort={sort} setSort={(wanted) => choose({ filter, sort: wanted })} compare={setCompared} />
+        <TableGrid table={table} order={order} sort={sort} setSort={(newSort) => choose({ filter, sort: newSort })} compare={setComparedColumn} />
       )}
-      {compared !== null && <Comparison store={store} table={table.head} column={compared} close={() => setCompared(null)} />}
+      {comparedColumn !== null && <Comparison store={store} table={table.head} column={comparedColumn} close={() => setComparedColumn(null)} />}
     </div>
   );
 }

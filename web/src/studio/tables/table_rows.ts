@@ -18,8 +18,8 @@ export function emptyTable(head: TableHead): Table {
 
 /** The table with `rows` put where they belong; 0 starts it anew, and what was sent twice is replaced. */
 export function withRows(table: Table, rows: Pick<Rows, "first" | "columns">): Table {
-  const anew = rows.first < table.count;
-  const base = rows.first === 0 ? emptyTable(table.head) : anew ? shortened(table, rows.first) : table;
+  const overlaps = rows.first < table.count;
+  const base = rows.first === 0 ? emptyTable(table.head) : overlaps ? truncateTable(table, rows.first) : table;
   const added = Math.max(0, ...Object.values(rows.columns).map((cells) => cells.length));
   const count = rows.first + added;
   for (const name of Object.keys(rows.columns)) {
@@ -31,8 +31,8 @@ export function withRows(table: Table, rows: Pick<Rows, "first" | "columns">): T
   return { ...base, count };
 }
 
-function shortened(table: Table, count: number): Table {
-  const made = emptyTable(table.head);
-  for (const name of Object.keys(table.columns)) made.columns[name] = table.columns[name].slice(0, count);
-  return { ...made, count };
+function truncateTable(table: Table, count: number): Table {
+  const copy = emptyTable(table.head);
+  for (const name of Object.keys(table.columns)) copy.columns[name] = table.columns[name].slice(0, count);
+  return { ...copy, count };
 }

@@ -2,30 +2,30 @@
 import { useEffect, useState } from "preact/hooks";
 import { Icon } from "../../shell/icons";
 import { useValue } from "../../store";
-import type { Board } from "../presenter";
+import type { NetworkPresenter } from "../presenter";
 import { Scene } from "../scene/scene";
 import { savedViews, saveView } from "../settings";
 
 /** The camera's buttons. */
-export function CameraTools({ board }: { board: Board }) {
-  const net = useValue(board.store.net);
+export function CameraButtons({ presenter }: { presenter: NetworkPresenter }) {
+  const net = useValue(presenter.store.net);
   const name = net?.name ?? "";
   const [views, setViews] = useState(() => savedViews(name));
-  const [setting, setSetting] = useState(false);
+  const [isSaving, setSaving] = useState(false);
   useEffect(() => setViews(savedViews(name)), [name]);
-  const scene = board.scene;
+  const scene = presenter.scene;
   if (!(scene instanceof Scene)) return null;
   const press = (number: number, save: boolean): void => {
     const saved = views[number];
-    if (save || setting) {
+    if (save || isSaving) {
       saveView(name, number, scene.orbit.pose);
       setViews(savedViews(name));
-      setSetting(false);
-      board.store.notice(`View ${number + 1} saved`, "done");
+      setSaving(false);
+      presenter.store.notice(`View ${number + 1} saved`, "done");
     } else if (saved) {
       scene.touch();
       scene.go(saved, true);
-    } else board.store.notice(`View ${number + 1} is empty: Shift-click saves what you see now.`);
+    } else presenter.store.notice(`View ${number + 1} is empty: Shift-click saves what you see now.`);
   };
   return (
     <div class="group" role="group" aria-label="Camera">
@@ -40,14 +40,14 @@ export function CameraTools({ board }: { board: Board }) {
           <button
             key={number}
             class={view ? "saved" : "unset"}
-            aria-label={setting ? `Save view ${number + 1}` : `View ${number + 1}${view ? "" : ", empty"}`}
+            aria-label={isSaving ? `Save view ${number + 1}` : `View ${number + 1}${view ? "" : ", empty"}`}
             title={`View ${number + 1} (key ${number + 6}); Shift-click saves`}
             onClick={(event) => press(number, event.shiftKey)}
           >
             {number + 1}
           </button>
         ))}
-        <button aria-pressed={setting} title="Then press a number: it saves what you see now" onClick={() => setSetting(!setting)}>
+        <button aria-pressed={isSaving} title="Then press a number: it saves what you see now" onClick={() => setSaving(!isSaving)}>
           Set
         </button>
       </div>

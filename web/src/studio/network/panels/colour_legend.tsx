@@ -1,53 +1,53 @@
 // What the colours mean, and what the pointer is on.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useValue } from "../../store";
-import { paintStrange, strangeOf, STRANGE_NAMES, type Strange } from "../../non_finite";
+import { paintNonFinite, nonFiniteKind, NON_FINITE_NAMES, type NonFinite } from "../../non_finite";
 import { theme } from "../../theme";
-import { STYLES, typeOf } from "../scene/arrows";
-import type { Board, Pointed } from "../presenter";
-import { mapNamed, rampOf } from "../values/colour_maps";
-import { indexIn, tileName, cellAt } from "../scene/unit_grid";
-import { strangeIn } from "../values/value_ranges";
+import { ARROW_STYLES, arrowType } from "../scene/arrows";
+import type { NetworkPresenter, HoverTarget } from "../presenter";
+import { findColourMap, buildRamp } from "../values/colour_maps";
+import { unravelUnit, tileName, cellAt } from "../scene/unit_grid";
+import { nonFiniteIn } from "../values/value_ranges";
 
 /** The colour bar with its numbers, and the arrows there are. */
-export function Legend({ board }: { board: Board }) {
-  const { arrows } = useValue(board.settings);
-  const seen = useValue(board.seen);
-  const net = useValue(board.store.net);
-  const selection = useValue(board.store.selection);
+export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
+  const { arrows } = useValue(presenter.settings);
+  const displayed = useValue(presenter.seen);
+  const net = useValue(presenter.store.net);
+  const selection = useValue(presenter.store.selection);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { map, mode } = board.range(true);
+  const { map, mode } = presenter.range(true);
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     const pixels = context?.createImageData(256, 1);
     if (!context || !pixels) return;
-    pixels.data.set(rampOf(mapNamed(map)));
+    pixels.data.set(buildRamp(findColourMap(map)));
     context.putImageData(pixels, 0, 0);
   }, [map, !net?.layers.length]);
   if (!net?.layers.length) return null;
-  const apart = mode === "layer";
+  const isPerLayer = mode === "layer";
   const name = selection?.layer ?? net.layers[net.layers.length - 1]?.layer.name;
-  const [lo, hi] = board.scene.ranges.get(name ?? "") ?? [-1, 1];
-  const types = [...new Set(net.projections.map(({ type }) => typeOf(type)))];
+  const [lo, hi] = presenter.scene.ranges.get(name ?? "") ?? [-1, 1];
+  const types = [...new Set(net.projections.map(({ type }) => arrowType(type)))];
   return (
     <div class="network-legend">
-      <div class="bar" role="img" aria-label={`Colours of ${seen.variable || "values"}: ${short(lo)} to ${short(hi)}`}>
-        <b>{seen.variable}</b>
+      <div class="bar" role="img" aria-label={`Colours of ${displayed.variable || "values"}: ${formatShort(lo)} to ${formatShort(hi)}`}>
+        <b>{displayed.variable}</b>
         <canvas ref={canvas} width={256} height={1} />
         <div class="numbers">
-          <span>{short(lo)}</span>
-          <span>{short((lo + hi) / 2)}</span>
-          <span>{short(hi)}</span>
+          <span>{formatShort(lo)}</span>
+          <span>{formatShort((lo + hi) / 2)}</span>
+          <span>{formatShort(hi)}</span>
         </div>
-        {[...board.scene.frames.values()].some(({ head }) => head.raster) && <small>a row per unit, ending at this moment</small>}
-        {apart && <small>each layer by itself; these are of {name}</small>}
+        {[...presenter.scene.frames.values()].some(({ head }) => head.raster) && <small>a row per unit, ending at this moment</small>}
+        {isPerLayer && <small>each layer by itself; these are of {name}</small>}
       </div>
-      <StrangeOnes board={board} />
+      <NonFiniteKey presenter={presenter} />
       {arrows && types.length > 1 && (
         <ul class="types" aria-label="Arrows">
           {types.map((type) => (
             <li key={type} class={type}>
-              {STYLES[type].title}
+              {ARROW_STYLES[type].title}
             </li>
           ))}
         </ul>
@@ -57,76 +57,76 @@ export function Legend({ board }: { board: Board }) {
 }
 
 // NaN and the infinities, where there are any.
-function StrangeOnes({ board }: { board: Board }) {
-  useValue(board.seen);
-  const kinds = strangeIn(board.scene.frames.values());
+function NonFiniteKey({ presenter }: { presenter: NetworkPresenter }) {
+  useValue(presenter.seen);
+  const kinds = nonFiniteIn(presenter.scene.frames.values());
   if (!kinds.length) return null;
   return (
     <div class="strange-ones" role="list" aria-label="Not finite">
       {kinds.map((kind) => (
         <div key={kind} role="listitem">
-          <StrangeSwatch kind={kind} />
-          <span>{STRANGE_NAMES[kind]}</span>
+          <NonFiniteSwatch kind={kind} />
+          <span>{NON_FINITE_NAMES[kind]}</span>
         </div>
       ))}
     </div>
   );
 }
 
-function StrangeSwatch({ kind }: { kind: Strange }) {
+function NonFiniteSwatch({ kind }: { kind: NonFinite }) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const now = useValue(theme);
+  const themeName = useValue(theme);
   useLayoutEffect(() => {
     const paper = getComputedStyle(canvas.current!).getPropertyValue("--net-plane").trim();
-    paintStrange(canvas.current!, kind, paper);
-  }, [now, kind]);
+    paintNonFinite(canvas.current!, kind, paper);
+  }, [themeName, kind]);
   return <canvas ref={canvas} class="swatch" width={32} height={20} aria-hidden="true" />;
 }
 
 /** What lies under the pointer: layer, index, value. */
-export function Tooltip({ board }: { board: Board }) {
-  const pointed = useValue(board.pointed);
-  const net = useValue(board.store.net);
-  const placed = net?.layers.find(({ layer }) => layer.name === pointed?.picked.layer);
-  if (!pointed || !placed) return null;
-  const { unit, column } = pointed.picked;
+export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
+  const hovered = useValue(presenter.pointed);
+  const net = useValue(presenter.store.net);
+  const placed = net?.layers.find(({ layer }) => layer.name === hovered?.picked.layer);
+  if (!hovered || !placed) return null;
+  const { unit, column } = hovered.picked;
   const tile = unit < 0 ? "" : tileName(placed.layer, placed.grid, cellAt(placed.grid, unit).tile);
-  const block = board.scene.frames.get(placed.layer.name)?.head;
-  const { variable, missing } = board.seen.get();
-  const why = missing.get(placed.layer.name);
-  const grouped = block && Math.max(...block.block) > 1;
+  const head = presenter.scene.frames.get(placed.layer.name)?.head;
+  const { variable, missing } = presenter.seen.get();
+  const reason = missing.get(placed.layer.name);
+  const isReduced = head && Math.max(...head.block) > 1;
   return (
-    <div class="network-tip" role="tooltip" style={spot(board, pointed)}>
+    <div class="network-tip" role="tooltip" style={tooltipPosition(presenter, hovered)}>
       <b>{placed.layer.name}</b>
       {placed.layer.kind && <span class="soft"> {placed.layer.kind}</span>}
       {unit >= 0 && (
         <div class="index">
-          {written(placed.layer.shape, unit)}
+          {formatUnit(placed.layer.shape, unit)}
           {tile && <span class="soft"> · {tile}</span>}
-          {column >= 0 && <span class="soft"> · {whenOf(board, placed.layer.name, column)}</span>}
+          {column >= 0 && <span class="soft"> · {columnLabel(presenter, placed.layer.name, column)}</span>}
         </div>
       )}
-      {unit >= 0 && why === undefined && <ValueLine board={board} pointed={pointed} />}
-      {why !== undefined && (
+      {unit >= 0 && reason === undefined && <ValueLine presenter={presenter} hovered={hovered} />}
+      {reason !== undefined && (
         <div class="why">
           no {variable}
-          {why && `: ${why}`}
+          {reason && `: ${reason}`}
         </div>
       )}
-      {grouped && (
+      {isReduced && (
         <div class="soft">
-          cell: {Number.isNaN(pointed.rough) ? "one" : "largest"} of {block.block[0]}×{block.block[1]}
-          {pointed.rough !== undefined && `, ${roughly(pointed.rough)}`}
+          cell: {Number.isNaN(hovered.rough) ? "one" : "largest"} of {head.block[0]}×{head.block[1]}
+          {hovered.rough !== undefined && `, ${formatApproximate(hovered.rough)}`}
         </div>
       )}
     </div>
   );
 }
 
-function ValueLine({ board, pointed }: { board: Board; pointed: Pointed }) {
-  const { variable, moment } = board.seen.get();
+function ValueLine({ presenter, hovered }: { presenter: NetworkPresenter; hovered: HoverTarget }) {
+  const { variable, moment } = presenter.seen.get();
   if (moment < 0) return null;
-  const text = pointed.exact?.text ?? (pointed.rough !== undefined ? roughly(pointed.rough) : "…");
+  const text = hovered.exact?.text ?? (hovered.rough !== undefined ? formatApproximate(hovered.rough) : "…");
   return (
     <div class="value">
       <span class="soft">{variable}</span> <output>{text}</output>
@@ -134,35 +134,35 @@ function ValueLine({ board, pointed }: { board: Board; pointed: Pointed }) {
   );
 }
 
-function whenOf(board: Board, layer: string, column: number): string {
-  const moment = board.momentOfColumn(layer, column);
+function columnLabel(presenter: NetworkPresenter, layer: string, column: number): string {
+  const moment = presenter.momentOfColumn(layer, column);
   return moment ? `step ${moment.step}` : "not recorded";
 }
 
 // Beside the pointer, on the side of the window where there is room.
-function spot(board: Board, pointed: Pointed): Record<string, string> {
+function tooltipPosition(presenter: NetworkPresenter, hovered: HoverTarget): Record<string, string> {
   const { innerWidth: width, innerHeight: height } = window;
-  const { left, top } = board.scene.canvas.getBoundingClientRect();
-  const [x, y] = [left + pointed.x, top + pointed.y];
+  const { left, top } = presenter.scene.canvas.getBoundingClientRect();
+  const [x, y] = [left + hovered.x, top + hovered.y];
   const side: Record<string, string> = x > width - 290 ? { right: `${width - x + 14}px` } : { left: `${x + 14}px` };
   return { ...side, ...(y > height - 180 ? { bottom: `${height - y + 10}px` } : { top: `${y + 14}px` }) };
 }
 
 /** "[3, 0, 7]", or of a layer that is a line "unit 7". */
-export function written(shape: number[], unit: number): string {
-  return shape.length < 2 ? `unit ${unit}` : `[${indexIn(shape, unit).join(", ")}]`;
+export function formatUnit(shape: number[], unit: number): string {
+  return shape.length < 2 ? `unit ${unit}` : `[${unravelUnit(shape, unit).join(", ")}]`;
 }
 
-function roughly(value: number): string {
-  return Number.isFinite(value) ? `≈ ${short(value)}` : short(value);
+function formatApproximate(value: number): string {
+  return Number.isFinite(value) ? `≈ ${formatShort(value)}` : formatShort(value);
 }
 
 /** A number in few characters. */
-export function short(value: number): string {
-  const strange = strangeOf(value);
-  if (strange) return STRANGE_NAMES[strange];
+export function formatShort(value: number): string {
+  const kind = nonFiniteKind(value);
+  if (kind) return NON_FINITE_NAMES[kind];
   if (value === 0) return "0";
-  const size = Math.abs(value);
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
+  const magnitude = Math.abs(value);
+  if (magnitude >= 1e5 || magnitude < 1e-3) return value.toExponential(1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
   return String(Number(value.toPrecision(3))).replace("-", "−");
 }

@@ -1,57 +1,57 @@
 // What to do where there is nothing to see.
 import type { ComponentChildren } from "preact";
-import { useWord } from "../../shell/liveness";
+import { useLivenessLabel } from "../../shell/liveness";
 import { useValue } from "../../store";
-import type { Board } from "../presenter";
+import type { NetworkPresenter } from "../presenter";
 
 /** A hint in the middle of the picture; nothing where there are values. */
-export function Empty({ board }: { board: Board }) {
-  const lost = useValue(board.lost);
+export function EmptyHints({ presenter }: { presenter: NetworkPresenter }) {
+  const isContextLost = useValue(presenter.lost);
   return (
     <>
-      {!board.webgl && (
+      {!presenter.webgl && (
         <p class="network-flat" role="note">
           This browser draws no 3D (WebGL 2 is off or missing), so the layers are shown as flat cells. Turning on hardware
           acceleration in its settings usually helps.
         </p>
       )}
-      {lost && (
+      {isContextLost && (
         <p class="network-flat" role="status">
           The browser has taken the picture's graphics memory away. It comes back by itself as soon as there is some again;
           if it does not, load the page again.
         </p>
       )}
-      <Why board={board} />
+      <EmptyReason presenter={presenter} />
     </>
   );
 }
 
 // Why there is nothing to see, as far as it is known.
-function Why({ board }: { board: Board }) {
-  const { store } = board;
+function EmptyReason({ presenter }: { presenter: NetworkPresenter }) {
+  const { store } = presenter;
   const hello = useValue(store.hello);
   const net = useValue(store.net);
-  const seen = useValue(board.seen);
+  const displayed = useValue(presenter.seen);
   const selection = useValue(store.selection);
   const look = useValue(store.look);
   const moments = useValue(store.moments);
   if (!hello) return <Hint title="Connecting…">The network comes as soon as the studio's server answers.</Hint>;
-  if (!net || !net.layers.length) return <NoNetwork board={board} source={hello.source} />;
-  if (board.ofWeights(look.variable) && !selection) {
+  if (!net || !net.layers.length) return <NoNetwork presenter={presenter} source={hello.source} />;
+  if (presenter.ofWeights(look.variable) && !selection) {
     return (
       <Hint title="Click a unit" small>
         {look.variable} are the weights {look.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
       </Hint>
     );
   }
-  if (!moments.length) return <NoValues board={board} source={hello.source} />;
-  if (seen.moment < 0) return <Hint title="Loading…" small late />;
-  return seen.missing.size === net.layers.length ? <NotThen board={board} /> : null;
+  if (!moments.length) return <NoValues presenter={presenter} source={hello.source} />;
+  if (displayed.moment < 0) return <Hint title="Loading…" small late />;
+  return displayed.missing.size === net.layers.length ? <NoVariable presenter={presenter} /> : null;
 }
 
-function NoNetwork({ board, source }: { board: Board; source: string }) {
-  const { can, status } = useValue(board.store.state);
-  const tables = useValue(board.store.tables);
+function NoNetwork({ presenter, source }: { presenter: NetworkPresenter; source: string }) {
+  const { can, status } = useValue(presenter.store.state);
+  const tables = useValue(presenter.store.tables);
   if (source === "recording") return <Hint title="No network">This recording holds none.</Hint>;
   if (source === "pass") return <Hint title="No network">Of this pass no layer was recorded.</Hint>;
   if (source === "run") {
@@ -76,13 +76,13 @@ function NoNetwork({ board, source }: { board: Board; source: string }) {
   );
 }
 
-function NoValues({ board, source }: { board: Board; source: string }) {
-  const { can, status } = useValue(board.store.state);
+function NoValues({ presenter, source }: { presenter: NetworkPresenter; source: string }) {
+  const { can, status } = useValue(presenter.store.state);
   if (source !== "live") {
-    const what = { recording: "recording", pass: "pass" }[source] ?? "run";
+    const sourceName = { recording: "recording", pass: "pass" }[source] ?? "run";
     return (
       <Hint title="No values" small>
-        Of this {what} only the layers were kept, no state of them.
+        Of this {sourceName} only the layers were kept, no state of them.
       </Hint>
     );
   }
@@ -93,20 +93,20 @@ function NoValues({ board, source }: { board: Board; source: string }) {
       </Hint>
     );
   }
-  const pressed = status !== "running" && can.includes("train");
+  const canTrain = status !== "running" && can.includes("train");
   return (
     <Hint title="No values yet" small>
-      They come with the next {pressed ? "step: press Train, or a Step button." : "forward pass."}
+      They come with the next {canTrain ? "step: press Train, or a Step button." : "forward pass."}
     </Hint>
   );
 }
 
 // There are values, but not of this variable and item.
-function NotThen({ board }: { board: Board }) {
-  const { variable, item, missing } = useValue(board.seen);
+function NoVariable({ presenter }: { presenter: NetworkPresenter }) {
+  const { variable, item, missing } = useValue(presenter.seen);
   const reasons = [...new Set(missing.values())];
-  const { batch } = useValue(board.store.state);
-  const live = useWord(board.store) === "Live";
+  const { batch } = useValue(presenter.store.state);
+  const isLive = useLivenessLabel(presenter.store) === "Live";
   if (item && batch && item >= batch) {
     return (
       <Hint title={`No item ${item}`} small>
@@ -117,7 +117,7 @@ function NotThen({ board }: { board: Board }) {
   return (
     <Hint title={item ? `No ${variable} of item ${item} at this moment` : `No ${variable} at this moment`} small>
       {reasons.length === 1 && reasons[0] ? `${sentence(reasons[0])} ` : reasons.length > 1 ? "Point at a layer to read why. " : ""}
-      {live ? "Go to a newer moment, or let the run take a step while you look." : "Try another moment."}
+      {isLive ? "Go to a newer moment, or let the run take a step while you look." : "Try another moment."}
     </Hint>
   );
 }

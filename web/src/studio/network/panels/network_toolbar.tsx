@@ -2,20 +2,20 @@
 import { useState } from "preact/hooks";
 import { Icon } from "../../shell/icons";
 import { useValue } from "../../store";
-import type { Board } from "../presenter";
-import { CameraTools } from "./camera_buttons";
-import { mapNamed, MAPS } from "../values/colour_maps";
+import type { NetworkPresenter } from "../presenter";
+import { CameraButtons } from "./camera_buttons";
+import { findColourMap, COLOUR_MAPS } from "../values/colour_maps";
 import { pngOf } from "../picture_export";
 import type { RangeMode } from "../values/value_ranges";
 
-const MODES = [
+const VIEW_MODES = [
   { value: "auto", title: "Auto", doc: "Bars up to 20,000 units, cells above" },
   { value: "bars", title: "Bars", doc: "Each unit a bar, as high as its value" },
   { value: "cells", title: "Cells", doc: "Each unit a flat cell" },
   { value: "raster", title: "Raster", doc: "Units against time: each column is a moment" },
 ];
 
-const RANGES: { value: RangeMode; title: string }[] = [
+const RANGE_MODES: { value: RangeMode; title: string }[] = [
   { value: "layer", title: "each layer" },
   { value: "auto", title: "automatic" },
   { value: "percentile", title: "percentile" },
@@ -23,46 +23,46 @@ const RANGES: { value: RangeMode; title: string }[] = [
 ];
 
 /** The controls of the tab. */
-export function Toolbar({ board }: { board: Board }) {
+export function NetworkToolbar({ presenter }: { presenter: NetworkPresenter }) {
   return (
     <div class="network-tools" role="toolbar" aria-label="Network view">
-      <WhatGroup board={board} />
-      <ModeGroup board={board} />
-      <RangeGroup board={board} />
+      <VariableGroup presenter={presenter} />
+      <ModeGroup presenter={presenter} />
+      <RangeGroup presenter={presenter} />
     </div>
   );
 }
 
 /** The controls that lie over the picture. */
-export function StageTools({ board }: { board: Board }) {
+export function StageTools({ presenter }: { presenter: NetworkPresenter }) {
   return (
     <div class="network-over" role="toolbar" aria-label="Picture">
-      <LooksGroup board={board} />
-      <CameraTools board={board} />
+      <AppearanceGroup presenter={presenter} />
+      <CameraButtons presenter={presenter} />
     </div>
   );
 }
 
-function WhatGroup({ board }: { board: Board }) {
-  const net = useValue(board.store.net);
-  const { variable, item } = useValue(board.store.look);
-  const { batch } = useValue(board.store.state);
-  const found = net?.variables.find(({ name }) => name === variable);
+function VariableGroup({ presenter }: { presenter: NetworkPresenter }) {
+  const net = useValue(presenter.store.net);
+  const { variable, item } = useValue(presenter.store.look);
+  const { batch } = useValue(presenter.store.state);
+  const current = net?.variables.find(({ name }) => name === variable);
   const options = (of: string) =>
-    (net?.variables ?? []).filter((one) => (one.of === "weight") === (of === "weight")).map(({ name, doc }) => (
+    (net?.variables ?? []).filter((candidate) => (candidate.of === "weight") === (of === "weight")).map(({ name, doc }) => (
       <option key={name} value={name} title={doc}>
         {name}
       </option>
     )); // prettier-ignore
   return (
     <div class="group">
-      <label title={found?.doc}>
+      <label title={current?.doc}>
         <span>Variable</span>
         <select
           id="network-variable"
           value={variable}
           disabled={!net}
-          onChange={({ currentTarget }) => board.store.look.patch({ variable: currentTarget.value })}
+          onChange={({ currentTarget }) => presenter.store.look.patch({ variable: currentTarget.value })}
         >
           <optgroup label="of units">{options("unit")}</optgroup>
           {net?.variables.some(({ of }) => of === "weight") && (
@@ -72,28 +72,28 @@ function WhatGroup({ board }: { board: Board }) {
       </label>
       <label title={batch ? `Which of the ${batch} items of a batch` : "Which item of a batch"}>
         <span>Item</span>
-        <NumberBox
+        <NumberInput
           id="network-item"
           value={item}
           least={0}
           most={batch > 0 ? batch - 1 : 1e6}
           whole
-          set={(value) => board.store.look.patch({ item: value })}
+          set={(value) => presenter.store.look.patch({ item: value })}
         />
       </label>
     </div>
   );
 }
 
-function ModeGroup({ board }: { board: Board }) {
-  const { mode, raster } = useValue(board.store.look);
-  const { rasterLength } = useValue(board.settings);
+function ModeGroup({ presenter }: { presenter: NetworkPresenter }) {
+  const { mode, raster } = useValue(presenter.store.look);
+  const { rasterLength } = useValue(presenter.settings);
   const choose = (value: string): void =>
-    board.store.look.patch({ mode: value, raster: value === "raster" ? rasterLength : 0 });
+    presenter.store.look.patch({ mode: value, raster: value === "raster" ? rasterLength : 0 });
   return (
     <div class="group">
-      <div class="joined" role="radiogroup" aria-label="Mode" onKeyDown={(event) => walk(event, mode, choose)}>
-        {MODES.map(({ value, title, doc }) => (
+      <div class="joined" role="radiogroup" aria-label="Mode" onKeyDown={(event) => walkModes(event, mode, choose)}>
+        {VIEW_MODES.map(({ value, title, doc }) => (
           <button
             key={value}
             role="radio"
@@ -109,15 +109,15 @@ function ModeGroup({ board }: { board: Board }) {
       {raster > 0 && (
         <label title="How many moments the raster shows">
           <span>Moments</span>
-          <NumberBox
+          <NumberInput
             id="network-raster"
             value={rasterLength}
             least={2}
             most={1000}
             whole
             set={(value) => {
-              board.settings.patch({ rasterLength: value });
-              board.store.look.patch({ raster: value });
+              presenter.settings.patch({ rasterLength: value });
+              presenter.store.look.patch({ raster: value });
             }}
           />
         </label>
@@ -127,20 +127,20 @@ function ModeGroup({ board }: { board: Board }) {
 }
 
 // Arrows go from one to the next, and choose it, as in any group of which one is chosen.
-function walk(event: KeyboardEvent, mode: string, choose: (value: string) => void): void {
-  const by = ["ArrowRight", "ArrowDown"].includes(event.key) ? 1 : ["ArrowLeft", "ArrowUp"].includes(event.key) ? -1 : 0;
-  if (!by || !(event.currentTarget instanceof HTMLElement)) return;
+function walkModes(event: KeyboardEvent, mode: string, choose: (value: string) => void): void {
+  const step = ["ArrowRight", "ArrowDown"].includes(event.key) ? 1 : ["ArrowLeft", "ArrowUp"].includes(event.key) ? -1 : 0;
+  if (!step || !(event.currentTarget instanceof HTMLElement)) return;
   event.preventDefault();
-  const at = (MODES.findIndex(({ value }) => value === mode) + by + MODES.length) % MODES.length;
-  choose(MODES[at].value);
-  event.currentTarget.querySelectorAll("button")[at].focus();
+  const index = (VIEW_MODES.findIndex(({ value }) => value === mode) + step + VIEW_MODES.length) % VIEW_MODES.length;
+  choose(VIEW_MODES[index].value);
+  event.currentTarget.querySelectorAll("button")[index].focus();
 }
 
-function RangeGroup({ board }: { board: Board }) {
-  useValue(board.settings);
-  useValue(board.store.look);
-  useValue(board.store.net);
-  const range = board.range();
+function RangeGroup({ presenter }: { presenter: NetworkPresenter }) {
+  useValue(presenter.settings);
+  useValue(presenter.store.look);
+  useValue(presenter.store.net);
+  const range = presenter.range();
   return (
     <div class="group" role="group" aria-label="Range and colours">
       <label title="From which to which value the colours go">
@@ -148,9 +148,9 @@ function RangeGroup({ board }: { board: Board }) {
         <select
           id="network-range"
           value={range.mode}
-          onChange={({ currentTarget }) => board.setRange({ mode: currentTarget.value as RangeMode })}
+          onChange={({ currentTarget }) => presenter.setRange({ mode: currentTarget.value as RangeMode })}
         >
-          {RANGES.map(({ value, title }) => (
+          {RANGE_MODES.map(({ value, title }) => (
             <option key={value} value={value}>
               {title}
             </option>
@@ -159,20 +159,20 @@ function RangeGroup({ board }: { board: Board }) {
       </label>
       {range.mode === "fixed" && (
         <>
-          <NumberBox id="network-min" label="Least value" value={range.min} set={(min) => board.setRange({ min })} />
+          <NumberInput id="network-min" label="Least value" value={range.min} set={(min) => presenter.setRange({ min })} />
           <span class="soft">to</span>
-          <NumberBox id="network-max" label="Largest value" value={range.max} set={(max) => board.setRange({ max })} />
+          <NumberInput id="network-max" label="Largest value" value={range.max} set={(max) => presenter.setRange({ max })} />
         </>
       )}
       {range.mode === "percentile" && (
         <label title="So much of the values lies inside the range">
-          <NumberBox
+          <NumberInput
             id="network-percent"
             label="Percent inside"
             value={range.percent}
             least={1}
             most={100}
-            set={(percent) => board.setRange({ percent })}
+            set={(percent) => presenter.setRange({ percent })}
           />
           <span>%</span>
         </label>
@@ -182,7 +182,7 @@ function RangeGroup({ board }: { board: Board }) {
           id="network-zero"
           type="checkbox"
           checked={range.zeroCentred}
-          onChange={({ currentTarget }) => board.setRange({ zeroCentred: currentTarget.checked })}
+          onChange={({ currentTarget }) => presenter.setRange({ zeroCentred: currentTarget.checked })}
         />
         <span>zero-centred</span>
       </label>
@@ -190,10 +190,10 @@ function RangeGroup({ board }: { board: Board }) {
         <span>Colours</span>
         <select
           id="network-map"
-          value={mapNamed(range.map).name}
-          onChange={({ currentTarget }) => board.setRange({ map: currentTarget.value })}
+          value={findColourMap(range.map).name}
+          onChange={({ currentTarget }) => presenter.setRange({ map: currentTarget.value })}
         >
-          {MAPS.map(({ name, title }) => (
+          {COLOUR_MAPS.map(({ name, title }) => (
             <option key={name} value={name}>
               {title}
             </option>
@@ -204,8 +204,8 @@ function RangeGroup({ board }: { board: Board }) {
   );
 }
 
-function LooksGroup({ board }: { board: Board }) {
-  const { labels, arrows, height, lean } = useValue(board.settings);
+function AppearanceGroup({ presenter }: { presenter: NetworkPresenter }) {
+  const { labels, arrows, height, lean } = useValue(presenter.settings);
   return (
     <div class="group">
       <label title="How high bars are">
@@ -218,38 +218,38 @@ function LooksGroup({ board }: { board: Board }) {
           step="0.1"
           value={height}
           aria-valuetext={`${height} times`}
-          onInput={({ currentTarget }) => board.settings.patch({ height: Number(currentTarget.value) })}
+          onInput={({ currentTarget }) => presenter.settings.patch({ height: Number(currentTarget.value) })}
         />
       </label>
-      <button class="toggle" aria-pressed={labels} title="Names of the layers (L)" onClick={() => board.settings.patch({ labels: !labels })}>
+      <button class="toggle" aria-pressed={labels} title="Names of the layers (L)" onClick={() => presenter.settings.patch({ labels: !labels })}>
         Labels
       </button>
-      <button class="toggle" aria-pressed={arrows} title="Arrows between the layers (A)" onClick={() => board.settings.patch({ arrows: !arrows })}>
+      <button class="toggle" aria-pressed={arrows} title="Arrows between the layers (A)" onClick={() => presenter.settings.patch({ arrows: !arrows })}>
         Arrows
       </button>
-      <button class="toggle" aria-pressed={lean} title="A stack of layers leans to fill the window" onClick={() => board.settings.patch({ lean: !lean })}>
+      <button class="toggle" aria-pressed={lean} title="A stack of layers leans to fill the window" onClick={() => presenter.settings.patch({ lean: !lean })}>
         Lean
       </button>
-      <button aria-label="Save picture as PNG" title="Save picture as PNG" onClick={() => void savePicture(board)}>
+      <button aria-label="Save picture as PNG" title="Save picture as PNG" onClick={() => void savePicture(presenter)}>
         <Icon name="down" /> PNG
       </button>
     </div>
   );
 }
 
-async function savePicture(board: Board): Promise<void> {
-  const blob = await pngOf(board);
-  if (!blob) return board.store.notice("This browser could not make a picture.");
+async function savePicture(presenter: NetworkPresenter): Promise<void> {
+  const blob = await pngOf(presenter);
+  if (!blob) return presenter.store.notice("This browser could not make a picture.");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
-  const { variable, moment } = board.seen.get();
-  const name = [board.store.net.get()?.name || "network", variable, moment >= 0 ? String(moment) : ""];
+  const { variable, moment } = presenter.seen.get();
+  const name = [presenter.store.net.get()?.name || "network", variable, moment >= 0 ? String(moment) : ""];
   link.download = `${name.filter(Boolean).join("-").replace(/[^\w.-]+/g, "_")}.png`;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000); // not before the download began
 }
 
-interface NumberProps {
+interface NumberInputProps {
   id: string;
   value: number;
   set: (value: number) => void;
@@ -260,14 +260,14 @@ interface NumberProps {
 }
 
 /** A number that is taken when one is done with it, and left as it was where it is none. */
-export function NumberBox({ id, value, set, label, least = -Infinity, most = Infinity, whole = false }: NumberProps) {
+export function NumberInput({ id, value, set, label, least = -Infinity, most = Infinity, whole = false }: NumberInputProps) {
   const [draft, setDraft] = useState<string | null>(null);
   const commit = (text: string): void => {
     setDraft(null);
-    const found = Number(text.replace(",", "."));
-    if (!text.trim() || !Number.isFinite(found)) return;
-    const inside = Math.max(least, Math.min(most, whole ? Math.round(found) : found));
-    if (inside !== value) set(inside);
+    const number = Number(text.replace(",", "."));
+    if (!text.trim() || !Number.isFinite(number)) return;
+    const clamped = Math.max(least, Math.min(most, whole ? Math.round(number) : number));
+    if (clamped !== value) set(clamped);
   };
   const step = (by: number): void => commit(String(value + by));
   return (

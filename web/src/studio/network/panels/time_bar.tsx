@@ -2,100 +2,100 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Moment } from "../../messages";
 import { Icon } from "../../shell/icons";
-import { useWord } from "../../shell/liveness";
+import { useLivenessLabel } from "../../shell/liveness";
 import { useValue } from "../../store";
-import type { Board } from "../presenter";
-import { isBehind, moveBy, moveTo, played, positionOf, toggled, told, type Place } from "../values/timeline";
+import type { NetworkPresenter } from "../presenter";
+import { isBehind, moveBy, moveTo, advance, indexOfPosition, togglePlay, formatMoment, type TimelinePosition } from "../values/timeline";
 
 const SPEEDS = [1, 2, 5, 10, 30];
 
 /** Where the slider stands now. */
-export function placeNow(board: Board): Place {
-  const { moment } = board.store.look.get();
-  return { live: moment < 0, moment, playing: board.playing.get() };
+export function currentPosition(presenter: NetworkPresenter): TimelinePosition {
+  const { moment } = presenter.store.look.get();
+  return { live: moment < 0, moment, playing: presenter.playing.get() };
 }
 
 /** Go there; the store asks the server for it. */
-export function goTo(board: Board, place: Place): void {
-  board.playing.set(place.playing);
-  board.store.look.patch({ moment: place.live ? -1 : place.moment });
+export function seek(presenter: NetworkPresenter, position: TimelinePosition): void {
+  presenter.playing.set(position.playing);
+  presenter.store.look.patch({ moment: position.live ? -1 : position.moment });
 }
 
 /** So many moments on or back; those who step look at the past, and stay there. */
-export function stepBy(board: Board, count: number): void {
-  goTo(board, moveBy(board.store.moments.get(), placeNow(board), count));
+export function stepBy(presenter: NetworkPresenter, count: number): void {
+  seek(presenter, moveBy(presenter.store.moments.get(), currentPosition(presenter), count));
 }
 
 /** The time bar. */
-export function TimeBar({ board }: { board: Board }) {
-  const moments = useValue(board.store.moments);
-  const { moment } = useValue(board.store.look);
-  const playing = useValue(board.playing);
-  const seen = useValue(board.seen);
-  const newest = useWord(board.store) === "Live" ? "Live" : "Newest";
-  usePlay(board, playing);
-  const place: Place = { live: moment < 0, moment, playing };
-  const position = positionOf(moments, place);
-  const none = !moments.length;
-  const shown = moments.find(({ id }) => id === seen.moment) ?? moments[position];
-  const state = useValue(board.store.state);
-  const behind = place.live && isBehind(shown, state);
-  const step = (count: number) => () => stepBy(board, count);
-  const atStart = none || position <= 0;
-  const atEnd = none || (!place.live && position >= moments.length - 1) || place.live;
+export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
+  const moments = useValue(presenter.store.moments);
+  const { moment } = useValue(presenter.store.look);
+  const playing = useValue(presenter.playing);
+  const displayed = useValue(presenter.seen);
+  const newestLabel = useLivenessLabel(presenter.store) === "Live" ? "Live" : "Newest";
+  usePlay(presenter, playing);
+  const position: TimelinePosition = { live: moment < 0, moment, playing };
+  const index = indexOfPosition(moments, position);
+  const isEmpty = !moments.length;
+  const shown = moments.find(({ id }) => id === displayed.moment) ?? moments[index];
+  const state = useValue(presenter.store.state);
+  const isLate = position.live && isBehind(shown, state);
+  const step = (count: number) => () => stepBy(presenter, count);
+  const atStart = isEmpty || index <= 0;
+  const atEnd = isEmpty || (!position.live && index >= moments.length - 1) || position.live;
   return (
     <div class="network-time" role="group" aria-label="Time">
       <div class="joined">
-        <Step name="First moment" sign="|◂" off={atStart} run={() => goTo(board, moveTo(moments, 0))} />
-        <Step name="10 moments back" sign="−10" off={atStart} run={step(-10)} />
-        <Step name="1 moment back" sign="−1" off={atStart} run={step(-1)} />
+        <StepButton name="First moment" sign="|◂" off={atStart} run={() => seek(presenter, moveTo(moments, 0))} />
+        <StepButton name="10 moments back" sign="−10" off={atStart} run={step(-10)} />
+        <StepButton name="1 moment back" sign="−1" off={atStart} run={step(-1)} />
         <button
           aria-label={playing ? "Pause" : "Play"}
           title={playing ? "Pause (K)" : "Play (K)"}
           disabled={moments.length < 2}
-          onClick={() => goTo(board, toggled(moments, placeNow(board)))}
+          onClick={() => seek(presenter, togglePlay(moments, currentPosition(presenter)))}
         >
-          {playing ? <Pause /> : <Icon name="play" />}
+          {playing ? <PauseIcon /> : <Icon name="play" />}
         </button>
-        <Step name="1 moment on" sign="+1" off={atEnd} run={step(1)} />
-        <Step name="10 moments on" sign="+10" off={atEnd} run={step(10)} />
+        <StepButton name="1 moment on" sign="+1" off={atEnd} run={step(1)} />
+        <StepButton name="10 moments on" sign="+10" off={atEnd} run={step(10)} />
       </div>
-      <Slider board={board} moments={moments} position={position} />
-      <output class="when" aria-live="off" title={behind ? `${told(shown)}; step ${String(state.counters.Step)}, where the run is, was not recorded` : told(shown)}>
-        {behind && "last recorded: "}
-        {told(shown)}
+      <Slider presenter={presenter} moments={moments} position={index} />
+      <output class="when" aria-live="off" title={isLate ? `${formatMoment(shown)}; step ${String(state.counters.Step)}, where the run is, was not recorded` : formatMoment(shown)}>
+        {isLate && "last recorded: "}
+        {formatMoment(shown)}
       </output>
       <label title="Moments a second when it plays">
         <span class="soft">Speed</span>
-        <Speed board={board} />
+        <SpeedChoice presenter={presenter} />
       </label>
       <button
-        class={`live ${place.live ? "on" : ""}`}
-        aria-pressed={place.live}
+        class={`live ${position.live ? "on" : ""}`}
+        aria-pressed={position.live}
         title="Follow the newest moment (End)"
-        onClick={() => goTo(board, { live: true, moment: -1, playing: false })}
+        onClick={() => seek(presenter, { live: true, moment: -1, playing: false })}
       >
-        <span class="dot" aria-hidden="true" /> {newest}
+        <span class="dot" aria-hidden="true" /> {newestLabel}
       </button>
     </div>
   );
 }
 
-function Speed({ board }: { board: Board }) {
-  const { speed } = useValue(board.settings);
-  const set = (text: string): void => board.settings.patch({ speed: Number(text) });
+function SpeedChoice({ presenter }: { presenter: NetworkPresenter }) {
+  const { speed } = useValue(presenter.settings);
+  const set = (text: string): void => presenter.settings.patch({ speed: Number(text) });
   return (
     <select id="network-speed" value={String(speed)} onChange={({ currentTarget }) => set(currentTarget.value)}>
-      {SPEEDS.map((one) => (
-        <option key={one} value={String(one)}>
-          {one}/s
+      {SPEEDS.map((choice) => (
+        <option key={choice} value={String(choice)}>
+          {choice}/s
         </option>
       ))}
     </select>
   );
 }
 
-function Step({ name, sign, off, run }: { name: string; sign: string; off: boolean; run: () => void }) {
+function StepButton({ name, sign, off, run }: { name: string; sign: string; off: boolean; run: () => void }) {
   return (
     <button aria-label={name} title={name} disabled={off} onClick={run}>
       {sign}
@@ -104,62 +104,62 @@ function Step({ name, sign, off, run }: { name: string; sign: string; off: boole
 }
 
 // While somebody drags it, the slider keeps the moments it had when the drag began: its end does not run away.
-function Slider({ board, moments, position }: { board: Board; moments: readonly Moment[]; position: number }) {
-  const [held, setHeld] = useState<{ list: readonly Moment[]; at: number } | null>(null);
-  const list = held?.list ?? moments;
-  const value = held?.at ?? position;
-  const hold = (): void => {
-    const letGo = new AbortController();
+function Slider({ presenter, moments, position }: { presenter: NetworkPresenter; moments: readonly Moment[]; position: number }) {
+  const [drag, setDrag] = useState<{ list: readonly Moment[]; index: number } | null>(null);
+  const list = drag?.list ?? moments;
+  const value = drag?.index ?? position;
+  const startDrag = (): void => {
+    const dragEnd = new AbortController();
     const release = (): void => {
-      letGo.abort();
-      setHeld(null);
+      dragEnd.abort();
+      setDrag(null);
     };
     // Listened for at once, not after the next picture: a short click is over by then, and would never be let go.
-    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, release, { signal: letGo.signal });
-    setHeld({ list: moments, at: position });
+    for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, release, { signal: dragEnd.signal });
+    setDrag({ list: moments, index: position });
   };
-  const move = (at: number): void => {
-    setHeld((now) => now && { ...now, at });
-    const there = board.store.moments.get(); // of those that were there when the drag began, some may be gone
-    goTo(board, moveTo(there, positionOf(there, moveTo(list, at))));
+  const move = (index: number): void => {
+    setDrag((now) => now && { ...now, at: index });
+    const current = presenter.store.moments.get(); // of those that were there when the drag began, some may be gone
+    seek(presenter, moveTo(current, indexOfPosition(current, moveTo(list, index))));
   };
   return (
     <input
       id="network-slider"
       type="range"
       aria-label="Moment"
-      aria-valuetext={told(list[value])}
+      aria-valuetext={formatMoment(list[value])}
       min={0}
       max={Math.max(0, list.length - 1)}
       step={1}
       value={Math.max(0, value)}
       disabled={list.length < 2}
-      onPointerDown={hold}
+      onPointerDown={startDrag}
       onInput={({ currentTarget }) => move(Number(currentTarget.value))}
     />
   );
 }
 
 // One moment after the other, none before the last one was drawn.
-function usePlay(board: Board, playing: boolean): void {
-  const { speed } = useValue(board.settings);
+function usePlay(presenter: NetworkPresenter, playing: boolean): void {
+  const { speed } = useValue(presenter.settings);
   const due = useRef(0);
   useEffect(() => {
     if (!playing) return;
     due.current = performance.now() + 1000 / speed;
     const timer = window.setInterval(() => {
-      const place = placeNow(board);
-      if (!place.playing) return; // paused a moment ago: the timer ends with the next picture
-      if (place.live) return board.playing.set(false);
-      if (performance.now() < due.current || board.seen.get().moment !== place.moment) return;
+      const position = currentPosition(presenter);
+      if (!position.playing) return; // paused a moment ago: the timer ends with the next picture
+      if (position.live) return presenter.playing.set(false);
+      if (performance.now() < due.current || presenter.seen.get().moment !== position.moment) return;
       due.current = performance.now() + 1000 / speed - 8;
-      goTo(board, played(board.store.moments.get(), place));
+      seek(presenter, advance(presenter.store.moments.get(), position));
     }, 16);
     return () => window.clearInterval(timer);
   }, [playing, speed]);
 }
 
-function Pause() {
+function PauseIcon() {
   return (
     <svg class="icon" viewBox="0 0 16 16" width="14" height="14" aria-hidden="true" focusable="false">
       <path d="M4 3h3v10H4zm5 0h3v10H9z" fill="currentColor" />

@@ -3,16 +3,16 @@ import { useEffect, useState } from "preact/hooks";
 import type { PlacedLayer } from "../../messages";
 import { Icon } from "../../shell/icons";
 import { useValue, type Selection } from "../../store";
-import type { Board } from "../presenter";
+import type { NetworkPresenter } from "../presenter";
 import { cellAt, tileName } from "../scene/unit_grid";
-import { short, written } from "./colour_legend";
-import { Trace } from "./unit_trace";
-import type { Exact } from "../values/exact_values";
+import { formatShort, formatUnit } from "./colour_legend";
+import { UnitTrace } from "./unit_trace";
+import type { ExactValue } from "../values/exact_values";
 
 /** The panel on the right; nothing where nothing is selected. */
-export function SelectionPanel({ board }: { board: Board }) {
-  const selection = useValue(board.store.selection);
-  const net = useValue(board.store.net);
+export function UnitPanel({ presenter }: { presenter: NetworkPresenter }) {
+  const selection = useValue(presenter.store.selection);
+  const net = useValue(presenter.store.net);
   const placed = net?.layers.find(({ layer }) => layer.name === selection?.layer);
   if (!selection || !placed) return null;
   return (
@@ -22,47 +22,47 @@ export function SelectionPanel({ board }: { board: Board }) {
           <h2>{placed.layer.name}</h2>
           <p class="soft">{[placed.layer.kind, placed.layer.shape.join(" × ")].filter(Boolean).join(" · ")}</p>
         </div>
-        <button class="quiet" aria-label="Clear the selection" title="Clear the selection (Escape)" onClick={() => board.select(null)}>
+        <button class="quiet" aria-label="Clear the selection" title="Clear the selection (Escape)" onClick={() => presenter.select(null)}>
           <Icon name="close" />
         </button>
       </header>
-      <Facts board={board} selection={selection} placed={placed} />
-      <Trace board={board} selection={selection} />
+      <UnitFacts presenter={presenter} selection={selection} placed={placed} />
+      <UnitTrace presenter={presenter} selection={selection} />
     </aside>
   );
 }
 
-function Facts({ board, selection, placed }: { board: Board; selection: Selection; placed: PlacedLayer }) {
-  const seen = useValue(board.seen);
-  const exact = useExact(board, selection);
+function UnitFacts({ presenter, selection, placed }: { presenter: NetworkPresenter; selection: Selection; placed: PlacedLayer }) {
+  const displayed = useValue(presenter.seen);
+  const exact = useExactValue(presenter, selection);
   const tile = tileName(placed.layer, placed.grid, cellAt(placed.grid, selection.unit).tile);
   return (
     <dl>
       <dt>Unit</dt>
       <dd>
         <span class="chosen-dot" aria-hidden="true" />
-        {written(placed.layer.shape, selection.unit)}
+        {formatUnit(placed.layer.shape, selection.unit)}
         {tile && <span class="soft"> · {tile}</span>}
       </dd>
-      <dt>{seen.variable || "Value"}</dt>
+      <dt>{displayed.variable || "Value"}</dt>
       <dd>
         <output id="network-value" class={exact?.value === null && /^(NaN|−?∞)$/.test(exact.text) ? "strange" : ""}>
-          {seen.moment < 0 ? "no value yet" : (exact?.text ?? "…")}
+          {displayed.moment < 0 ? "no value yet" : (exact?.text ?? "…")}
         </output>
       </dd>
-      <Statistics board={board} name={placed.layer.name} />
+      <LayerStatistics presenter={presenter} name={placed.layer.name} />
     </dl>
   );
 }
 
-function Statistics({ board, name }: { board: Board; name: string }) {
-  const why = useValue(board.seen).missing.get(name);
-  const head = board.scene.frames.get(name)?.head;
+function LayerStatistics({ presenter, name }: { presenter: NetworkPresenter; name: string }) {
+  const reason = useValue(presenter.seen).missing.get(name);
+  const head = presenter.scene.frames.get(name)?.head;
   if (!head) {
     return (
       <>
         <dt>Layer</dt>
-        <dd class="soft">{why ? `no values: ${why}` : "no values of it"}</dd>
+        <dd class="soft">{reason ? `no values: ${reason}` : "no values of it"}</dd>
       </>
     );
   }
@@ -70,15 +70,15 @@ function Statistics({ board, name }: { board: Board; name: string }) {
     <>
       <dt>Layer</dt>
       <dd>
-        {short(head.lo)} … {short(head.hi)}
+        {formatShort(head.lo)} … {formatShort(head.hi)}
       </dd>
-      {head.nans > 0 && <Strange name="NaN" count={head.nans} />}
-      {head.infs > 0 && <Strange name="Infinite" count={head.infs} />}
+      {head.nans > 0 && <NonFiniteCount name="NaN" count={head.nans} />}
+      {head.infs > 0 && <NonFiniteCount name="Infinite" count={head.infs} />}
     </>
   );
 }
 
-function Strange({ name, count }: { name: string; count: number }) {
+function NonFiniteCount({ name, count }: { name: string; count: number }) {
   return (
     <>
       <dt class="strange">{name}</dt>
@@ -90,19 +90,19 @@ function Strange({ name, count }: { name: string; count: number }) {
 }
 
 // The value at the moment that is shown; the one before stays until the answer came.
-function useExact(board: Board, selection: Selection): Exact | null {
-  const { look, moment, variable } = useValue(board.seen);
-  const [found, setFound] = useState<Exact | null>(null);
+function useExactValue(presenter: NetworkPresenter, selection: Selection): ExactValue | null {
+  const { look, moment, variable } = useValue(presenter.seen);
+  const [exact, setExact] = useState<ExactValue | null>(null);
   useEffect(() => {
-    let late = false;
-    if (moment < 0) return setFound(null);
-    board.exact(selection).then(
-      (exact) => late || setFound(exact),
-      () => late || setFound(null),
+    let isStale = false;
+    if (moment < 0) return setExact(null);
+    presenter.exact(selection).then(
+      (exact) => isStale || setExact(exact),
+      () => isStale || setExact(null),
     );
     return () => {
-      late = true;
+      isStale = true;
     };
   }, [selection.layer, selection.unit, look, moment, variable]);
-  return found;
+  return exact;
 }

@@ -4,17 +4,17 @@ import {
   TubeGeometry, Vector3, CustomBlending, GLSL3, OneFactor, OneMinusSrcAlphaFactor,
 } from "three"; // prettier-ignore
 import type { Net, PlacedLayer } from "../../messages";
-import { parts } from "../values/colour_maps";
+import { parseColour } from "../values/colour_maps";
 import { ARROW_FRAGMENT, ARROW_VERTEX } from "./shaders";
 
-export interface Style {
+export interface ArrowStyle {
   title: string;
   dash: number; // in widths; 0: none
   light: string;
   dark: string;
 }
 
-export const STYLES: Record<string, Style> = {
+export const ARROW_STYLES: Record<string, ArrowStyle> = {
   forward: { title: "forward", dash: 0, light: "#7b8794", dark: "#8d99a8" },
   skip: { title: "skip", dash: 0, light: "#7c4dd6", dark: "#b093f5" },
   recurrent: { title: "recurrent", dash: 0, light: "#c2700a", dark: "#f0a33a" },
@@ -23,42 +23,42 @@ export const STYLES: Record<string, Style> = {
 };
 
 const MARGIN = 0.4;
-const MANY = 1500; // projections beyond which each is drawn with fewer corners
+const MANY_PROJECTIONS = 1500; // projections beyond which each is drawn with fewer corners
 
 /** A type of projection as it is drawn: one that has no look of its own looks as forward does. */
-export function typeOf(type: string): string {
-  return Object.hasOwn(STYLES, type) ? type : "forward";
+export function arrowType(type: string): string {
+  return Object.hasOwn(ARROW_STYLES, type) ? type : "forward";
 }
 
 /** All arrows of a network as one mesh; null where there are none. */
-export function arrowsOf(net: Net, dark: boolean, thin: number): Mesh<BufferGeometry, ShaderMaterial> | null {
+export function buildArrows(net: Net, dark: boolean, radius: number): Mesh<BufferGeometry, ShaderMaterial> | null {
   const layers = new Map(net.layers.map((placed) => [placed.layer.name, placed]));
-  const gathered = new Gathered(net.projections.length > MANY ? 6 : 20, thin);
-  const drawn = new Set<string>(); // two projections of a kind between the same layers are one arrow
+  const builder = new ArrowMeshBuilder(net.projections.length > MANY_PROJECTIONS ? 6 : 20, radius);
+  const drawnKeys = new Set<string>(); // two projections of a kind between the same layers are one arrow
   for (const { sender, receiver, type } of net.projections) {
     const [from, to] = [layers.get(sender), layers.get(receiver)];
-    const drawnAs = typeOf(type);
-    const key = JSON.stringify([sender, receiver, drawnAs]);
-    if (!from || !to || drawn.has(key)) continue;
-    drawn.add(key);
-    const style = STYLES[drawnAs];
-    gathered.add(pathOf(from, to, drawnAs), parts(dark ? style.dark : style.light), style.dash);
+    const styleName = arrowType(type);
+    const key = JSON.stringify([sender, receiver, styleName]);
+    if (!from || !to || drawnKeys.has(key)) continue;
+    drawnKeys.add(key);
+    const style = ARROW_STYLES[styleName];
+    builder.add(arrowPath(from, to, styleName), parseColour(dark ? style.dark : style.light), style.dash);
   }
-  return gathered.mesh();
+  return builder.mesh();
 }
 
 /** The way of an arrow from the edge of one plane to the edge of another. */
-export function pathOf(from: PlacedLayer, to: PlacedLayer, type: string): CubicBezierCurve3 {
-  if (from === to) return loop(from);
+export function arrowPath(from: PlacedLayer, to: PlacedLayer, type: string): CubicBezierCurve3 {
+  if (from === to) return selfLoop(from);
   const [across, up, along] = [0, 1, 2].map((n) => to.place[n] - from.place[n]);
-  if (type === "forward" && up < 0) return behind(from, to);
-  if (Math.abs(across) > (from.size[0] + to.size[0]) / 2) return sideways(from, to, 0, Math.sign(across));
-  if (Math.abs(along) > (from.size[1] + to.size[1]) / 2) return sideways(from, to, 1, Math.sign(along));
-  return type === "forward" ? (upwards(from, to) ?? around(from, to, 1, 0.25)) : around(from, to, -1, 0.6 + Math.min(3, Math.abs(up) * 0.18)); // prettier-ignore
+  if (type === "forward" && up < 0) return pathBehind(from, to);
+  if (Math.abs(across) > (from.size[0] + to.size[0]) / 2) return pathSideways(from, to, 0, Math.sign(across));
+  if (Math.abs(along) > (from.size[1] + to.size[1]) / 2) return pathSideways(from, to, 1, Math.sign(along));
+  return type === "forward" ? (pathUpwards(from, to) ?? pathAround(from, to, 1, 0.25)) : pathAround(from, to, -1, 0.6 + Math.min(3, Math.abs(up) * 0.18)); // prettier-ignore
 }
 
 // Where a stack leans: from the right edge up to the front edge of the layer above; null where that edge is elsewhere.
-function upwards(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 | null {
+function pathUpwards(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 | null {
   const right = from.place[0] + from.size[0] / 2 + MARGIN;
   const x = right + 0.7;
   if (Math.abs(x - to.place[0]) > to.size[0] * 0.45) return null;
@@ -70,47 +70,47 @@ function upwards(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 | null {
 }
 
 // From edge to edge on one side; what is not plain forward runs on the left, behind the names.
-function around(from: PlacedLayer, to: PlacedLayer, side: number, bulge: number): CubicBezierCurve3 {
+function pathAround(from: PlacedLayer, to: PlacedLayer, side: number, bulge: number): CubicBezierCurve3 {
   const edge = (layer: PlacedLayer): number => layer.place[0] + side * (layer.size[0] / 2 + MARGIN);
-  const out = (side > 0 ? Math.max(edge(from), edge(to)) : Math.min(edge(from), edge(to))) + side * bulge;
-  const back = (layer: PlacedLayer): number => layer.place[2] - (side < 0 ? layer.size[1] * 0.3 : 0);
-  const point = (x: number, layer: PlacedLayer): Vector3 => new Vector3(x, layer.place[1], back(layer));
-  return new CubicBezierCurve3(point(edge(from), from), point(out, from), point(out, to), point(edge(to), to));
+  const outermost = (side > 0 ? Math.max(edge(from), edge(to)) : Math.min(edge(from), edge(to))) + side * bulge;
+  const zOf = (layer: PlacedLayer): number => layer.place[2] - (side < 0 ? layer.size[1] * 0.3 : 0);
+  const point = (x: number, layer: PlacedLayer): Vector3 => new Vector3(x, layer.place[1], zOf(layer));
+  return new CubicBezierCurve3(point(edge(from), from), point(outermost, from), point(outermost, to), point(edge(to), to));
 }
 
 // To the foot of the next stack: behind the layers, which hide it where they are in front of it.
-function behind(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 {
-  const back = (layer: PlacedLayer): number => layer.place[2] - layer.size[1] / 2 - MARGIN;
-  const far = Math.min(back(from), back(to)) - 2;
+function pathBehind(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 {
+  const backEdge = (layer: PlacedLayer): number => layer.place[2] - layer.size[1] / 2 - MARGIN;
+  const farthest = Math.min(backEdge(from), backEdge(to)) - 2;
   const point = ({ place: [x, y] }: PlacedLayer, z: number): Vector3 => new Vector3(x, y, z);
-  return new CubicBezierCurve3(point(from, back(from)), point(from, far), point(to, far), point(to, back(to)));
+  return new CubicBezierCurve3(point(from, backEdge(from)), point(from, farthest), point(to, farthest), point(to, backEdge(to)));
 }
 
 // Beside each other: from edge to edge, in a low arch.
-function sideways(from: PlacedLayer, to: PlacedLayer, axis: 0 | 1, sign: number): CubicBezierCurve3 {
+function pathSideways(from: PlacedLayer, to: PlacedLayer, axis: 0 | 1, sign: number): CubicBezierCurve3 {
   const place = (layer: PlacedLayer, side: number): Vector3 => {
     const [x, y, z] = layer.place;
     const reach = side * (layer.size[axis] / 2 + MARGIN);
     return axis === 0 ? new Vector3(x + reach, y, z) : new Vector3(x, y, z + reach);
   };
   const [start, end] = [place(from, sign), place(to, -sign)];
-  const away = start.distanceTo(end) * 0.35;
+  const bend = start.distanceTo(end) * 0.35;
   const lift = (point: Vector3, side: number): Vector3 => {
-    const moved = point.clone().add(new Vector3(0, 0.3, 0));
-    return axis === 0 ? moved.setX(point.x + side * away) : moved.setZ(point.z + side * away);
+    const lifted = point.clone().add(new Vector3(0, 0.3, 0));
+    return axis === 0 ? lifted.setX(point.x + side * bend) : lifted.setZ(point.z + side * bend);
   };
   return new CubicBezierCurve3(start, lift(start, sign), lift(end, -sign), end);
 }
 
 // To itself: out of the left edge and back into it.
-function loop({ place: [x, y, z], size: [width, depth] }: PlacedLayer): CubicBezierCurve3 {
+function selfLoop({ place: [x, y, z], size: [width, depth] }: PlacedLayer): CubicBezierCurve3 {
   const [edge, half] = [x - width / 2 - MARGIN, Math.min(depth * 0.2, 1)];
   const point = (right: number, front: number): Vector3 => new Vector3(right, y, z - depth * 0.25 + front);
-  const out = edge - Math.max(1.2, half * 1.6);
-  return new CubicBezierCurve3(point(edge, -half), point(out, -half * 1.3), point(out, half * 1.3), point(edge, half));
+  const outermost = edge - Math.max(1.2, half * 1.6);
+  return new CubicBezierCurve3(point(edge, -half), point(outermost, -half * 1.3), point(outermost, half * 1.3), point(edge, half));
 }
 
-class Gathered {
+class ArrowMeshBuilder {
   private readonly positions: number[] = [];
   private readonly along: number[] = [];
   private readonly tints: number[] = [];
@@ -126,10 +126,10 @@ class Gathered {
     const length = curve.getLength();
     const head = Math.min(9.5 * this.thin, length * 0.4);
     const tube = new TubeGeometry(curve, this.corners, this.thin, 5, false);
-    const [end, way] = [curve.getPoint(1), curve.getTangent(1)];
+    const [end, tangent] = [curve.getPoint(1), curve.getTangent(1)];
     const cone = new ConeGeometry(head * 0.36, head, 10);
-    const turned = new Quaternion().setFromUnitVectors(new Vector3(0, 1, 0), way);
-    cone.applyMatrix4(new Matrix4().compose(end.addScaledVector(way, -head / 2), turned, new Vector3(1, 1, 1)));
+    const rotation = new Quaternion().setFromUnitVectors(new Vector3(0, 1, 0), tangent);
+    cone.applyMatrix4(new Matrix4().compose(end.addScaledVector(tangent, -head / 2), rotation, new Vector3(1, 1, 1)));
     this.put(tube, tint, dash, length / this.thin);
     this.put(cone, tint, 0, 0);
   }
@@ -142,7 +142,7 @@ class Gathered {
     geometry.setAttribute("along", new Float32BufferAttribute(this.along, 1));
     geometry.setAttribute("dash", new Float32BufferAttribute(this.dashes, 1));
     geometry.setAttribute("tint", new Float32BufferAttribute(this.tints, 3));
-    const mesh = new Mesh(geometry, material());
+    const mesh = new Mesh(geometry, arrowMaterial());
     mesh.frustumCulled = false;
     return mesh;
   }
@@ -162,7 +162,7 @@ class Gathered {
   }
 }
 
-function material(): ShaderMaterial {
+function arrowMaterial(): ShaderMaterial {
   return new ShaderMaterial({
     vertexShader: ARROW_VERTEX, fragmentShader: ARROW_FRAGMENT, glslVersion: GLSL3, transparent: true,
     blending: CustomBlending, blendSrc: OneFactor, blendDst: OneMinusSrcAlphaFactor, premultipliedAlpha: true,

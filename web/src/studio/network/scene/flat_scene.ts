@@ -1,14 +1,14 @@
 // The network as flat cells on a plain canvas, for browsers that draw no 3D.
 import type { Net, PlacedLayer } from "../../messages";
-import { strangeOf } from "../../non_finite";
-import { mapNamed, parts, rampOf } from "../values/colour_maps";
-import { blockShare, cellsOf, cellUnder, layoutOf, placeOf, sentFor, type Grid, type Layout } from "./unit_grid";
-import { pickedOf, type Picked } from "./picking";
-import { rangeOf, shareIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
-import type { Looks, Unit } from "./scene";
+import { nonFiniteKind } from "../../non_finite";
+import { findColourMap, parseColour, buildRamp } from "../values/colour_maps";
+import { sentCellFraction, cellsOf, cellUnder, layoutOf, cellOfUnit, sentCellOf, type UnitGrid, type FrameLayout } from "./unit_grid";
+import { pickResult, type PickResult } from "./picking";
+import { computeRange, fractionIn, valueOf, type Frame, type RangeSetting } from "../values/value_ranges";
+import type { Appearance, Unit } from "./scene";
 
-const TITLE = 18; // pixels above each layer
-const SPACE = 22;
+const TITLE_PX = 18; // pixels above each layer
+const SPACING_PX = 22;
 
 interface Plate {
   placed: PlacedLayer;
@@ -19,7 +19,7 @@ interface Plate {
 }
 
 /** The 2D picture: what `Scene` is, without a camera. */
-export class Flat {
+export class FlatScene {
   readonly canvas = document.createElement("canvas");
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
@@ -35,7 +35,7 @@ export class Flat {
 
   constructor(
     private readonly host: HTMLElement,
-    private looks: Looks,
+    private looks: Appearance,
   ) {
     host.append(this.canvas);
     this.resizing = new ResizeObserver(() => this.resize());
@@ -55,12 +55,12 @@ export class Flat {
   }
 
   setRange(setting: RangeSetting): void {
-    this.ramp = rampOf(mapNamed(setting.map));
+    this.ramp = buildRamp(findColourMap(setting.map));
     this.setting = setting;
     this.colour();
   }
 
-  setLooks(looks: Looks): void {
+  setLooks(looks: Appearance): void {
     this.looks = looks;
     this.ask();
   }
@@ -70,15 +70,15 @@ export class Flat {
     this.ask();
   }
 
-  point(_: Picked | null): void {}
+  point(_: PickResult | null): void {}
 
-  at(x: number, y: number): Picked | null {
+  at(x: number, y: number): PickResult | null {
     const plate = this.plates.find(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height); // prettier-ignore
     if (!plate) return null;
     const { placed } = plate;
     const [layout, frame] = [this.layout(plate), this.frames.get(placed.layer.name) ?? null];
-    const place = cellUnder(layout.whole, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
-    return pickedOf({ placed, frame, layout }, place);
+    const cell = cellUnder(layout.whole, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
+    return pickResult({ placed, frame, layout }, cell);
   }
 
   project({ layer, unit }: Unit): { x: number; y: number } | null {
@@ -86,7 +86,7 @@ export class Flat {
     const raster = this.frames.get(layer)?.head.raster; // there a unit is a row
     if (!plate || raster || unit < 0 || unit >= plate.placed.units) return null;
     const layout = this.layout(plate);
-    const [left, top] = blockShare(layout, sentFor(layout, placeOf(plate.placed.grid, layout, unit)));
+    const [left, top] = sentCellFraction(layout, sentCellOf(layout, cellOfUnit(plate.placed.grid, layout, unit)));
     return { x: plate.left + left * plate.width, y: plate.top + top * plate.height };
   }
 
@@ -101,16 +101,16 @@ export class Flat {
     this.canvas.remove();
   }
 
-  private layout({ placed }: Plate): Layout {
+  private layout({ placed }: Plate): FrameLayout {
     return layoutOf(placed.grid, this.frames.get(placed.layer.name)?.head ?? null);
   }
 
   private colour(): void {
     if (!this.setting) return;
-    const whole = rangeOf([...this.frames.values()], this.setting);
+    const globalRange = computeRange([...this.frames.values()], this.setting);
     for (const { layer } of this.net?.layers ?? []) {
       const frame = this.frames.get(layer.name);
-      this.ranges.set(layer.name, frame && this.setting.mode === "layer" ? rangeOf([frame], this.setting) : whole);
+      this.ranges.set(layer.name, frame && this.setting.mode === "layer" ? computeRange([frame], this.setting) : globalRange);
     }
     this.ask();
   }
@@ -126,7 +126,7 @@ export class Flat {
   private arrange(): void {
     const layers = this.net?.layers ?? [];
     let scale = 80;
-    do this.plates = placedIn(layers, (scale *= 0.9), this.host.clientWidth);
+    do this.plates = arrangePlates(layers, (scale *= 0.9), this.host.clientWidth);
     while (scale > 1 && this.plates.some(({ top, height }) => top + height + 8 > this.host.clientHeight));
     this.ask();
   }
@@ -157,8 +157,8 @@ export class Flat {
     const [image, across, down] = this.imageOf(layer.name, layout, plate.placed);
     for (let tile = 0; tile < layout.sent[0] * layout.sent[1]; tile++) {
       const [rows, columns] = [layout.sent[2], layout.sent[3]];
-      const [left, top] = blockShare(layout, tile * rows * columns);
-      const [right, bottom] = blockShare(layout, (tile + 1) * rows * columns - 1);
+      const [left, top] = sentCellFraction(layout, tile * rows * columns);
+      const [right, bottom] = sentCellFraction(layout, (tile + 1) * rows * columns - 1);
       const wide = ((right - left) * plate.width * columns) / Math.max(1, columns - 1) || plate.width / layout.sent[1];
       const high = ((bottom - top) * plate.height * rows) / Math.max(1, rows - 1) || plate.height / layout.sent[0];
       const x = plate.left + ((left + right) / 2) * plate.width - wide / 2;
@@ -168,7 +168,7 @@ export class Flat {
   }
 
   // All tiles below each other, a pixel per cell.
-  private imageOf(name: string, { sent }: Layout, placed: PlacedLayer): [HTMLCanvasElement, number, number] {
+  private imageOf(name: string, { sent }: FrameLayout, placed: PlacedLayer): [HTMLCanvasElement, number, number] {
     const image = document.createElement("canvas");
     [image.width, image.height] = [Math.max(1, sent[3]), Math.max(1, sent[0] * sent[1] * sent[2])];
     const context = image.getContext("2d")!;
@@ -178,38 +178,38 @@ export class Flat {
     return [image, sent[3], sent[2]];
   }
 
-  private paint(pixels: Uint32Array, name: string, sent: Grid, placed: PlacedLayer): void {
+  private paint(pixels: Uint32Array, name: string, sent: UnitGrid, placed: PlacedLayer): void {
     const frame = this.frames.get(name);
     const range = this.ranges.get(name) ?? [-1, 1];
     const colours = new Uint32Array(256).map((_, byte) => {
       const value = frame ? valueOf(frame.head, byte) : undefined;
-      if (value === undefined) return packed(parts(this.looks.palette.blank));
-      const strange = strangeOf(value);
-      if (strange) return packed(parts(this.looks.palette[strange]));
-      const at = Math.round(shareIn(range, value) * 255) * 4;
-      return packed([this.ramp[at], this.ramp[at + 1], this.ramp[at + 2]]);
+      if (value === undefined) return packColour(parseColour(this.looks.palette.blank));
+      const kind = nonFiniteKind(value);
+      if (kind) return packColour(parseColour(this.looks.palette[kind]));
+      const offset = Math.round(fractionIn(range, value) * 255) * 4;
+      return packColour([this.ramp[offset], this.ramp[offset + 1], this.ramp[offset + 2]]);
     });
-    const whole = frame && (frame.head.raster || frame.head.block.some((length) => length > 1));
-    const count = whole ? cellsOf(sent) : placed.units;
+    const isReduced = frame && (frame.head.raster || frame.head.block.some((length) => length > 1));
+    const count = isReduced ? cellsOf(sent) : placed.units;
     for (let n = 0; n < Math.min(count, pixels.length); n++) pixels[n] = colours[frame?.bytes[n] ?? 0];
     if (this.selected?.layer !== name || frame?.head.raster) return;
     const layout = layoutOf(placed.grid, frame?.head ?? null);
-    pixels[sentFor(layout, placeOf(placed.grid, layout, this.selected.unit))] = packed(parts(this.looks.palette.green));
+    pixels[sentCellOf(layout, cellOfUnit(placed.grid, layout, this.selected.unit))] = packColour(parseColour(this.looks.palette.green));
   }
 }
 
-function packed([red, green, blue]: readonly number[]): number {
+function packColour([red, green, blue]: readonly number[]): number {
   return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
 }
 
-function placedIn(layers: readonly PlacedLayer[], scale: number, room: number): Plate[] {
-  let [left, top, row] = [SPACE, SPACE, 0];
+function arrangePlates(layers: readonly PlacedLayer[], scale: number, maxWidth: number): Plate[] {
+  let [left, top, rowHeight] = [SPACING_PX, SPACING_PX, 0];
   return layers.map((placed) => {
     const [width, height] = [placed.size[0] * scale, placed.size[1] * scale];
-    if (left > SPACE && left + width > room - SPACE) [left, top, row] = [SPACE, top + row + SPACE + TITLE, 0];
-    const plate = { placed, left, top: top + TITLE, width, height };
-    left += width + SPACE;
-    row = Math.max(row, height);
+    if (left > SPACING_PX && left + width > maxWidth - SPACING_PX) [left, top, rowHeight] = [SPACING_PX, top + rowHeight + SPACING_PX + TITLE_PX, 0];
+    const plate = { placed, left, top: top + TITLE_PX, width, height };
+    left += width + SPACING_PX;
+    rowHeight = Math.max(rowHeight, height);
     return plate;
   });
 }

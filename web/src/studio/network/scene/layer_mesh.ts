@@ -5,15 +5,15 @@ import {
   type IUniform, type Texture,
 } from "three"; // prettier-ignore
 import type { PlacedLayer } from "../../messages";
-import { parts } from "../values/colour_maps";
-import { cellsOf, gapOf, layoutOf, placeOf, sentFor, spanOf, type Layout } from "./unit_grid";
-import { groundOf, valueOf, type Frame } from "../values/value_ranges";
+import { parseColour } from "../values/colour_maps";
+import { cellsOf, gapOf, layoutOf, cellOfUnit, sentCellOf, spanOf, type FrameLayout } from "./unit_grid";
+import { baselineOf, valueOf, type Frame } from "../values/value_ranges";
 import { NAN_HEIGHT, BAR_FRAGMENT, BAR_VERTEX, CELL_FRAGMENT, CELL_VERTEX, PLANE_FRAGMENT, PLANE_VERTEX } from "./shaders";
 
-export type Form = "bars" | "cells";
+export type LayerForm = "bars" | "cells";
 
 /** The scene's colours, "#rrggbb" each. */
-export interface Palette {
+export interface ScenePalette {
   plane: string;
   rim: string;
   blank: string;
@@ -24,8 +24,8 @@ export interface Palette {
   accent: string;
 }
 
-const MARGIN = 0.35; // of the plane around its cells
-const WIDEST = 2048; // a texture's row
+const PLANE_MARGIN = 0.35; // of the plane around its cells
+const MAX_TEXTURE_WIDTH = 2048; // a texture's row
 
 type Uniforms = Record<string, IUniform>;
 
@@ -35,12 +35,12 @@ const blending = {
 } as const; // prettier-ignore
 
 /** A layer that can be drawn. */
-export class LayerView {
+export class LayerMesh {
   readonly group = new Group();
   frame: Frame | null = null;
-  form: Form = "cells";
+  form: LayerForm = "cells";
   tall = 1; // of the highest bar
-  layout: Layout; // of what is shown
+  layout: FrameLayout; // of what is shown
   private readonly bars: Mesh<InstancedBufferGeometry, ShaderMaterial>;
   private readonly cells: Mesh<BufferGeometry, ShaderMaterial>;
   private readonly plane: Mesh<BufferGeometry, ShaderMaterial>;
@@ -52,7 +52,7 @@ export class LayerView {
     ramp: Texture,
   ) {
     this.layout = layoutOf(placed.grid, null);
-    this.texture = textureFor(1);
+    this.texture = makeTexture(1);
     const size = new Vector2(...placed.size);
     this.uniforms = {
       values: { value: this.texture }, ramp: { value: ramp }, across: { value: 1 }, count: { value: 0 },
@@ -61,8 +61,8 @@ export class LayerView {
       plane: { value: new Vector3() }, blank: { value: new Vector3() }, nan: { value: new Vector3() }, plus: { value: new Vector3() }, minus: { value: new Vector3() }, green: { value: new Vector3() },
       chosen: { value: -1 }, pointed: { value: -1 }, veil: { value: 1 }, tall: { value: 1 }, fill: { value: 0.82 },
     }; // prettier-ignore
-    this.bars = new Mesh(barGeometry(), shaded(this.uniforms, BAR_VERTEX, BAR_FRAGMENT));
-    this.cells = new Mesh(squareGeometry(), shaded(this.uniforms, CELL_VERTEX, CELL_FRAGMENT));
+    this.bars = new Mesh(barGeometry(), makeMaterial(this.uniforms, BAR_VERTEX, BAR_FRAGMENT));
+    this.cells = new Mesh(squareGeometry(), makeMaterial(this.uniforms, CELL_VERTEX, CELL_FRAGMENT));
     this.plane = new Mesh(squareGeometry(), planeMaterial(placed));
     this.plane.material.depthWrite = false;
     this.plane.position.y = -0.02; // below the lids of bars that hang down
@@ -95,7 +95,7 @@ export class LayerView {
   /** How bars and cells are coloured, and how high a bar is. */
   setRange(range: [number, number]): void {
     this.uniforms.range.value.set(...range);
-    this.uniforms.ground.value = groundOf(range);
+    this.uniforms.ground.value = baselineOf(range);
   }
 
   /** Put it elsewhere. */
@@ -105,20 +105,20 @@ export class LayerView {
   }
 
   /** Bars or cells. */
-  setForm(form: Form): void {
+  setForm(form: LayerForm): void {
     this.form = form;
     this.bars.visible = form === "bars";
     this.cells.visible = form === "cells";
   }
 
-  setTall(tall: number): void {
-    this.tall = tall;
-    this.uniforms.tall.value = tall;
+  setTall(barHeight: number): void {
+    this.tall = barHeight;
+    this.uniforms.tall.value = barHeight;
   }
 
-  setPalette(palette: Palette): void {
+  setPalette(palette: ScenePalette): void {
     const set = (uniform: IUniform, colour: string): void =>
-      uniform.value.set(...parts(colour).map((part) => part / 255));
+      uniform.value.set(...parseColour(colour).map((part) => part / 255));
     set(this.uniforms.plane, palette.plane);
     for (const name of ["blank", "nan", "plus", "minus"] as const) set(this.uniforms[name], palette[name]);
     set(this.uniforms.green, palette.green);
@@ -128,10 +128,10 @@ export class LayerView {
   }
 
   /** Mark cells; -1 for none. */
-  mark(chosen: number, pointed: number): void {
-    this.uniforms.chosen.value = chosen;
-    this.uniforms.pointed.value = pointed;
-    this.plane.material.uniforms.lit.value = chosen >= 0 || pointed >= 0 ? 1 : 0;
+  mark(selectedCell: number, hoveredCell: number): void {
+    this.uniforms.chosen.value = selectedCell;
+    this.uniforms.pointed.value = hoveredCell;
+    this.plane.material.uniforms.lit.value = selectedCell >= 0 || hoveredCell >= 0 ? 1 : 0;
   }
 
   /** In which order: bars and cells before their plane, so that what hangs below it is seen through it. */
@@ -144,7 +144,7 @@ export class LayerView {
   /** The cell that shows a unit; -1 in a raster, where a unit is a line. */
   cellOf(unit: number): number {
     if (this.frame?.head.raster) return -1;
-    return sentFor(this.layout, placeOf(this.placed.grid, this.layout, unit));
+    return sentCellOf(this.layout, cellOfUnit(this.placed.grid, this.layout, unit));
   }
 
   /** How high the bar of a cell is. */
@@ -185,18 +185,18 @@ export class LayerView {
 
   /** A texture for so many cells; the one there is, where it fits. */
   private hold(cells: number): void {
-    const across = Math.min(WIDEST, cells);
+    const across = Math.min(MAX_TEXTURE_WIDTH, cells);
     const { width, height } = this.texture.image;
     if (width === across && height === Math.ceil(cells / across)) return;
     this.texture.dispose();
-    this.texture = textureFor(cells);
+    this.texture = makeTexture(cells);
     this.uniforms.values.value = this.texture;
     this.uniforms.across.value = across;
   }
 }
 
-function textureFor(cells: number): DataTexture {
-  const across = Math.min(WIDEST, cells);
+function makeTexture(cells: number): DataTexture {
+  const across = Math.min(MAX_TEXTURE_WIDTH, cells);
   const down = Math.ceil(cells / across);
   const texture = new DataTexture(new Uint8Array(across * down), across, down, RedFormat);
   texture.minFilter = texture.magFilter = NearestFilter;
@@ -204,17 +204,17 @@ function textureFor(cells: number): DataTexture {
   return texture;
 }
 
-function shaded(uniforms: Uniforms, vertexShader: string, fragmentShader: string): ShaderMaterial {
+function makeMaterial(uniforms: Uniforms, vertexShader: string, fragmentShader: string): ShaderMaterial {
   return new ShaderMaterial({ uniforms, vertexShader, fragmentShader, ...blending, side: 2 });
 }
 
 function planeMaterial({ size }: PlacedLayer): ShaderMaterial {
   const uniforms = {
-    size: { value: new Vector2(size[0] + 2 * MARGIN, size[1] + 2 * MARGIN) }, round: { value: MARGIN },
+    size: { value: new Vector2(size[0] + 2 * PLANE_MARGIN, size[1] + 2 * PLANE_MARGIN) }, round: { value: PLANE_MARGIN },
     fill: { value: new Vector3() }, rim: { value: new Vector3() }, glow: { value: new Vector3() },
     cover: { value: 0.62 }, lit: { value: 0 },
   }; // prettier-ignore
-  return shaded(uniforms, PLANE_VERTEX, PLANE_FRAGMENT);
+  return makeMaterial(uniforms, PLANE_VERTEX, PLANE_FRAGMENT);
 }
 
 function barGeometry(): InstancedBufferGeometry {

@@ -10,13 +10,13 @@ export interface Pose {
   distance: number;
 }
 
-const FIELD = 28; // degrees, of the shorter side: little perspective, as in a drawing
-const STEEPEST = Math.PI / 2 - 0.01;
-const MARGIN = 0.94; // of the window that a fitted scene takes
+const FIELD_OF_VIEW = 28; // degrees, of the shorter side: little perspective, as in a drawing
+const MAX_ELEVATION = Math.PI / 2 - 0.01;
+const FIT_MARGIN = 0.94; // of the window that a fitted scene takes
 
 /** A camera that turns around a point. */
-export class Orbit {
-  readonly camera = new PerspectiveCamera(FIELD, 1, 0.1, 1000);
+export class OrbitCamera {
+  readonly camera = new PerspectiveCamera(FIELD_OF_VIEW, 1, 0.1, 1000);
   pose: Pose = { x: 0, y: 0, z: 0, azimuth: 0.3, elevation: 0.4, distance: 30 };
   reach = 100; // of the scene; how far away and how near one may go
   private width = 1;
@@ -33,7 +33,7 @@ export class Orbit {
   /** Look from elsewhere. */
   set(part: Partial<Pose>): void {
     const pose = { ...this.pose, ...part };
-    pose.elevation = Math.max(-STEEPEST, Math.min(STEEPEST, pose.elevation));
+    pose.elevation = Math.max(-MAX_ELEVATION, Math.min(MAX_ELEVATION, pose.elevation));
     pose.distance = this.within(pose.distance);
     this.pose = pose;
     this.place(this.camera, pose);
@@ -59,14 +59,14 @@ export class Orbit {
   /** Come nearer (factor below 1); this point of the scene, or what is looked at, stays where it is in the window. */
   zoom(factor: number, point = new Vector3(this.pose.x, this.pose.y, this.pose.z)): void {
     const { x, y, z, distance } = this.pose;
-    const wanted = this.within(distance * factor);
-    const target = new Vector3(x, y, z).sub(point).multiplyScalar(wanted / distance).add(point);
-    this.set({ ...xyz(target), distance: wanted });
+    const newDistance = this.within(distance * factor);
+    const target = new Vector3(x, y, z).sub(point).multiplyScalar(newDistance / distance).add(point);
+    this.set({ ...xyz(target), distance: newDistance });
   }
 
   /** The pose from these angles that shows all points as large as possible. */
   fitted(points: Vector3[], azimuth: number, elevation: number, inset = { left: 0, right: 0, top: 0, bottom: 0 }): Pose {
-    const middle = middleOf(points);
+    const middle = centreOf(points);
     let pose: Pose = { ...xyz(middle), azimuth, elevation, distance: this.reach * 2 };
     const camera = this.camera.clone();
     const inverse = new Matrix4();
@@ -88,28 +88,28 @@ export class Orbit {
   }
 
   // Each point, seen from the camera, asks for a distance at which it is just inside; the largest wish wins.
-  private closer(pose: Pose, camera: PerspectiveCamera, seen: Vector3[], inset: Inset): Pose {
+  private closer(pose: Pose, camera: PerspectiveCamera, viewPoints: Vector3[], inset: Inset): Pose {
     const up = Math.tan((camera.fov * Math.PI) / 360);
     const side = up * camera.aspect;
     const [wide, high] = [1 - (inset.left + inset.right) / this.width, 1 - (inset.top + inset.bottom) / this.height];
-    const [across, along] = [extent(seen, "x", pose.distance), extent(seen, "y", pose.distance)];
-    const needed = Math.max(
-      (across.most - across.least) / 2 / (side * MARGIN * wide),
-      (along.most - along.least) / 2 / (up * MARGIN * high),
+    const [across, along] = [extent(viewPoints, "x", pose.distance), extent(viewPoints, "y", pose.distance)];
+    const neededDistance = Math.max(
+      (across.most - across.least) / 2 / (side * FIT_MARGIN * wide),
+      (along.most - along.least) / 2 / (up * FIT_MARGIN * high),
     );
     const [right, above] = [new Vector3(), new Vector3()];
     camera.matrixWorld.extractBasis(right, above, new Vector3());
-    const off = {
+    const offset = {
       x: (across.most + across.least) / 2 - (side * pose.distance * (inset.left - inset.right)) / this.width,
       y: (along.most + along.least) / 2 - (up * pose.distance * (inset.bottom - inset.top)) / this.height,
     };
-    const target = new Vector3(pose.x, pose.y, pose.z).addScaledVector(right, off.x).addScaledVector(above, off.y);
-    return { ...pose, ...xyz(target), distance: Math.max(1e-3, needed) };
+    const target = new Vector3(pose.x, pose.y, pose.z).addScaledVector(right, offset.x).addScaledVector(above, offset.y);
+    return { ...pose, ...xyz(target), distance: Math.max(1e-3, neededDistance) };
   }
 
   private place(camera: PerspectiveCamera, { x, y, z, azimuth, elevation, distance }: Pose): void {
     const flat = Math.cos(elevation) * distance;
-    camera.fov = camera.aspect >= 1 ? FIELD : 2 * Math.atan(Math.tan((FIELD * Math.PI) / 360) / camera.aspect) * (180 / Math.PI); // prettier-ignore
+    camera.fov = camera.aspect >= 1 ? FIELD_OF_VIEW : 2 * Math.atan(Math.tan((FIELD_OF_VIEW * Math.PI) / 360) / camera.aspect) * (180 / Math.PI); // prettier-ignore
     camera.fov = Math.min(60, camera.fov);
     camera.position.set(x + flat * Math.sin(azimuth), y + distance * Math.sin(elevation), z + flat * Math.cos(azimuth));
     camera.near = Math.max(distance / 200, distance - this.reach * 3);
@@ -123,19 +123,19 @@ export class Orbit {
 type Inset = { left: number; right: number; top: number; bottom: number };
 
 // How far points reach to both sides, as if all were as far away as what is looked at.
-function extent(seen: Vector3[], axis: "x" | "y", distance: number): { least: number; most: number } {
+function extent(viewPoints: Vector3[], axis: "x" | "y", distance: number): { least: number; most: number } {
   let [least, most] = [Infinity, -Infinity];
-  for (const point of seen) {
-    const place = (point[axis] / Math.max(1e-6, -point.z)) * distance;
-    [least, most] = [Math.min(least, place), Math.max(most, place)];
+  for (const point of viewPoints) {
+    const projected = (point[axis] / Math.max(1e-6, -point.z)) * distance;
+    [least, most] = [Math.min(least, projected), Math.max(most, projected)];
   }
   return { least, most };
 }
 
-function middleOf(points: Vector3[]): Vector3 {
-  const [least, most] = [new Vector3(Infinity, Infinity, Infinity), new Vector3(-Infinity, -Infinity, -Infinity)];
-  for (const point of points) [least.min(point), most.max(point)];
-  return points.length ? least.add(most).multiplyScalar(0.5) : new Vector3();
+function centreOf(points: Vector3[]): Vector3 {
+  const [lowest, highest] = [new Vector3(Infinity, Infinity, Infinity), new Vector3(-Infinity, -Infinity, -Infinity)];
+  for (const point of points) [lowest.min(point), highest.max(point)];
+  return points.length ? lowest.add(highest).multiplyScalar(0.5) : new Vector3();
 }
 
 function xyz({ x, y, z }: Vector3): { x: number; y: number; z: number } {

@@ -1,23 +1,23 @@
 // The network in 3D: draws when something changed, never otherwise.
 import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vector2, Vector3, WebGLRenderer, type Ray } from "three"; // prettier-ignore
 import type { Net } from "../../messages";
-import { arrowsOf } from "./arrows";
-import { Orbit, type Pose } from "./orbit_camera";
-import { mapNamed, rampOf } from "../values/colour_maps";
+import { buildArrows } from "./arrows";
+import { OrbitCamera, type Pose } from "./orbit_camera";
+import { findColourMap, buildRamp } from "../values/colour_maps";
 import { cellsOf } from "./unit_grid";
-import { Labels, type Wish } from "./labels";
-import { leaning, mayLean } from "./stack_slant";
-import { LayerView, type Palette } from "./layer_mesh";
-import { between, CORNERS, farFirst, gapAbove, reachOf } from "./scene_geometry";
-import { wishesOf, type Sight } from "./label_requests";
-import { middleOf, pick, type Picked } from "./picking";
-import { rangeOf, type Frame, type RangeSetting } from "../values/value_ranges";
+import { Labels, type LabelRequest } from "./labels";
+import { leanStack, canLean } from "./stack_lean";
+import { LayerMesh, type ScenePalette } from "./layer_mesh";
+import { interpolatePose, CORNERS, sortFarFirst, minLevelGap, diagonalOf } from "./scene_geometry";
+import { labelRequests, type LabelViewport } from "./label_requests";
+import { cellCentre, pick, type PickResult } from "./picking";
+import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
 
-export const MOST_BARS = 20_000; // of all layers together, when the mode is automatic
-const MOST_BARS_OF_A_LAYER = 100_000;
-const FINEST = 2; // device pixels per pixel
-const CROWDED = 60; // layers; then names are short and cover nothing
-const HOME = { azimuth: 0.2, elevation: 0.44 };
+export const MAX_BARS = 20_000; // of all layers together, when the mode is automatic
+const MAX_LAYER_BARS = 100_000;
+const MAX_PIXEL_RATIO = 2; // device pixels per pixel
+const CROWDED_LAYERS = 60; // layers; then names are short and cover nothing
+const HOME_ANGLES = { azimuth: 0.2, elevation: 0.44 };
 
 /** A unit, by its layer's name. */
 export interface Unit {
@@ -26,8 +26,8 @@ export interface Unit {
 }
 
 /** What is drawn, besides the values. */
-export interface Looks {
-  palette: Palette;
+export interface Appearance {
+  palette: ScenePalette;
   dark: boolean;
   labels: boolean;
   arrows: boolean;
@@ -39,8 +39,8 @@ export interface Looks {
 /** The 3D picture. */
 export class Scene {
   readonly canvas: HTMLCanvasElement;
-  readonly orbit: Orbit;
-  readonly views = new Map<string, LayerView>();
+  readonly orbit: OrbitCamera;
+  readonly views = new Map<string, LayerMesh>();
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
   drawn = 0; // pictures so far
@@ -53,10 +53,10 @@ export class Scene {
   private readonly resizing: ResizeObserver;
   private arrows: Mesh | null = null;
   private net: Net | null = null;
-  private looks: Looks;
+  private looks: Appearance;
   private setting: RangeSetting | null = null;
   private selected: Unit | null = null;
-  private pointed: Picked | null = null;
+  private pointed: PickResult | null = null;
   private asked = 0;
   private moving = 0;
   private leant = 1; // the aspect of the window that the stack leans for
@@ -66,7 +66,7 @@ export class Scene {
   constructor(
     private readonly host: HTMLElement,
     overlay: HTMLElement,
-    looks: Looks,
+    looks: Appearance,
     software: boolean,
   ) {
     this.looks = looks;
@@ -75,7 +75,7 @@ export class Scene {
     this.renderer = new WebGLRenderer({ ...options, powerPreference: "high-performance" });
     this.renderer.setClearColor(0, 0);
     this.canvas = this.renderer.domElement;
-    this.orbit = new Orbit(() => this.ask());
+    this.orbit = new OrbitCamera(() => this.ask());
     this.ramp = new DataTexture(new Uint8Array(256 * 4), 256, 1);
     this.ramp.minFilter = this.ramp.magFilter = LinearFilter;
     this.world.add(this.root);
@@ -100,7 +100,7 @@ export class Scene {
     this.ranges.clear();
     this.net = net;
     for (const placed of net?.layers ?? []) {
-      const view = new LayerView({ ...placed }, this.ramp);
+      const view = new LayerMesh({ ...placed }, this.ramp);
       view.setPalette(this.looks.palette);
       this.views.set(placed.layer.name, view);
       this.root.add(view.group);
@@ -126,20 +126,20 @@ export class Scene {
 
   setRange(setting: RangeSetting): void {
     if (setting.map !== this.setting?.map) {
-      (this.ramp.image.data as Uint8Array).set(rampOf(mapNamed(setting.map)));
+      (this.ramp.image.data as Uint8Array).set(buildRamp(findColourMap(setting.map)));
       this.ramp.needsUpdate = true;
     }
     this.setting = setting;
     this.colour();
   }
 
-  setLooks(looks: Looks): void {
-    const before = this.looks;
+  setLooks(looks: Appearance): void {
+    const previous = this.looks;
     this.looks = looks;
-    if (before.palette !== looks.palette) for (const view of this.views.values()) view.setPalette(looks.palette);
-    if (before.dark !== looks.dark || before.arrows !== looks.arrows) this.drawArrows();
+    if (previous.palette !== looks.palette) for (const view of this.views.values()) view.setPalette(looks.palette);
+    if (previous.dark !== looks.dark || previous.arrows !== looks.arrows) this.drawArrows();
     this.shape();
-    if (before.lean !== looks.lean) this.reset();
+    if (previous.lean !== looks.lean) this.reset();
     this.ask();
   }
 
@@ -148,27 +148,27 @@ export class Scene {
     this.mark();
   }
 
-  point(picked: Picked | null): void {
+  point(picked: PickResult | null): void {
     if (picked?.layer === this.pointed?.layer && picked?.cell === this.pointed?.cell) return;
     this.pointed = picked;
     this.mark();
   }
 
   /** What lies at a point of the canvas. */
-  at(x: number, y: number): Picked | null {
+  at(x: number, y: number): PickResult | null {
     return pick(this.views.values(), this.rayAt(x, y))?.picked ?? null;
   }
 
   /** Come nearer (factor below 1) to what lies at a point of the canvas. */
   zoom(factor: number, x: number, y: number): void {
     const ray = this.rayAt(x, y);
-    const found = pick(this.views.values(), ray);
+    const hit = pick(this.views.values(), ray);
     const { pose } = this.orbit;
     const middle = new Vector3(pose.x, pose.y, pose.z).sub(ray.origin); // without a layer: as far as what is looked at
-    const ahead = this.orbit.camera.getWorldDirection(new Vector3());
-    const away = found?.away ?? middle.dot(ahead) / Math.max(0.1, ray.direction.dot(ahead));
+    const forward = this.orbit.camera.getWorldDirection(new Vector3());
+    const distance = hit?.away ?? middle.dot(forward) / Math.max(0.1, ray.direction.dot(forward));
     this.touch();
-    this.orbit.zoom(factor, ray.at(away, new Vector3()));
+    this.orbit.zoom(factor, ray.at(distance, new Vector3()));
   }
 
   /** Where a unit is on the canvas; null where it is not. */
@@ -176,7 +176,7 @@ export class Scene {
     const view = this.views.get(layer);
     if (!view || unit < 0 || unit >= view.placed.units) return null;
     const cell = view.cellOf(unit);
-    return cell < 0 ? null : this.onScreen(middleOf(view, cell));
+    return cell < 0 ? null : this.onScreen(cellCentre(view, cell));
   }
 
   /** Fit all of it into the window, from the angles it is seen from now. */
@@ -200,14 +200,14 @@ export class Scene {
   }
 
   /** Look from there, in a short flight where the reader likes things that move. */
-  go(pose: Pose, flying: boolean): void {
+  go(pose: Pose, animate: boolean): void {
     cancelAnimationFrame(this.moving);
-    if (!flying || matchMedia("(prefers-reduced-motion: reduce)").matches) return this.orbit.set(pose);
+    if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) return this.orbit.set(pose);
     const [from, start] = [this.orbit.pose, performance.now()];
     const step = (now: number): void => {
-      const share = Math.min(1, Math.max(0, (now - start) / 260));
-      this.orbit.set(between(from, pose, share * share * (3 - 2 * share)));
-      if (share < 1) this.moving = requestAnimationFrame(step);
+      const progress = Math.min(1, Math.max(0, (now - start) / 260));
+      this.orbit.set(interpolatePose(from, pose, progress * progress * (3 - 2 * progress)));
+      if (progress < 1) this.moving = requestAnimationFrame(step);
     };
     this.moving = requestAnimationFrame(step);
   }
@@ -241,7 +241,7 @@ export class Scene {
   draw(): void {
     cancelAnimationFrame(this.asked);
     this.asked = 0;
-    farFirst([...this.views.values()], this.orbit.camera.position).forEach((view, n) => view.setOrder(10 + 4 * n));
+    sortFarFirst([...this.views.values()], this.orbit.camera.position).forEach((view, n) => view.setOrder(10 + 4 * n));
     this.renderer.render(this.world, this.orbit.camera);
     this.drawn++;
     this.writeLabels();
@@ -252,13 +252,13 @@ export class Scene {
   private resize(): void {
     const { clientWidth: width, clientHeight: height } = this.host;
     if (!width || !height) return; // another tab is open
-    this.renderer.setPixelRatio(Math.min(FINEST, devicePixelRatio || 1));
+    this.renderer.setPixelRatio(Math.min(MAX_PIXEL_RATIO, devicePixelRatio || 1));
     this.renderer.setSize(width, height, false);
     this.orbit.resize(width, height);
     if (this.untouched && this.net) {
-      const changed = Math.abs(Math.log(this.aspect() / this.leant)) > Math.log(1.5); // a panel that opens moves no layer
-      if (changed) this.lean();
-      this.go(this.home(), this.drawn > 0 && !changed);
+      const isReshaped = Math.abs(Math.log(this.aspect() / this.leant)) > Math.log(1.5); // a panel that opens moves no layer
+      if (isReshaped) this.lean();
+      this.go(this.home(), this.drawn > 0 && !isReshaped);
     }
     if (this.drawn) this.draw(); // at once: another size has emptied the canvas
   }
@@ -268,10 +268,10 @@ export class Scene {
     const net = this.net;
     if (!net) return;
     this.leant = this.aspect();
-    const may = this.looks.lean && mayLean(net);
-    const places = may ? leaning(net.layers, this.leant, HOME.azimuth, HOME.elevation) : null;
+    const isLeaning = this.looks.lean && canLean(net);
+    const places = isLeaning ? leanStack(net.layers, this.leant, HOME_ANGLES.azimuth, HOME_ANGLES.elevation) : null;
     net.layers.forEach(({ layer, place }, n) => this.views.get(layer.name)?.moveTo(places?.[n] ?? place));
-    this.orbit.reach = reachOf(this.corners());
+    this.orbit.reach = diagonalOf(this.corners());
     this.drawArrows();
   }
 
@@ -283,7 +283,7 @@ export class Scene {
     }
     const layers = [...this.views.values()].map(({ placed }) => placed);
     const net = this.net && this.looks.arrows ? { ...this.net, layers } : null;
-    this.arrows = net && arrowsOf(net, this.looks.dark, this.orbit.reach * 0.00095);
+    this.arrows = net && buildArrows(net, this.looks.dark, this.orbit.reach * 0.00095);
     if (this.arrows) this.arrows.renderOrder = 5;
     if (this.arrows) this.root.add(this.arrows);
     this.ask();
@@ -293,12 +293,12 @@ export class Scene {
   private shape(): void {
     let units = 0;
     for (const view of this.views.values()) units += cellsOf(view.layout.sent);
-    const space = gapAbove([...this.views.values()]);
+    const space = minLevelGap([...this.views.values()]);
     for (const view of this.views.values()) {
       const raster = view.frame?.head.raster ?? false;
-      const few = cellsOf(view.layout.sent) <= MOST_BARS_OF_A_LAYER;
-      const wanted = this.looks.mode === "bars" || (this.looks.mode === "auto" && units <= MOST_BARS);
-      view.setForm(wanted && few && !raster ? "bars" : "cells");
+      const isSmall = cellsOf(view.layout.sent) <= MAX_LAYER_BARS;
+      const wantsBars = this.looks.mode === "bars" || (this.looks.mode === "auto" && units <= MAX_BARS);
+      view.setForm(wantsBars && isSmall && !raster ? "bars" : "cells");
       view.setTall(Math.min(0.36 * space, 4 * Math.max(...view.cellSize())) * this.looks.height);
     }
     this.ask();
@@ -306,11 +306,11 @@ export class Scene {
 
   private colour(): void {
     if (!this.setting) return;
-    const whole = rangeOf([...this.frames.values()], this.setting);
+    const globalRange = computeRange([...this.frames.values()], this.setting);
     this.ranges.clear();
     for (const [name, view] of this.views) {
-      const alone = this.setting.mode === "layer" && view.frame;
-      const range = alone ? rangeOf([view.frame!], this.setting) : whole;
+      const isPerLayer = this.setting.mode === "layer" && view.frame;
+      const range = isPerLayer ? computeRange([view.frame!], this.setting) : globalRange;
       view.setRange(range);
       this.ranges.set(name, range);
     }
@@ -319,14 +319,14 @@ export class Scene {
 
   private mark(): void {
     for (const [name, view] of this.views) {
-      const chosen = this.selected?.layer === name ? view.cellOf(this.selected.unit) : -1;
-      view.mark(chosen, this.pointed?.layer === name ? this.pointed.cell : -1);
+      const selectedCell = this.selected?.layer === name ? view.cellOf(this.selected.unit) : -1;
+      view.mark(selectedCell, this.pointed?.layer === name ? this.pointed.cell : -1);
     }
     this.ask();
   }
 
   private home(): Pose {
-    return this.fitted(HOME.azimuth, HOME.elevation);
+    return this.fitted(HOME_ANGLES.azimuth, HOME_ANGLES.elevation);
   }
 
   private fitted(azimuth: number, elevation: number): Pose {
@@ -346,27 +346,27 @@ export class Scene {
   }
 
   private corners(): Vector3[] {
-    const found: Vector3[] = [];
+    const corners: Vector3[] = [];
     for (const { placed, tall, form } of this.views.values()) {
       const [x, y, z] = placed.place;
       const [wide, deep] = [placed.size[0] / 2 + 0.6, placed.size[1] / 2 + 0.6];
       const high = form === "bars" ? tall : 0.1;
-      for (const [a, b, c] of CORNERS) found.push(new Vector3(x + a * wide, y + b * high, z + c * deep));
+      for (const [a, b, c] of CORNERS) corners.push(new Vector3(x + a * wide, y + b * high, z + c * deep));
     }
-    return found;
+    return corners;
   }
 
   private rayAt(x: number, y: number): Ray {
     const caster = new Raycaster();
-    const spot = new Vector2((x / this.host.clientWidth) * 2 - 1, 1 - (y / this.host.clientHeight) * 2);
-    caster.setFromCamera(spot, this.orbit.camera);
+    const deviceCoords = new Vector2((x / this.host.clientWidth) * 2 - 1, 1 - (y / this.host.clientHeight) * 2);
+    caster.setFromCamera(deviceCoords, this.orbit.camera);
     return caster.ray;
   }
 
   private onScreen(point: Vector3): { x: number; y: number } | null {
-    const seen = point.clone().project(this.orbit.camera);
-    if (!(seen.z < 1)) return null; // behind the one who looks
-    return { x: ((seen.x + 1) / 2) * this.host.clientWidth, y: ((1 - seen.y) / 2) * this.host.clientHeight };
+    const projected = point.clone().project(this.orbit.camera);
+    if (!(projected.z < 1)) return null; // behind the one who looks
+    return { x: ((projected.x + 1) / 2) * this.host.clientWidth, y: ((1 - projected.y) / 2) * this.host.clientHeight };
   }
 
   // A ring around the selected unit, where its cell is too small to be seen as green.
@@ -379,16 +379,16 @@ export class Scene {
   }
 
   private writeLabels(): void {
-    const wishes: Wish[] = [];
+    const requests: LabelRequest[] = [];
     const { clientWidth: width, clientHeight: height } = this.host;
     const onScreen = (point: Vector3): { x: number; y: number } | null => this.onScreen(point);
-    const crowded = this.views.size > CROWDED;
-    const sight: Sight = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, crowded, filled: this.frames.size > 0 };
+    const crowded = this.views.size > CROWDED_LAYERS;
+    const viewport: LabelViewport = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, crowded, filled: this.frames.size > 0 };
     for (const [name, view] of this.looks.labels ? this.views : []) {
-      wishes.push(...wishesOf(view, sight, this.selected?.layer === name || this.pointed?.layer === name));
+      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.pointed?.layer === name));
     }
-    const over = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
-    const taken = [...over].map((one) => ({ left: one.offsetLeft, top: one.offsetTop, width: one.offsetWidth, height: one.offsetHeight })); // prettier-ignore
-    this.labels.show(wishes, { width, height, taken, crowded });
+    const overlays = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
+    const occupied = [...overlays].map((overlay) => ({ left: overlay.offsetLeft, top: overlay.offsetTop, width: overlay.offsetWidth, height: overlay.offsetHeight })); // prettier-ignore
+    this.labels.show(requests, { width, height, taken: occupied, crowded });
   }
 }

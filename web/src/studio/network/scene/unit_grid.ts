@@ -1,51 +1,51 @@
 // Where a unit lies on its layer's plane, and which unit lies at a point of it.
 import type { Layer } from "../../messages";
 
-export type Grid = [number, number, number, number]; // tile rows, tile columns, rows, columns of a tile
+export type UnitGrid = [number, number, number, number]; // tile rows, tile columns, rows, columns of a tile
 
-export interface Cell {
+export interface GridCell {
   tile: number;
   row: number; // within the tile
   column: number;
 }
 
 /** The gap between tiles, in cells. */
-export function gapOf(grid: Grid): number {
+export function gapOf(grid: UnitGrid): number {
   const [tileRows, tileColumns, rows, columns] = grid;
   return tileRows * tileColumns === 1 ? 0 : Math.max(1, 0.08 * Math.min(rows, columns));
 }
 
 /** How many cells fit across and down, gaps included. */
-export function spanOf(grid: Grid): [number, number] {
+export function spanOf(grid: UnitGrid): [number, number] {
   const [tileRows, tileColumns, rows, columns] = grid;
   const gap = gapOf(grid);
   return [tileColumns * columns + (tileColumns - 1) * gap, tileRows * rows + (tileRows - 1) * gap];
 }
 
 /** How many cells a grid has. */
-export function cellsOf(grid: Grid): number {
+export function cellsOf(grid: UnitGrid): number {
   return grid[0] * grid[1] * grid[2] * grid[3];
 }
 
 /** The tile, row and column of the cell with this number. */
-export function cellAt(grid: Grid, index: number): Cell {
+export function cellAt(grid: UnitGrid, index: number): GridCell {
   const [, , rows, columns] = grid;
   const inside = index % (rows * columns);
   return { tile: Math.floor(index / (rows * columns)), row: Math.floor(inside / columns), column: inside % columns };
 }
 
 /** The number of a cell. */
-export function indexOf(grid: Grid, cell: Cell): number {
+export function indexOf(grid: UnitGrid, cell: GridCell): number {
   return (cell.tile * grid[2] + cell.row) * grid[3] + cell.column;
 }
 
 /** The middle of a cell as shares of the plane, from its left and from its back. */
-export function shareOf(grid: Grid, index: number): [number, number] {
-  return blockShare({ whole: grid, sent: grid, block: [1, 1] }, index);
+export function cellFraction(grid: UnitGrid, index: number): [number, number] {
+  return sentCellFraction({ whole: grid, sent: grid, block: [1, 1] }, index);
 }
 
 /** The cell at a point of the plane; -1 in a gap or outside. */
-export function cellUnder(grid: Grid, left: number, back: number): number {
+export function cellUnder(grid: UnitGrid, left: number, back: number): number {
   if (!(left >= 0 && left < 1 && back >= 0 && back < 1)) return -1;
   const gap = gapOf(grid);
   const [across, down] = spanOf(grid);
@@ -57,23 +57,23 @@ export function cellUnder(grid: Grid, left: number, back: number): number {
 }
 
 /** How cells that were sent lie on a plane of more cells: each covers a block of them. */
-export interface Layout {
-  whole: Grid;
-  sent: Grid;
+export interface FrameLayout {
+  whole: UnitGrid;
+  sent: UnitGrid;
   block: [number, number]; // rows, columns
 }
 
 /** The layout of a frame; more tiles than can be told apart come as one plane, a raster is a plane of its own. */
-export function layoutOf(grid: Grid, head: { grid: Grid; block: [number, number]; raster: boolean } | null): Layout {
+export function layoutOf(grid: UnitGrid, head: { grid: UnitGrid; block: [number, number]; raster: boolean } | null): FrameLayout {
   if (!head) return { whole: grid, sent: grid, block: [1, 1] };
   if (head.raster) return { whole: head.grid, sent: head.grid, block: [1, 1] };
-  const merged = head.grid[0] * head.grid[1] === 1 && grid[0] * grid[1] > 1;
-  const whole: Grid = merged ? [1, 1, grid[0] * grid[2], grid[1] * grid[3]] : grid;
+  const isMerged = head.grid[0] * head.grid[1] === 1 && grid[0] * grid[1] > 1;
+  const whole: UnitGrid = isMerged ? [1, 1, grid[0] * grid[2], grid[1] * grid[3]] : grid;
   return { whole, sent: head.grid, block: head.block };
 }
 
 /** The middle of a cell that was sent, as shares of the plane. */
-export function blockShare({ whole, sent, block }: Layout, index: number): [number, number] {
+export function sentCellFraction({ whole, sent, block }: FrameLayout, index: number): [number, number] {
   const { tile, row, column } = cellAt(sent, index);
   const gap = gapOf(whole);
   const [across, down] = spanOf(whole);
@@ -85,20 +85,20 @@ export function blockShare({ whole, sent, block }: Layout, index: number): [numb
 }
 
 /** The cell that was sent for a cell of the whole plane. */
-export function sentFor({ whole, sent, block }: Layout, index: number): number {
+export function sentCellOf({ whole, sent, block }: FrameLayout, index: number): number {
   const { tile, row, column } = cellAt(whole, index);
   return indexOf(sent, { tile, row: Math.floor(row / block[0]), column: Math.floor(column / block[1]) });
 }
 
 /** The cell of the whole plane where a unit lies: its number, unless tiles were merged into one plane. */
-export function placeOf(grid: Grid, { whole }: Layout, unit: number): number {
+export function cellOfUnit(grid: UnitGrid, { whole }: FrameLayout, unit: number): number {
   if (whole[0] * whole[1] === grid[0] * grid[1]) return unit;
   const { tile, row, column } = cellAt(grid, unit);
   return (Math.floor(tile / grid[1]) * grid[2] + row) * whole[3] + (tile % grid[1]) * grid[3] + column;
 }
 
 /** The unit that lies on a cell of the whole plane: the way back. */
-export function unitAt(grid: Grid, { whole }: Layout, index: number): number {
+export function unitAt(grid: UnitGrid, { whole }: FrameLayout, index: number): number {
   if (whole[0] * whole[1] === grid[0] * grid[1]) return index;
   const { row, column } = cellAt(whole, index);
   const tile = Math.floor(row / grid[2]) * grid[1] + Math.floor(column / grid[3]);
@@ -106,7 +106,7 @@ export function unitAt(grid: Grid, { whole }: Layout, index: number): number {
 }
 
 /** A unit's place in the shape of its layer, [c, y, x]. */
-export function indexIn(shape: number[], unit: number): number[] {
+export function unravelUnit(shape: number[], unit: number): number[] {
   const index: number[] = [];
   for (let n = shape.length - 1; n >= 0; n--) {
     index.unshift(n ? unit % shape[n] : unit);
@@ -116,22 +116,22 @@ export function indexIn(shape: number[], unit: number): number[] {
 }
 
 /** "map 3", "head 2", "pool 1, 0": what a tile is called; "" where a layer is one plane. */
-export function tileName(layer: Layer, grid: Grid, tile: number): string {
+export function tileName(layer: Layer, grid: UnitGrid, tile: number): string {
   if (grid[0] * grid[1] === 1) return "";
   if (layer.view === "pools") return `pool ${Math.floor(tile / grid[1])}, ${tile % grid[1]}`;
   return `${layer.view === "heads" ? "head" : "map"} ${tile}`;
 }
 
 /** The unit that lies so many columns and rows further, staying on the plane; `unit` itself at its border. */
-export function neighbour(grid: Grid, units: number, unit: number, right: number, forward: number): number {
+export function neighbour(grid: UnitGrid, units: number, unit: number, right: number, forward: number): number {
   const { tile, row, column } = cellAt(grid, unit);
   const x = (tile % grid[1]) * grid[3] + column + right;
   const y = Math.floor(tile / grid[1]) * grid[2] + row + forward;
   if (x < 0 || y < 0 || x >= grid[1] * grid[3] || y >= grid[0] * grid[2]) return unit;
-  const found = indexOf(grid, {
+  const target = indexOf(grid, {
     tile: Math.floor(y / grid[2]) * grid[1] + Math.floor(x / grid[3]),
     row: y % grid[2],
     column: x % grid[3],
   });
-  return found < units ? found : unit;
+  return target < units ? target : unit;
 }

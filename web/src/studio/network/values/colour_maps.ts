@@ -8,7 +8,7 @@ export interface ColourMap {
 }
 
 // ColdHot is NetView's: cyan and blue below zero, grey at zero, red and yellow above.
-export const MAPS: readonly ColourMap[] = [
+export const COLOUR_MAPS: readonly ColourMap[] = [
   { name: "ColdHot", title: "ColdHot", diverging: true, stops: ["#00ffff", "#0a3cff", "#7f7f7f", "#ff2010", "#ffff00"] },
   { name: "BlueOrange", title: "Blue–orange (colour-blind safe)", diverging: true, stops: ["#0a3f73", "#2f7fc0", "#9cc8e6", "#e9e9e6", "#f5b566", "#d9741a", "#7f3500"] }, // prettier-ignore
   { name: "Viridis", title: "Viridis (colour-blind safe)", diverging: false, stops: ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"] }, // prettier-ignore
@@ -18,12 +18,12 @@ export const MAPS: readonly ColourMap[] = [
 ];
 
 /** The map of this name, or the first one. */
-export function mapNamed(name: string): ColourMap {
-  return MAPS.find((map) => map.name === name) ?? MAPS[0];
+export function findColourMap(name: string): ColourMap {
+  return COLOUR_MAPS.find((map) => map.name === name) ?? COLOUR_MAPS[0];
 }
 
 /** 256 colours, four bytes each, from the lowest to the highest. */
-export function rampOf(map: ColourMap): Uint8Array<ArrayBuffer> {
+export function buildRamp(map: ColourMap): Uint8Array<ArrayBuffer> {
   const ramp = new Uint8Array(256 * 4);
   for (let n = 0; n < 256; n++) {
     const [red, green, blue] = colourAt(map, n / 255);
@@ -33,14 +33,14 @@ export function rampOf(map: ColourMap): Uint8Array<ArrayBuffer> {
 }
 
 /** The colour of a share between 0 and 1, as three bytes. */
-export function colourAt(map: ColourMap, share: number): [number, number, number] {
-  const place = Math.max(0, Math.min(1, share || 0)) * (map.stops.length - 1);
-  const low = Math.min(Math.floor(place), map.stops.length - 2);
-  const [one, other] = [parts(map.stops[low]), parts(map.stops[low + 1])];
-  return one.map((part, n) => Math.round(part + (other[n] - part) * (place - low))) as [number, number, number];
+export function colourAt(map: ColourMap, fraction: number): [number, number, number] {
+  const position = Math.max(0, Math.min(1, fraction || 0)) * (map.stops.length - 1);
+  const low = Math.min(Math.floor(position), map.stops.length - 2);
+  const [lowColour, highColour] = [parseColour(map.stops[low]), parseColour(map.stops[low + 1])];
+  return lowColour.map((channel, n) => Math.round(channel + (highColour[n] - channel) * (position - low))) as [number, number, number];
 }
 
 /** Three bytes of "#rrggbb". */
-export function parts(colour: string): [number, number, number] {
+export function parseColour(colour: string): [number, number, number] {
   return [1, 3, 5].map((n) => parseInt(colour.slice(n, n + 2), 16)) as [number, number, number];
 }

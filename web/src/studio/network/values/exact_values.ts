@@ -2,13 +2,13 @@
 import type { Json } from "../../messages";
 import type { Store } from "../../store";
 
-export interface Exact {
+export interface ExactValue {
   value: number | null; // null where it is no finite number, or not known
   text: string; // as it reads in full
   index: number[];
 }
 
-export interface Wanted {
+export interface ValueQuery {
   layer: string;
   unit: number;
   variable: string;
@@ -17,24 +17,24 @@ export interface Wanted {
   of: { layer: string; unit: number } | null; // whose weights
 }
 
-const MOST = 400;
+const MAX_CACHED = 400;
 
 /** The values that were asked for lately. */
-export class Values {
-  private readonly known = new Map<string, Promise<Exact>>();
+export class ExactValues {
+  private readonly known = new Map<string, Promise<ExactValue>>();
 
   constructor(private readonly store: Store) {}
 
-  ask(wanted: Wanted): Promise<Exact> {
-    const key = JSON.stringify([wanted.layer, wanted.unit, wanted.variable, wanted.item, wanted.moment, wanted.of]);
-    const found = this.known.get(key);
-    if (found) return found;
-    const { of, ...rest } = wanted;
-    const question = { kind: "ask_value" as const, ...rest, of_layer: of?.layer ?? "", of_unit: of?.unit ?? -1 };
-    const answer = this.store.ask(question).then(exactOf);
+  ask(query: ValueQuery): Promise<ExactValue> {
+    const key = JSON.stringify([query.layer, query.unit, query.variable, query.item, query.moment, query.of]);
+    const cached = this.known.get(key);
+    if (cached) return cached;
+    const { of, ...fields } = query;
+    const question = { kind: "ask_value" as const, ...fields, of_layer: of?.layer ?? "", of_unit: of?.unit ?? -1 };
+    const answer = this.store.ask(question).then(parseExactValue);
     this.known.set(key, answer);
     answer.catch(() => this.known.delete(key)); // the next one may be luckier
-    if (this.known.size > MOST) this.known.delete(this.known.keys().next().value!);
+    if (this.known.size > MAX_CACHED) this.known.delete(this.known.keys().next().value!);
     return answer;
   }
 
@@ -43,9 +43,9 @@ export class Values {
   }
 }
 
-function exactOf(answer: Json): Exact {
-  const found = answer !== null && typeof answer === "object" && !Array.isArray(answer) ? answer : {};
-  const { value, text, index } = found;
+function parseExactValue(answer: Json): ExactValue {
+  const fields = answer !== null && typeof answer === "object" && !Array.isArray(answer) ? answer : {};
+  const { value, text, index } = fields;
   return {
     value: typeof value === "number" ? value : null,
     text: (typeof text === "string" && text) || (value === null || value === undefined ? "no value" : String(value)),

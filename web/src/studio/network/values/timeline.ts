@@ -3,57 +3,57 @@ import { isBusy } from "../../control/actions";
 import type { Moment, State } from "../../messages";
 
 /** Where the slider stands: `live` follows the newest moment, else `moment` is looked at until somebody moves. */
-export interface Place {
+export interface TimelinePosition {
   live: boolean;
   moment: number; // an id; kept when the moment itself was thinned away
   playing: boolean;
 }
 
-export const LIVE: Place = { live: true, moment: -1, playing: false };
+export const LIVE_POSITION: TimelinePosition = { live: true, moment: -1, playing: false };
 
 /** Where a moment stands in the list; of one that is gone, the last before it; -1 in an empty list. */
-export function positionOf(moments: readonly Moment[], place: Place): number {
-  if (place.live || !moments.length) return moments.length - 1;
+export function indexOfPosition(moments: readonly Moment[], position: TimelinePosition): number {
+  if (position.live || !moments.length) return moments.length - 1;
   let [low, high] = [0, moments.length - 1];
   while (low < high) {
     const middle = Math.ceil((low + high) / 2);
-    if (moments[middle].id <= place.moment) low = middle;
+    if (moments[middle].id <= position.moment) low = middle;
     else high = middle - 1;
   }
   return low;
 }
 
 /** Look at the moment at a position; the ends are where it stops. Nothing here goes live by itself. */
-export function moveTo(moments: readonly Moment[], position: number): Place {
-  if (!moments.length) return LIVE;
-  const moment = moments[Math.max(0, Math.min(moments.length - 1, Math.round(position)))];
+export function moveTo(moments: readonly Moment[], index: number): TimelinePosition {
+  if (!moments.length) return LIVE_POSITION;
+  const moment = moments[Math.max(0, Math.min(moments.length - 1, Math.round(index)))];
   return { live: false, moment: moment.id, playing: false };
 }
 
 /** So many moments on or back. */
-export function moveBy(moments: readonly Moment[], place: Place, count: number): Place {
-  return moveTo(moments, positionOf(moments, place) + count);
+export function moveBy(moments: readonly Moment[], position: TimelinePosition, count: number): TimelinePosition {
+  return moveTo(moments, indexOfPosition(moments, position) + count);
 }
 
 /** Begin to play, from the start where it stands at the end; or stop where it is. */
-export function toggled(moments: readonly Moment[], place: Place): Place {
-  if (place.playing) return { ...place, playing: false };
-  const position = positionOf(moments, place);
-  const start = position >= moments.length - 1 ? 0 : position;
+export function togglePlay(moments: readonly Moment[], position: TimelinePosition): TimelinePosition {
+  if (position.playing) return { ...position, playing: false };
+  const index = indexOfPosition(moments, position);
+  const start = index >= moments.length - 1 ? 0 : index;
   return { ...moveTo(moments, start), playing: moments.length > 1 };
 }
 
 /** The next moment of a film; at the end it stays there. */
-export function played(moments: readonly Moment[], place: Place): Place {
-  const next = moveBy(moments, place, 1);
-  return { ...next, playing: positionOf(moments, next) < moments.length - 1 };
+export function advance(moments: readonly Moment[], position: TimelinePosition): TimelinePosition {
+  const next = moveBy(moments, position, 1);
+  return { ...next, playing: indexOfPosition(moments, next) < moments.length - 1 };
 }
 
 /** "step 120 · Epoch 3 · Trial 12", as the counters say; a counter that is the step is not said twice. */
-export function told(moment: Moment | undefined): string {
+export function formatMoment(moment: Moment | undefined): string {
   if (!moment) return "no moments yet";
-  const others = Object.entries(moment.counters).filter(([name, value]) => name.toLowerCase() !== "step" || value !== moment.step); // prettier-ignore
-  const counters = others.map(([name, value]) => `${name} ${String(value)}`);
+  const otherCounters = Object.entries(moment.counters).filter(([name, value]) => name.toLowerCase() !== "step" || value !== moment.step); // prettier-ignore
+  const counters = otherCounters.map(([name, value]) => `${name} ${String(value)}`);
   return [`step ${moment.step}`, ...counters, ...(moment.test ? ["test"] : [])].join(" · ");
 }
 

@@ -2,36 +2,36 @@
 // each other. Layers that somebody placed stay where they are.
 import type { Net, PlacedLayer } from "../../messages";
 
-const CLEAR = 1.06; // of the widths of two levels, at most
-const [LOW, STEEP] = [2.5, 0.4]; // how much higher a level is: so much, and a share of how deep the layers are
+const MAX_LEAN = 1.06; // of the widths of two levels, at most
+const [BASE_RISE, RISE_PER_DEPTH] = [2.5, 0.4]; // how much higher a level is: so much, and a share of how deep the layers are
 const ROUNDS = 16;
 
-type Place = [number, number, number];
+type Position = [number, number, number];
 
 /** Whether the layers of a network may be moved: nobody said where they are. */
-export function mayLean(net: Net): boolean {
+export function canLean(net: Net): boolean {
   return net.layers.every(({ layer }) => layer.place === null && !layer.relation);
 }
 
 /** Where the layers stand so that the picture gets this aspect (width : height), seen from these angles. */
-export function leaning(layers: readonly PlacedLayer[], aspect: number, azimuth: number, elevation: number): Place[] {
-  const steps = stepsOf(layers);
-  const places = (share: number): Place[] =>
+export function leanStack(layers: readonly PlacedLayer[], aspect: number, azimuth: number, elevation: number): Position[] {
+  const steps = levelOffsets(layers);
+  const places = (fraction: number): Position[] =>
     layers.map(({ place: [x, y, z] }) => {
       const { right, up } = steps.get(y)!;
-      return [x + share * right, up, z];
+      return [x + fraction * right, up, z];
     });
-  let [low, high] = [0, CLEAR];
+  let [low, high] = [0, MAX_LEAN];
   for (let round = 0; round < ROUNDS; round++) {
     const middle = (low + high) / 2;
-    if (aspectOf(layers, places(middle), azimuth, elevation) < aspect) low = middle;
+    if (projectedAspect(layers, places(middle), azimuth, elevation) < aspect) low = middle;
     else high = middle;
   }
   return places(low < 0.01 ? 0 : low);
 }
 
 // How far to the right a level is where each begins where the one below ends, and how high.
-function stepsOf(layers: readonly PlacedLayer[]): Map<number, { right: number; up: number }> {
+function levelOffsets(layers: readonly PlacedLayer[]): Map<number, { right: number; up: number }> {
   const levels = new Map<number, { wide: number; deep: number }>();
   for (const { place, size } of layers) {
     const { wide, deep } = levels.get(place[1]) ?? { wide: 0, deep: 0 };
@@ -39,9 +39,9 @@ function stepsOf(layers: readonly PlacedLayer[]): Map<number, { right: number; u
   }
   const steps = new Map<number, { right: number; up: number }>();
   let [right, up, below] = [0, 0, { wide: 0, deep: 0 }];
-  for (const [height, level] of [...levels].sort((one, other) => one[0] - other[0])) {
+  for (const [height, level] of [...levels].sort((first, second) => first[0] - second[0])) {
     right += steps.size ? (below.wide + level.wide) / 2 : 0;
-    up += steps.size ? LOW + (STEEP * (below.deep + level.deep)) / 2 : 0;
+    up += steps.size ? BASE_RISE + (RISE_PER_DEPTH * (below.deep + level.deep)) / 2 : 0;
     steps.set(height, { right, up });
     below = level;
   }
@@ -49,7 +49,7 @@ function stepsOf(layers: readonly PlacedLayer[]): Map<number, { right: number; u
 }
 
 // As seen from far away.
-function aspectOf(layers: readonly PlacedLayer[], places: Place[], azimuth: number, elevation: number): number {
+function projectedAspect(layers: readonly PlacedLayer[], places: Position[], azimuth: number, elevation: number): number {
   let [left, right, bottom, top] = [Infinity, -Infinity, Infinity, -Infinity];
   layers.forEach(({ size }, n) => {
     const [x, y, z] = places[n];
