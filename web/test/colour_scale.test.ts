@@ -7,8 +7,8 @@ import type { PlacedBox } from "../src/graph/layout/placement";
 
 const RAMP = ["#00224e", "#7f7f7f", "#fee838"];
 const STRANGE = "#c2187f";
-const box = (first: number, size = 0): PlacedBox =>
-  ({ first, view: { whole: size ? { size } : null, composed: null } }) as unknown as PlacedBox;
+const box = (firstItem: number, size = 0): PlacedBox =>
+  ({ firstItem, view: { fullPlan: size ? { size } : null, composed: null } }) as unknown as PlacedBox;
 
 test("a ramp goes from its first to its last colour", () => {
   deepEqual(rampAt(RAMP, 0), { fill: "#00224e", ink: "#ffffff" });
@@ -36,7 +36,7 @@ test("colours spread over what is shown, by powers of ten, four at most", () => 
 });
 
 test("values are told in their unit", () => {
-  const tell = (way: string, value: number): string => new ColourScale(way, [], RAMP, STRANGE).tell(value);
+  const tell = (way: string, value: number): string => new ColourScale(way, [], RAMP, STRANGE).formatValue(value);
   equal(tell("time", 0.0123456), "12.3 ms");
   equal(tell("time", 2.5e-5), "25 µs");
   equal(tell("memory", 1536), "1.5 KB");
@@ -57,5 +57,5 @@ test("NaN and infinity colour the boxes that hold them, and no other", () => {
   deepEqual(colouring.range, [0, Math.log10(4)]);
   equal(colouring.paint(box(1), "op")!.fill, STRANGE);
   equal(colouring.paint(box(4), "op")!.fill, "#fee838");
-  deepEqual([NaN, Infinity].map((value) => colouring.tell(value)), ["NaN", "∞"]);
+  deepEqual([NaN, Infinity].map((value) => colouring.formatValue(value)), ["NaN", "∞"]);
 });

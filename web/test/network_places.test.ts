@@ -38,9 +38,9 @@ test("a fitted camera shows every point and fills the window, wide, narrow or de
     for (const levels of [1, 3, 40]) {
       const orbit = new OrbitCamera(() => {});
       const points = stack(levels).flatMap(({ place: [x, y, z] }) => [new Vector3(x - 5, y, z - 5), new Vector3(x + 5, y, z + 5), new Vector3(x + 5, y, z - 5), new Vector3(x - 5, y, z + 5)]); // prettier-ignore
-      orbit.reach = 20 + levels * 4;
+      orbit.sceneSize = 20 + levels * 4;
       orbit.resize(width, height);
-      orbit.set(orbit.fitted(points, 0.2, 0.44));
+      orbit.set(orbit.fitPose(points, 0.2, 0.44));
       const seen = points.map((point) => point.clone().project(orbit.camera));
       const most = Math.max(...seen.map(({ x, y }) => Math.max(Math.abs(x), Math.abs(y))));
       ok(most < 1 && most > 0.85, `${width}×${height}, ${levels} levels: ${most}`);
@@ -51,7 +51,7 @@ test("a fitted camera shows every point and fills the window, wide, narrow or de
 
 test("zooming keeps the point under the pointer where it is", () => {
   const orbit = new OrbitCamera(() => {});
-  orbit.reach = 40;
+  orbit.sceneSize = 40;
   orbit.resize(800, 600);
   const point = new Vector3(3, 2, -1);
   const before = point.clone().project(orbit.camera);
@@ -62,7 +62,7 @@ test("zooming keeps the point under the pointer where it is", () => {
 
 test("one cannot go through the ground of the scene, nor too far away", () => {
   const orbit = new OrbitCamera(() => {});
-  orbit.reach = 10;
+  orbit.sceneSize = 10;
   for (let n = 0; n < 200; n++) orbit.zoom(0.5);
   ok(orbit.pose.distance > 0);
   for (let n = 0; n < 200; n++) orbit.zoom(2);

@@ -6,7 +6,7 @@ import type { Moment } from "../src/studio/messages";
 import { isBehind, LIVE_POSITION, moveBy, moveTo, advance, indexOfPosition, togglePlay, formatMoment, type TimelinePosition } from "../src/studio/network/values/timeline";
 
 const moments = (...ids: number[]): Moment[] => ids.map((id) => ({ id, step: id * 10, counters: {}, test: false }));
-const at = (moment: number): TimelinePosition => ({ live: false, moment, playing: false });
+const at = (moment: number): TimelinePosition => ({ live: false, moment, isPlaying: false });
 
 test("live is the newest; a moment is where it is", () => {
   equal(indexOfPosition(moments(3, 5, 9), LIVE_POSITION), 2);
@@ -35,13 +35,13 @@ test("steps stop at both ends, and the newest by step is not live", () => {
 
 test("play goes on from here, from the start where it stands at the end, and stays at the end", () => {
   const list = moments(1, 2, 3);
-  deepEqual(togglePlay(list, at(2)), { ...at(2), playing: true });
-  deepEqual(togglePlay(list, LIVE_POSITION), { ...at(1), playing: true });
-  const second = advance(list, { ...at(1), playing: true });
-  deepEqual(second, { ...at(2), playing: true });
+  deepEqual(togglePlay(list, at(2)), { ...at(2), isPlaying: true });
+  deepEqual(togglePlay(list, LIVE_POSITION), { ...at(1), isPlaying: true });
+  const second = advance(list, { ...at(1), isPlaying: true });
+  deepEqual(second, { ...at(2), isPlaying: true });
   deepEqual(advance(list, second), at(3));
   deepEqual(togglePlay(list, second), at(2));
-  equal(togglePlay(moments(1), LIVE_POSITION).playing, false);
+  equal(togglePlay(moments(1), LIVE_POSITION).isPlaying, false);
 });
 
 test("a moment is told by its step and counters", () => {

@@ -18,7 +18,7 @@ const head = (columns: Column[], more: Partial<TableHead> = {}): TableHead => ({
 const filled = (made: TableHead, columns: Record<string, (number | string | null)[]>): Table =>
   withRows(emptyTable(made), { first: 0, columns });
 const choices = (more: Partial<LineChoices & ViewOptions> = {}): LineChoices & ViewOptions => ({
-  x: "Epoch", legend: "", error: null, columns: ["loss"], smoothing: 0, logX: false, logY: false, apart: false, limits: new Map(), ...more,
+  x: "Epoch", legend: "", error: null, columns: ["loss"], smoothing: 0, logX: false, logY: false, separateAxes: false, limits: new Map(), ...more,
 });
 const epochs = head([column("Epoch", { type: "int" }), column("loss", { error: "sem" }), column("sem"), column("note", { type: "text" })]);
 
@@ -26,7 +26,7 @@ test("columns of numbers can be plotted, but not x or text; another column's err
   const table = emptyTable(epochs);
   deepEqual(plottable(table).map(({ name }) => name), ["loss", "sem"]);
   deepEqual(effectiveChoices(table, choicesOf(new Map(), "t")).columns, ["loss"]);
-  deepEqual(effectiveChoices(table, { ...choicesOf(new Map(), "t"), on: new Map([["sem", true], ["loss", false]]) }).columns, ["sem"]);
+  deepEqual(effectiveChoices(table, { ...choicesOf(new Map(), "t"), switched: new Map([["sem", true], ["loss", false]]) }).columns, ["sem"]);
   const counted = emptyTable(head([column("Epoch"), column("Step"), column("loss")]));
   deepEqual(effectiveChoices(counted, choicesOf(new Map(), "t")).columns, ["loss"]);
 });
@@ -35,7 +35,7 @@ test("what is not finite is no point of a line: it is marked, and said", () => {
   const loss = [3, NaN, Infinity, -Infinity, 1];
   const { lines, remarks } = buildLines(filled(epochs, { Epoch: [1, 2, 3, 4, 5], loss, sem: [NaN, 1, 1, 1, 0.5] }), choices());
   deepEqual(lines[0].values, [3, null, null, null, 1]);
-  deepEqual(lines[0].strange, [undefined, NaN, Infinity, -Infinity, undefined]);
+  deepEqual(lines[0].nonFinite, [undefined, NaN, Infinity, -Infinity, undefined]);
   deepEqual(lines[0].error, [null, 1, 1, 1, 0.5]);
   deepEqual(remarks, ["loss is NaN or ∞ or −∞ at 3 points, marked at the edge."]);
 });
@@ -149,7 +149,7 @@ test("ends of axes that were typed hold, one or both, and the others follow", ()
   const { xRange, scales } = buildView(lines, epochs.columns, choices({ limits }), FULL_ZOOM);
   deepEqual([xRange, scales[0].range[0]], [[1, 2], 0]);
   ok(scales[0].range[1] < 3); // of what is seen between the limits of x
-  deepEqual(buildView(lines, epochs.columns, choices({ limits, apart: true }), FULL_ZOOM).scales[0].range, [-1, 1]);
+  deepEqual(buildView(lines, epochs.columns, choices({ limits, separateAxes: true }), FULL_ZOOM).scales[0].range, [-1, 1]);
   deepEqual(buildView(lines, epochs.columns, choices({ limits }), { x: [2, 3], y: null }).xRange, [2, 3]); // a zoom goes first
 });
 
@@ -166,8 +166,8 @@ test("columns may be called as parts of JavaScript are", () => {
   const table = withRows(emptyTable(made), { first: 0, columns: cells });
   const first = choicesOf(new Map(), "constructor");
   deepEqual(effectiveChoices(table, first).columns, ["constructor", "toString", "hasOwnProperty"]);
-  const on = new Map([["__proto__", true], ["constructor", false]]);
-  const chosen = effectiveChoices(table, { ...first, on });
+  const switched = new Map([["__proto__", true], ["constructor", false]]);
+  const chosen = effectiveChoices(table, { ...first, switched });
   deepEqual(chosen.columns, ["__proto__", "toString", "hasOwnProperty"]);
   deepEqual(buildLines(table, chosen).lines.map(({ label, values }) => [label, values]), chosen.columns.map((name) => [name, [1, 2]]));
   deepEqual(buildLines(table, choices({ columns: ["toString"], error: "constructor", legend: "" })).lines[0].error, [1, 2]);

@@ -15,7 +15,7 @@ export const MAX_UNFOLDED = 3000; // boxes that are unfolded at once
 const NARROW_PX = 600; // pixels
 
 export class App {
-  readonly scene: ViewTree;
+  readonly tree: ViewTree;
   readonly painter: Painter;
   readonly camera: Camera;
   readonly stage: Stage;
@@ -25,13 +25,13 @@ export class App {
   byPath = new Map<string, PlacedBox>();
   selected = ""; // paths; "" for none
   hovered = "";
-  hits: string[] = []; // paths that a search found
-  colouring: ColourScale | null = null;
+  searchHits: string[] = []; // paths that a search found
+  colourScale: ColourScale | null = null;
   theme: ThemeName;
-  say: (words: string) => void = () => {}; // tell the reader
+  showMessage: (words: string) => void = () => {}; // tell the reader
   private size = { width: 1, height: 1 }; // of the screen; asking it after each change would lay the page out each time
-  private column = false;
-  private settling = false; // boxes and camera are about to change together
+  private isColumn = false;
+  private isSettling = false; // boxes and camera are about to change together
   private listeners: [AppEvent, () => void][] = [];
 
   constructor(
@@ -40,21 +40,21 @@ export class App {
   ) {
     this.screen = screen;
     this.theme = themeFromHash() ?? (data.theme === "light" || data.theme === "dark" ? data.theme : "auto");
-    this.scene = new ViewTree(data);
+    this.tree = new ViewTree(data);
     this.painter = new Painter(data);
     this.camera = new Camera(
       () => {
-        if (this.settling) return;
-        this.stage.look();
-        this.tell("camera");
+        if (this.isSettling) return;
+        this.stage.update();
+        this.emit("camera");
       },
       () => this.size,
     );
     this.stage = new Stage(this.painter, this.camera, (box) => this.describe(box));
-    screen.append(this.stage.coarse.canvas, this.stage.svg);
+    screen.append(this.stage.rectangles.canvas, this.stage.svg);
     this.on("theme", () => {
-      this.stage.coarse.forget();
-      this.stage.look();
+      this.stage.rectangles.clearStyles();
+      this.stage.update();
     });
   }
 
@@ -62,12 +62,12 @@ export class App {
     this.listeners.push([event, listener]);
   }
 
-  tell(event: AppEvent): void {
+  emit(event: AppEvent): void {
     for (const [subscribed, listener] of this.listeners) if (subscribed === event) listener();
   }
 
   /** The box that details are shown of. */
-  get pointed(): PlacedBox | undefined {
+  get focusBox(): PlacedBox | undefined {
     return this.byPath.get(this.hovered || this.selected);
   }
 
@@ -78,15 +78,15 @@ export class App {
   /** Put everything in its place again. `aim` turns the camera; where boxes shall be seen to move, it says how far it
    * went with them. */
   private layOut(aim: () => [number, number] | null): void {
-    this.boxes = placeBoxes(this.scene);
+    this.boxes = placeBoxes(this.tree);
     this.byPath = new Map(this.boxes.map((box) => [box.path, box]));
     this.selected = visiblePath(this.byPath, this.selected);
     this.hovered = "";
-    this.settling = true;
+    this.isSettling = true;
     const shift = aim();
-    this.settling = false;
+    this.isSettling = false;
     this.redraw(shift);
-    for (const event of ["layout", "camera", "selection"] as const) this.tell(event);
+    for (const event of ["layout", "camera", "selection"] as const) this.emit(event);
   }
 
   private layOutFitted(): void {
@@ -109,14 +109,14 @@ export class App {
   }
 
   redraw(shift: [number, number] | null = null): void {
-    this.colouring?.fit(this.boxes);
-    const { colouring } = this;
-    const paintKey = colouring ? `${colouring.way} ${colouring.range}` : "";
-    this.stage.show({ boxes: this.boxes, down: this.scene.down, paint: (box) => this.paint(box), painted: paintKey }, shift);
+    this.colourScale?.fit(this.boxes);
+    const { colourScale } = this;
+    const paintKey = colourScale ? `${colourScale.quantity} ${colourScale.range}` : "";
+    this.stage.show({ boxes: this.boxes, down: this.tree.down, paint: (box) => this.paint(box), paintKey }, shift);
   }
 
   /** The screen has another size. */
-  measure(): void {
+  measureScreen(): void {
     this.size = { width: Math.max(1, this.screen.clientWidth), height: Math.max(1, this.screen.clientHeight) };
   }
 
@@ -124,8 +124,8 @@ export class App {
   open(): void {
     const narrow = this.size.width < NARROW_PX;
     const { down, limit } = this.data.view;
-    if (narrow !== this.column) this.scene.turn(narrow || down, narrow ? Infinity : limit);
-    this.column = narrow;
+    if (narrow !== this.isColumn) this.tree.setOrientation(narrow || down, narrow ? Infinity : limit);
+    this.isColumn = narrow;
     this.layOut(() => {
       if (narrow) this.camera.fitWidth(rectOf(this.root));
       else this.fit(false);
@@ -140,34 +140,34 @@ export class App {
   // Folding
 
   /** Open or fold one box. */
-  change(path: string, mode: Mode): void {
-    if (!this.byPath.get(path)?.view.whole || !path) return;
-    this.scene.change(path, mode);
+  setMode(path: string, mode: Mode): void {
+    if (!this.byPath.get(path)?.view.fullPlan || !path) return;
+    this.tree.setMode(path, mode);
     this.layOutAround(path);
   }
 
   toggle(path: string): void {
     const view = this.byPath.get(path)?.view;
-    if (!view?.whole) return;
-    this.change(path, view.composed ? "folded" : view.whole.sort === "stack" ? "one" : "open");
+    if (!view?.fullPlan) return;
+    this.setMode(path, view.composed ? "folded" : view.fullPlan.sort === "stack" ? "one" : "open");
   }
 
   /** Open everything down to a level, where that is not too much. */
   unfold(level: number, all = false): void {
-    const count = this.scene.count(level, all);
-    if (count > MAX_UNFOLDED && count > this.root.view.boxes) {
+    const count = this.tree.count(level, all);
+    if (count > MAX_UNFOLDED && count > this.root.view.boxCount) {
       const warning = `That would show ${plural(count, "box")}. Up to ${groupDigits(MAX_UNFOLDED)} are unfolded at once:`;
-      this.say(`${warning} open modules one by one, or search.`);
+      this.showMessage(`${warning} open modules one by one, or search.`);
       return;
     }
-    this.scene.unfold(level, all);
+    this.tree.unfold(level, all);
     this.layOutFitted();
   }
 
-  turn(down: boolean): void {
-    if (down === this.scene.down) return;
-    this.scene.down = down;
-    this.scene.fit();
+  setDirection(down: boolean): void {
+    if (down === this.tree.down) return;
+    this.tree.down = down;
+    this.tree.fit();
     this.layOutFitted();
   }
 
@@ -176,19 +176,19 @@ export class App {
   select(path: string): void {
     if (path && !this.byPath.has(path)) return;
     this.selected = path;
-    this.tell("selection");
+    this.emit("selection");
   }
 
   hover(path: string): void {
     if (path === this.hovered) return;
     this.hovered = path;
-    this.tell("hover");
+    this.emit("hover");
   }
 
   /** Open what hides a box, select it and bring it to the middle. */
   show(path: string): void {
     if (!this.byPath.has(path)) {
-      this.scene.reveal(path);
+      this.tree.reveal(path);
       this.layOutAround(visiblePath(this.byPath, path));
     }
     const box = this.byPath.get(visiblePath(this.byPath, path));
@@ -201,22 +201,22 @@ export class App {
 
   colourBy(quantity: string): void {
     const values = this.details?.overlays[quantity];
-    this.colouring = values ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange) : null;
+    this.colourScale = values ? new ColourScale(quantity, values, this.data.colours.ramp, this.data.colours.strange) : null;
     this.redraw();
-    this.tell("layout");
-    this.tell("selection");
+    this.emit("layout");
+    this.emit("selection");
   }
 
   paint(box: PlacedBox): Paint | null {
-    return this.colouring?.paint(box, this.data.leaves[box.view.part.leaf].look) ?? null;
+    return this.colourScale?.paint(box, this.data.leaves[box.view.part.leaf].look) ?? null;
   }
 
   /** A box in words. */
   describe(box: PlacedBox): string {
     const { view } = box;
     const leaf = this.data.leaves[view.part.leaf];
-    const state = view.whole ? (view.composed ? "open" : "folded") : "";
-    const times = view.whole && view.whole.times > 1 ? `${view.whole.times} times` : "";
+    const state = view.fullPlan ? (view.composed ? "open" : "folded") : "";
+    const times = view.fullPlan && view.fullPlan.times > 1 ? `${view.fullPlan.times} times` : "";
     return [view.name, leaf.kind, times, leaf.body, state].filter(Boolean).join(", ");
   }
 }

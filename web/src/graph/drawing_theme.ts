@@ -22,7 +22,7 @@ export function watchTheme(app: App): void {
 export function setTheme(app: App, theme: ThemeName): void {
   app.theme = theme;
   document.documentElement.classList.toggle("dark", isDark(theme));
-  if (app.boxes.length) app.tell("theme");
+  if (app.boxes.length) app.emit("theme");
 }
 
 /** The colours of Python's themes as CSS variables, and what turns the drawing dark. */

@@ -25,7 +25,7 @@ async function start(): Promise<void> {
     const app = build(data, root);
     await new Promise((resolve) => setTimeout(resolve, 30)); // the drawing is seen before the rest is read
     app.details = new Details(await unpackScript("details"));
-    app.tell("details");
+    app.emit("details");
     root.dataset.ready = "true";
   } catch (error) {
     root.replaceChildren(h("p", { role: "alert" }, `This drawing cannot be opened: ${String(error)}`));
@@ -57,7 +57,7 @@ function build(data: Payload, root: HTMLElement): App {
   attachGestures(screen, app.camera, pointerActions(app));
   attachKeyboard(app, finder.input);
   watchTheme(app);
-  app.measure();
+  app.measureScreen();
   app.open();
   fitOnResize(app);
   return app;
@@ -65,7 +65,7 @@ function build(data: Payload, root: HTMLElement): App {
 
 function showMessagesIn(app: App, statusLine: HTMLElement): void {
   let timer = 0;
-  app.say = (text) => {
+  app.showMessage = (text) => {
     statusLine.textContent = text;
     statusLine.hidden = false;
     clearTimeout(timer);
@@ -78,13 +78,13 @@ function fitOnResize(app: App): void {
   const cameraPose = (): string => `${app.camera.x} ${app.camera.y} ${app.camera.k}`;
   let fittedPose = cameraPose();
   new ResizeObserver(() => {
-    app.measure();
+    app.measureScreen();
     if (cameraPose() === fittedPose) {
       app.open();
       fittedPose = cameraPose();
     } else {
-      app.stage.look();
-      app.tell("camera");
+      app.stage.update();
+      app.emit("camera");
     }
   }).observe(app.screen);
 }

@@ -5,8 +5,8 @@ import type { Store, TabName } from "./store";
 /** A key and what it does; `tab` where it means something on that tab only. */
 export interface KeyBinding {
   key: string; // as KeyboardEvent.key has it: "ArrowLeft", " ", "?"; "Shift+ArrowLeft" with Shift held
-  shown?: string; // as people call it: "←", "Space"
-  what: string; // "Train or stop"
+  label?: string; // as people call it: "←", "Space"
+  description: string; // "Train or stop"
   tab?: TabName;
   run: () => void;
 }

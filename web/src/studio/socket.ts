@@ -7,11 +7,11 @@ const MAX_RETRY_MS = 5000;
 
 /** What a socket tells. Where it is `refused` there is no use in trying: the token is not (or no longer) good. */
 export interface SocketListener {
-  lost(reason: string): void;
-  refused(refused: boolean): void;
-  said(message: ToPage): void;
-  sent(head: FrameHead, bytes: Uint8Array): void;
-  garbled(text: string): void;
+  onLost(reason: string): void;
+  onRefused(refused: boolean): void;
+  onMessage(message: ToPage): void;
+  onFrame(head: FrameHead, bytes: Uint8Array): void;
+  onGarbled(text: string): void;
 }
 
 /** A connection that comes back. */
@@ -29,9 +29,9 @@ export class Socket {
     window.clearTimeout(this.timer);
     const socket = new WebSocket(this.address);
     socket.binaryType = "arraybuffer";
-    socket.onopen = () => this.listener.refused(false);
-    socket.onmessage = ({ data }) => this.take(data);
-    socket.onclose = ({ reason }) => this.closed(socket, reason);
+    socket.onopen = () => this.listener.onRefused(false);
+    socket.onmessage = ({ data }) => this.handleData(data);
+    socket.onclose = ({ reason }) => this.handleClose(socket, reason);
     this.socket = socket;
   }
 
@@ -43,31 +43,31 @@ export class Socket {
   }
 
   /** Try now instead of when the wait is over. */
-  hurry(): void {
+  retryNow(): void {
     if (this.socket && this.socket.readyState <= WebSocket.OPEN) return;
     this.tries = 0;
     this.open();
   }
 
   /** The other side spoke sensibly: the next loss is a new one. */
-  settled(): void {
+  resetRetries(): void {
     this.tries = 0;
   }
 
-  private async closed(socket: WebSocket, reason: string): Promise<void> {
+  private async handleClose(socket: WebSocket, reason: string): Promise<void> {
     if (socket !== this.socket) return;
     this.timer = window.setTimeout(() => this.open(), retryDelay(this.tries++));
-    this.listener.lost(reason);
+    this.listener.onLost(reason);
     const refused = await isRefused();
-    if (socket === this.socket) this.listener.refused(refused);
+    if (socket === this.socket) this.listener.onRefused(refused);
   }
 
-  private take(data: string | ArrayBuffer): void {
+  private handleData(data: string | ArrayBuffer): void {
     try {
-      if (typeof data === "string") this.listener.said(JSON.parse(data));
-      else this.listener.sent(...splitFrame(data));
+      if (typeof data === "string") this.listener.onMessage(JSON.parse(data));
+      else this.listener.onFrame(...splitFrame(data));
     } catch (error) {
-      this.listener.garbled(error instanceof Error ? error.message : String(error));
+      this.listener.onGarbled(error instanceof Error ? error.message : String(error));
     }
   }
 }

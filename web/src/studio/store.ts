@@ -60,7 +60,7 @@ export class Store {
   readonly parameters = new Signal<Parameter[]>([]);
   readonly tables = new Signal<ReadonlyMap<string, Table>>(new Map());
   readonly alerts = new Signal<AlertSeen[]>([]); // the newest
-  readonly alerted = new Signal(0); // how many ever came
+  readonly alertCount = new Signal(0); // how many ever came
   readonly recordings = new Signal<Recording[]>([]);
   readonly runs = new Signal<Run[]>([]);
   readonly run = new Signal(-1);
@@ -71,7 +71,7 @@ export class Store {
   readonly ended = new Signal<Ended | null>(null); // the server's last words, where it had any
   readonly reason = new Signal(""); // why the server ended the connection, where it said so
   readonly selection = new Signal<Selection | null>(null);
-  readonly look = new Signal<ViewSettings>(DEFAULT_VIEW);
+  readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly notices = new Signal<Notice[]>([]);
   readonly tab = new Signal<TabName>(tabFromHash());
 
@@ -79,22 +79,22 @@ export class Store {
   private readonly frameReaders = new Set<(head: FrameHead, bytes: Uint8Array) => void>();
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
-  private coming = new Map<string, Table>(); // tables that are ahead of the signal
+  private pendingTables = new Map<string, Table>(); // tables that are ahead of the signal
   private tablesTimer = 0;
-  private said = ""; // the last look, without its number
-  private looks = 0;
-  private asked = 0;
-  private noticed = 0;
+  private lastLook = ""; // the last look, without its number
+  private lookCount = 0;
+  private questionCount = 0;
+  private noticeCount = 0;
 
   constructor(address: string) {
     this.socket = new Socket(address, {
-      lost: (reason) => this.lost(reason),
-      refused: (refused) => this.refused.set(refused),
-      said: (message) => this.hear(message),
-      sent: (head, bytes) => this.frameReaders.forEach((read) => read(head, bytes)),
-      garbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
+      onLost: (reason) => this.handleLoss(reason),
+      onRefused: (refused) => this.refused.set(refused),
+      onMessage: (message) => this.handleMessage(message),
+      onFrame: (head, bytes) => this.frameReaders.forEach((read) => read(head, bytes)),
+      onGarbled: (text) => this.notice(`The server said something that this page does not understand: ${text}.`),
     });
-    for (const signal of [this.look, this.selection, this.tab, this.net]) signal.subscribe(() => this.tellLook());
+    for (const signal of [this.viewSettings, this.selection, this.tab, this.net]) signal.subscribe(() => this.sendLook());
   }
 
   /** Connect, and stay so. */
@@ -102,7 +102,7 @@ export class Store {
     this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // loaded again, it opens the same tab
     window.addEventListener("hashchange", () => this.tab.set(tabFromHash()));
     document.addEventListener("visibilitychange", () => {
-      this.tellLook();
+      this.sendLook();
       if (document.visibilityState === "visible") this.retry();
     });
     window.addEventListener("online", () => this.retry());
@@ -111,12 +111,12 @@ export class Store {
 
   /** Connect now where the connection is lost. */
   retry(): void {
-    this.socket.hurry();
+    this.socket.retryNow();
   }
 
   /** The number of the look that frames must belong to; those of an earlier one are late. */
   get lookNumber(): number {
-    return this.looks;
+    return this.lookCount;
   }
 
   /** Read each frame, a layer of a state; the answer ends that. */
@@ -128,10 +128,10 @@ export class Store {
   /** Be told when all frames of a state have come; the answer ends that. */
   onShown(read: (shown: Shown) => void): () => void {
     this.shownReaders.add(read);
-    this.tellLook(); // what was sent before anyone could draw it would never be seen
+    this.sendLook(); // what was sent before anyone could draw it would never be seen
     return () => {
       this.shownReaders.delete(read);
-      this.tellLook();
+      this.sendLook();
     };
   }
 
@@ -145,7 +145,7 @@ export class Store {
 
   /** Ask something that has an answer. */
   ask(question: Question): Promise<Json> {
-    const number = ++this.asked;
+    const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
       this.questions.set(number, { resolve, reject });
       if (this.socket.send({ ...question, question: number } as FromPage)) return;
@@ -167,7 +167,7 @@ export class Store {
   /** Show the reader a sentence. */
   notice(text: string, tone: Notice["tone"] = "problem"): void {
     const others = this.notices.get().filter((notice) => notice.text !== text);
-    this.notices.set([...others.slice(-3), { id: ++this.noticed, text, tone }]);
+    this.notices.set([...others.slice(-3), { id: ++this.noticeCount, text, tone }]);
   }
 
   /** Take a sentence away. */
@@ -175,167 +175,167 @@ export class Store {
     this.notices.set(this.notices.get().filter((notice) => notice.id !== id));
   }
 
-  private lost(reason: string): void {
+  private handleLoss(reason: string): void {
     this.reason.set(reason);
     this.connection.set("lost");
-    this.said = "";
+    this.lastLook = "";
     for (const { reject } of this.questions.values()) reject(new Error("the connection was lost"));
     this.questions.clear();
   }
 
-  private hear(message: ToPage): void {
+  private handleMessage(message: ToPage): void {
     switch (message.kind) {
-      case "hello": return this.greet(message);
-      case "net_came": return this.takeNet(message.net);
-      case "moments": return this.takeMoments(message.came, message.gone);
-      case "state_came": return this.takeState(message);
+      case "hello": return this.receiveHello(message);
+      case "net_came": return this.receiveNet(message.net);
+      case "moments": return this.receiveMoments(message.came, message.gone);
+      case "state_came": return this.receiveState(message);
       case "parameters_came": return this.parameters.set(message.parameters);
-      case "table_came": return this.takeTable(message.table);
-      case "rows": return this.takeRows(message);
-      case "alerts_came": return this.takeAlerts(message.alerts);
-      case "recordings_came": return this.takeRecordings(message.recordings, message.saved);
-      case "runs_came": return this.takeRuns(message);
+      case "table_came": return this.receiveTable(message.table);
+      case "rows": return this.receiveRows(message);
+      case "alerts_came": return this.receiveAlerts(message.alerts);
+      case "recordings_came": return this.receiveRecordings(message.recordings, message.saved);
+      case "runs_came": return this.receiveRuns(message);
       case "shown": return this.shownReaders.forEach((read) => read(message));
-      case "answer": return this.answered(message.question)?.resolve(message.value);
-      case "problem": return this.takeProblem(message.text, message.question);
-      case "ended": return this.takeEnd(message);
+      case "answer": return this.popQuestion(message.question)?.resolve(message.value);
+      case "problem": return this.receiveProblem(message.text, message.question);
+      case "ended": return this.receiveEnded(message);
     }
   }
 
-  private takeEnd(ended: Ended): void {
+  private receiveEnded(ended: Ended): void {
     this.ended.set(ended);
     this.state.set(ended.state);
   }
 
-  private greet(hello: Hello): void {
-    this.socket.settled();
+  private receiveHello(hello: Hello): void {
+    this.socket.resetRetries();
     this.ended.set(null);
     if (hello.version !== VERSION) {
       this.notice(`This page speaks version ${VERSION}, the server ${hello.version}: reload the page.`);
     }
-    this.coming = new Map(hello.tables.map((head) => [head.name, emptyTable(head)]));
-    this.tablesTimer ||= window.setTimeout(() => this.showTables(), TABLES_WAIT_MS); // their rows are on the way
+    this.pendingTables = new Map(hello.tables.map((head) => [head.name, emptyTable(head)]));
+    this.tablesTimer ||= window.setTimeout(() => this.publishTables(), TABLES_WAIT_MS); // their rows are on the way
     this.moments.set(hello.moments);
-    this.alerted.set(hello.alerts.length);
+    this.alertCount.set(hello.alerts.length);
     this.alerts.set(hello.alerts);
     this.recordings.set(hello.recordings);
-    this.takeRuns(hello);
+    this.receiveRuns(hello);
     this.parameters.set(hello.parameters);
-    this.takeState(hello);
+    this.receiveState(hello);
     this.connection.set("open");
     this.hello.set(hello);
-    this.said = ""; // this server, or this source, has not heard it yet
-    this.takeNet(hello.net);
-    this.keepMoment();
-    this.tellLook();
-    this.turnToTables();
+    this.lastLook = ""; // this server, or this source, has not heard it yet
+    this.receiveNet(hello.net);
+    this.snapMoment();
+    this.sendLook();
+    this.openTablesTab();
   }
 
   // What is nothing but a table opens on its tab, unless the reader has chosen one.
-  private turnToTables(): void {
-    const tablesOnly = !this.net.get() && !this.state.get().can.length && this.coming.size > 0;
+  private openTablesTab(): void {
+    const tablesOnly = !this.net.get() && !this.state.get().can.length && this.pendingTables.size > 0;
     if (tablesOnly && !location.hash) this.tab.set("tables");
   }
 
-  private takeRuns({ runs, run }: { runs: Run[]; run: number }): void {
+  private receiveRuns({ runs, run }: { runs: Run[]; run: number }): void {
     this.runs.set(runs);
     this.run.set(run);
   }
 
-  private takeAlerts(alerts: AlertSeen[]): void {
-    this.alerted.set(this.alerted.get() + alerts.length);
+  private receiveAlerts(alerts: AlertSeen[]): void {
+    this.alertCount.set(this.alertCount.get() + alerts.length);
     this.alerts.set([...this.alerts.get(), ...alerts].slice(-MAX_ALERTS));
   }
 
-  private takeNet(net: Net | null): void {
-    const { variable, item } = this.look.get();
+  private receiveNet(net: Net | null): void {
+    const { variable, item } = this.viewSettings.get();
     const names = net?.variables.map(({ name }) => name) ?? [];
     const unit = net?.variables.find(({ of }) => of === "unit") ?? net?.variables[0];
     const selection = this.selection.get();
     const placedLayer = net?.layers.find(({ layer }) => layer.name === selection?.layer);
     if (selection && !(placedLayer && selection.unit < placedLayer.units)) this.selection.set(null);
-    if (net && !names.includes(variable)) this.look.patch({ variable: unit?.name ?? "", item });
+    if (net && !names.includes(variable)) this.viewSettings.patch({ variable: unit?.name ?? "", item });
     this.net.set(net);
   }
 
-  private takeMoments(added: Moment[], gone: number[]): void {
+  private receiveMoments(added: Moment[], gone: number[]): void {
     const removed = new Set(gone);
     const remaining = removed.size ? this.moments.get().filter(({ id }) => !removed.has(id)) : this.moments.get();
     this.moments.set([...remaining, ...added]);
-    if (removed.size) this.keepMoment();
+    if (removed.size) this.snapMoment();
   }
 
   // Where the shown moment was thinned out, its nearest neighbour is shown, never the live one: someone is looking back.
-  private keepMoment(): void {
-    const { moment } = this.look.get();
+  private snapMoment(): void {
+    const { moment } = this.viewSettings.get();
     const ids = this.moments.get().map(({ id }) => id);
     if (moment === -1 || ids.includes(moment)) return;
     const nearest = ids.reduce((best, id) => (Math.abs(id - moment) < Math.abs(best - moment) ? id : best), Infinity);
-    this.look.patch({ moment: ids.length ? nearest : -1 });
+    this.viewSettings.patch({ moment: ids.length ? nearest : -1 });
   }
 
-  private takeState(message: { state: State; controller: string; viewers: number }): void {
+  private receiveState(message: { state: State; controller: string; viewers: number }): void {
     this.state.set(message.state);
     this.controller.set(message.controller);
     this.viewers.set(message.viewers);
   }
 
-  private takeRows(rows: { table: string; first: number; columns: Record<string, Json[]> }): void {
-    const table = this.coming.get(rows.table);
+  private receiveRows(rows: { table: string; first: number; columns: Record<string, Json[]> }): void {
+    const table = this.pendingTables.get(rows.table);
     if (table) this.putTable(withRows(table, { ...rows, columns: parseColumns(table.head, rows.columns) }));
   }
 
-  private takeTable(head: TableHead): void {
+  private receiveTable(head: TableHead): void {
     this.putTable(emptyTable(head));
-    this.turnToTables();
+    this.openTablesTab();
   }
 
   private putTable(table: Table): void {
-    this.coming.set(table.head.name, table);
+    this.pendingTables.set(table.head.name, table);
     const wait = Math.min(MAX_TABLES_WAIT_MS, TABLES_WAIT_MS + table.count / 100);
-    this.tablesTimer ||= window.setTimeout(() => this.showTables(), wait);
+    this.tablesTimer ||= window.setTimeout(() => this.publishTables(), wait);
   }
 
-  private showTables(): void {
+  private publishTables(): void {
     this.tablesTimer = 0;
-    this.tables.set(new Map(this.coming));
+    this.tables.set(new Map(this.pendingTables));
   }
 
-  private takeRecordings(recordings: Recording[], saved: string): void {
+  private receiveRecordings(recordings: Recording[], saved: string): void {
     this.recordings.set(recordings);
     if (saved) this.notice(`Saved ${saved}`, "done");
   }
 
-  private answered(question: number): PendingQuestion | undefined {
+  private popQuestion(question: number): PendingQuestion | undefined {
     const pending = this.questions.get(question);
     this.questions.delete(question);
     return pending;
   }
 
-  private takeProblem(text: string, question: number): void {
-    const pending = this.answered(question);
+  private receiveProblem(text: string, question: number): void {
+    const pending = this.popQuestion(question);
     if (pending) pending.reject(new Error(text));
     else this.notice(text);
   }
 
-  private tellLook(): void {
+  private sendLook(): void {
     if (this.connection.get() !== "open") return;
-    const look = this.wantedLook();
+    const look = this.currentLook();
     const serialized = JSON.stringify(look);
-    if (serialized === this.said) return;
-    this.said = serialized;
-    this.send({ kind: "look", look: ++this.looks, ...look });
+    if (serialized === this.lastLook) return;
+    this.lastLook = serialized;
+    this.send({ kind: "look", look: ++this.lookCount, ...look });
   }
 
-  private wantedLook(): Omit<Look, "kind" | "look"> {
-    const { variable, item, moment, raster, train, test } = this.look.get();
+  private currentLook(): Omit<Look, "kind" | "look"> {
+    const { variable, item, moment, raster, train, test } = this.viewSettings.get();
     const isHidden = this.tab.get() !== "network" || document.visibilityState === "hidden";
     if (isHidden || !this.net.get() || !this.shownReaders.size) return { variable: "" };
-    const selection = this.ofWeights(variable) ? this.selection.get() : null;
+    const selection = this.isWeight(variable) ? this.selection.get() : null;
     return { variable, item, moment, layer: selection?.layer ?? "", unit: selection?.unit ?? -1, raster, train, test };
   }
 
-  private ofWeights(variable: string): boolean {
+  private isWeight(variable: string): boolean {
     return this.net.get()?.variables.some(({ name, of }) => name === variable && of === "weight") ?? false;
   }
 }

@@ -9,10 +9,10 @@ export class Camera {
   x = 0;
   y = 0;
   k = 1;
-  private moving = 0;
+  private animationFrame = 0;
 
   constructor(
-    private readonly changed: () => void,
+    private readonly onChange: () => void,
     private readonly screen: () => { width: number; height: number },
   ) {}
 
@@ -27,9 +27,9 @@ export class Camera {
   }
 
   set(x: number, y: number, k: number): void {
-    cancelAnimationFrame(this.moving);
+    cancelAnimationFrame(this.animationFrame);
     [this.x, this.y, this.k] = [x, y, Math.min(MAX_SCALE, Math.max(MIN_SCALE, k))];
-    this.changed();
+    this.onChange();
   }
 
   pan(right: number, down: number): void {
@@ -37,7 +37,7 @@ export class Camera {
   }
 
   /** Bring a point of the drawing to the middle. */
-  look(x: number, y: number): void {
+  centreOn(x: number, y: number): void {
     const { width, height } = this.screen();
     this.set(width / 2 - x * this.k, height / 2 - y * this.k, this.k);
   }
@@ -57,7 +57,7 @@ export class Camera {
     const k = Math.min(MAX_FIT_SCALE, (width - 2 * margin) / (box.width || 1), (height - 2 * margin) / (box.height || 1));
     const scale = Math.max(MIN_SCALE, k);
     const [x, y] = [width / 2 - (box.x + box.width / 2) * scale, height / 2 - (box.y + box.height / 2) * scale];
-    this.go(x, y, scale, animate);
+    this.moveTo(x, y, scale, animate);
   }
 
   /** Show the start of a tall box as wide as the screen is. */
@@ -72,19 +72,19 @@ export class Camera {
     const { width, height } = this.screen();
     const fitScale = Math.min((width - 40) / box.width, (height - 40) / box.height);
     const k = Math.min(Math.max(this.k, 0.8), Math.max(fitScale, 0.3), 2.5);
-    this.go(width / 2 - (box.x + box.width / 2) * k, height / 2 - (box.y + box.height / 2) * k, k, true);
+    this.moveTo(width / 2 - (box.x + box.width / 2) * k, height / 2 - (box.y + box.height / 2) * k, k, true);
   }
 
-  private go(x: number, y: number, k: number, animate: boolean): void {
+  private moveTo(x: number, y: number, k: number, animate: boolean): void {
     if (!animate || prefersReducedMotion()) return this.set(x, y, k);
-    cancelAnimationFrame(this.moving);
+    cancelAnimationFrame(this.animationFrame);
     const [x0, y0, k0, start] = [this.x, this.y, this.k, performance.now()];
     const step = (): void => {
       const t = Math.min(1, (performance.now() - start) / ANIMATION_MS);
       const progress = t * (2 - t);
       [this.x, this.y, this.k] = [x0 + (x - x0) * progress, y0 + (y - y0) * progress, k0 + (k - k0) * progress];
-      this.changed();
-      if (t < 1) this.moving = requestAnimationFrame(step);
+      this.onChange();
+      if (t < 1) this.animationFrame = requestAnimationFrame(step);
     };
     step();
   }

@@ -10,13 +10,13 @@ export type BoxRegion = "leaf" | "title" | "times" | "inside";
 export function regionOf(box: PlacedBox, x: number, y: number): BoxRegion {
   const { view } = box;
   if (!view.composed) return "leaf";
-  const title = view.words;
+  const title = view.title;
   if (!title) return "inside";
   const line = Math.floor((y - box.y - 4) / TITLE_LINE);
   if (y - box.y > TITLE_HEIGHT + (title.lines.length - 1) * TITLE_LINE) return "inside";
   if (x - box.x > title.width + 14) return "inside";
   const last = title.lines[title.lines.length - 1];
-  const repeatCount = view.whole!.sort === "stack" ? last[last.length - 1] : null;
+  const repeatCount = view.fullPlan!.sort === "stack" ? last[last.length - 1] : null;
   if (repeatCount && line >= title.lines.length - 1 && x - box.x >= repeatCount[0] - 3) return "times";
   return "title";
 }
@@ -31,14 +31,14 @@ export function pointerActions(app: App): { click(x: number, y: number): void; h
     click(left, top) {
       const [box, region] = findBox(left, top);
       app.select(box?.path ?? "");
-      if (!box?.view.whole) return;
-      if (region === "times") app.change(box.path, box.view.mode === "one" ? "open" : "one");
+      if (!box?.view.fullPlan) return;
+      if (region === "times") app.setMode(box.path, box.view.mode === "one" ? "open" : "one");
       else if (region === "title" || region === "leaf") app.toggle(box.path);
     },
     hover(left, top) {
       const [box, region] = findBox(left, top);
       app.hover(box?.path ?? "");
-      app.screen.classList.toggle("opens", Boolean(box?.view.whole) && region !== "inside");
+      app.screen.classList.toggle("opens", Boolean(box?.view.fullPlan) && region !== "inside");
     },
     leave() {
       app.hover("");

@@ -115,7 +115,7 @@ class Composition {
   bandOf: number[];
   bands: number;
   last: number[]; // the last row of each band
-  leaving: Set<number>[]; // the nets that go on in a later band
+  outgoingNets: Set<number>[]; // the nets that go on in a later band
   middle: number[][] = [];
   gutters: Map<number, number>[] = [];
   totalAcross = 0;
@@ -130,7 +130,7 @@ class Composition {
     boxes: Box[],
     readonly down: boolean,
     limit: number,
-    readonly m: Metrics,
+    readonly metrics: Metrics,
   ) {
     const port = plainBox(0, 0, [0], [0]);
     this.boxes = [...Array(layout.entries).fill(port), ...boxes, ...Array(layout.exits).fill(port)];
@@ -147,17 +147,17 @@ class Composition {
       const { entryNote, exitNote } = this.boxes[node];
       if (layout.spans[node] === row) this.rows[row] = Math.max(this.rows[row], this.along[node]);
       [entryNote, exitNote].forEach((width, end) => {
-        if (width) this.notes[row][end] = Math.max(this.notes[row][end], down ? m.note : width + 6);
+        if (width) this.notes[row][end] = Math.max(this.notes[row][end], down ? metrics.note : width + 6);
       });
     });
     this.bandOf = this.bandsOf(limit);
     this.bands = this.bandOf[this.bandOf.length - 1] + 1;
     this.last = Array(this.bands).fill(0);
     this.bandOf.forEach((band, row) => (this.last[band] = row));
-    this.leaving = this.last.map(() => new Set());
+    this.outgoingNets = this.last.map(() => new Set());
     for (const { source, target, net, back } of layout.routes) {
       const band = this.bandOf[layout.rows[source]];
-      if (!back && this.bandOf[layout.rows[target]] > band) this.leaving[band].add(net);
+      if (!back && this.bandOf[layout.rows[target]] > band) this.outgoingNets[band].add(net);
     }
     this.columns();
     this.runs = layout.routes.map((route) => this.runsOf(route));
@@ -195,17 +195,17 @@ class Composition {
   // Bands: a long box is cut into pieces that stand side by side
 
   bandsOf(limit: number): number[] {
-    const { layout, m } = this;
+    const { layout, metrics } = this;
     const reach: number[] = [];
     let total = 0;
     this.rows.forEach((length, row) => {
-      total += length + m.gap + m.arrow + this.notes[row][0] + this.notes[row][1];
+      total += length + metrics.gap + metrics.arrow + this.notes[row][0] + this.notes[row][1];
       reach.push(total);
     });
     const bandCount = Math.ceil(total / limit);
     const cutRows: number[] = [];
     for (let row = 1; row < layout.rowCount - 2; row++) {
-      if (0 <= layout.cuts[row] && layout.cuts[row] <= m.cut) cutRows.push(row);
+      if (0 <= layout.cuts[row] && layout.cuts[row] <= metrics.cut) cutRows.push(row);
     }
     const cuts = new Set<number>();
     for (let number = 1; number < (cutRows.length ? bandCount : 1); number++) {
@@ -213,25 +213,25 @@ class Composition {
       const place = cutRows.findIndex((row) => reach[row] >= goal);
       cuts.add(this.bestCut(cutRows, reach, goal, place < 0 ? cutRows.length : place));
     }
-    const least = (m.least * total) / Math.max(bandCount, 1);
+    const least = (metrics.least * total) / Math.max(bandCount, 1);
     const bandEnds = [0];
     for (const row of [...cuts].sort((first, second) => first - second)) {
       if (reach[row] - bandEnds[bandEnds.length - 1] < least || total - reach[row] < least) cuts.delete(row);
       else bandEnds.push(reach[row]);
     }
     bandEnds.push(total);
-    if (largest(bandEnds.slice(1).map((end, n) => end - bandEnds[n])) > m.worth * total) cuts.clear();
+    if (largest(bandEnds.slice(1).map((end, n) => end - bandEnds[n])) > metrics.worth * total) cuts.clear();
     let band = 0;
     return this.rows.map((_, row) => (cuts.has(row) ? band++ : band));
   }
 
   bestCut(cutRows: number[], reach: number[], goal: number, place: number): number {
-    const { layout, m } = this;
+    const { layout, metrics } = this;
     let best = -1;
     let least = Infinity;
-    for (let n = Math.max(0, place - m.search); n < Math.min(cutRows.length, place + m.search); n++) {
+    for (let n = Math.max(0, place - metrics.search); n < Math.min(cutRows.length, place + metrics.search); n++) {
       const row = cutRows[n];
-      const cost = Math.abs(reach[row] - goal) + (layout.cuts[row] - 1) * m.cost;
+      const cost = Math.abs(reach[row] - goal) + (layout.cuts[row] - 1) * metrics.cost;
       if (cost < least) [best, least] = [row, cost];
     }
     return best;
@@ -239,7 +239,7 @@ class Composition {
 
   /** Across: from the main column outwards, each as near as the rows it shares with those before it allow. */
   columns(): void {
-    const { layout, m } = this;
+    const { layout, metrics } = this;
     const stretches = this.stretches();
     const nodesIn = Array<number>(layout.columnCount).fill(0);
     for (const column of layout.columns) nodesIn[column]++;
@@ -275,13 +275,13 @@ class Composition {
       this.middle.push(middle.map((place) => place + start));
       across = start + largest([...right.values()]);
       const gutter = new Map<number, number>();
-      if (this.leaving[band].size) {
-        across += m.gutter;
-        for (const net of this.leaving[band]) {
+      if (this.outgoingNets[band].size) {
+        across += metrics.gutter;
+        for (const net of this.outgoingNets[band]) {
           gutter.set(net, across);
-          across += m.lane;
+          across += metrics.lane;
         }
-        across += m.gutter - m.lane;
+        across += metrics.gutter - metrics.lane;
       }
       this.gutters.push(gutter);
     }
@@ -290,12 +290,12 @@ class Composition {
 
   /** For each band and column, the rows that something takes, how far it reaches before and after the middle. */
   stretches(): Stretch[][][] {
-    const { layout, m } = this;
+    const { layout, metrics } = this;
     const stretches: Stretch[][][] = this.last.map(() => Array.from({ length: layout.columnCount }, () => []));
     layout.rows.forEach((row, node) => {
       const [band, anchor, { exitNote }] = [this.bandOf[row], this.anchors[node], this.boxes[node]];
       const inside = layout.entries <= node && node < layout.entries + layout.children;
-      const pad = inside ? m.column / 2 : m.lane / 2;
+      const pad = inside ? metrics.column / 2 : metrics.lane / 2;
       let room = this.across[node] - anchor;
       if (this.down && exitNote) room = Math.max(room, largest(this.exits[node]) - anchor + 5 + exitNote);
       const last = Math.min(layout.spans[node], this.last[band]);
@@ -310,7 +310,7 @@ class Composition {
         const isOwnLane = route.lane === layout.columns[route.source] && band === this.bandOf[low] && !route.back;
         const offset = isOwnLane ? this.exits[route.source][route.exit] - this.anchors[route.source] : 0;
         const last = Math.min(high, this.last[band]);
-        stretches[band][route.lane].push({ first, last, before: m.lane / 2 - offset, after: m.lane / 2 + offset });
+        stretches[band][route.lane].push({ first, last, before: metrics.lane / 2 - offset, after: metrics.lane / 2 + offset });
       }
     }
     return stretches;
@@ -379,7 +379,7 @@ class Composition {
       }
     });
     spans.forEach((nets, channel) => {
-      const [tracks, count] = assignTracks(orderNets(nets, above[channel], below[channel]), nets, this.m.lane / 2);
+      const [tracks, count] = assignTracks(orderNets(nets, above[channel], below[channel]), nets, this.metrics.lane / 2);
       this.trackOf.push(tracks);
       this.trackCount.push(count);
     });
@@ -387,16 +387,16 @@ class Composition {
 
   /** How long the channel below a row is. */
   channel(row: number): number {
-    const { m, notes } = this;
+    const { metrics, notes } = this;
     const below = row + 1 < this.layout.rowCount ? notes[row + 1][0] : 0;
-    const tracks = this.trackCount[row] * m.track;
+    const tracks = this.trackCount[row] * metrics.track;
     if (row === 0 && !tracks) return below;
-    if (row === this.layout.rowCount - 2) return m.gap + notes[row][1] + tracks;
-    return m.gap + notes[row][1] + tracks + below + m.arrow;
+    if (row === this.layout.rowCount - 2) return metrics.gap + notes[row][1] + tracks;
+    return metrics.gap + notes[row][1] + tracks + below + metrics.arrow;
   }
 
   placeRows(): void {
-    const { layout, m } = this;
+    const { layout, metrics } = this;
     const tallNodes = new Map<number, number[]>(); // row -> tall nodes that must end in it at the latest
     layout.spans.forEach((span, node) => {
       const row = layout.rows[node];
@@ -404,7 +404,7 @@ class Composition {
       setDefault<number, number[]>(tallNodes, Math.min(span, this.last[this.bandOf[row]]), () => []).push(node);
     });
     let along = 0;
-    const head = this.trackCount[layout.rowCount] * m.track + m.arrow + m.gap;
+    const head = this.trackCount[layout.rowCount] * metrics.track + metrics.arrow + metrics.gap;
     for (let row = 0; row < layout.rowCount; row++) {
       if (row && this.bandOf[row] !== this.bandOf[row - 1]) along = head + this.notes[row][0];
       this.rowStart.push(along);
@@ -425,24 +425,24 @@ class Composition {
 
   /** Add the border and turn along and across into x and y. */
   finish(title: Title | null): Composed {
-    const { layout, m, down } = this;
+    const { layout, metrics, down } = this;
     const end = layout.entries + layout.children;
     let [acrossBefore, acrossAfter, alongBefore, alongAfter] = [0, 0, 0, 0];
     if (title) {
-      const strip = m.title + (title.lines - 1) * m.line;
-      acrossBefore = down ? m.pad : strip;
-      alongBefore = down ? strip : m.pad;
-      acrossAfter = alongAfter = m.pad;
+      const strip = metrics.title + (title.lines - 1) * metrics.line;
+      acrossBefore = down ? metrics.pad : strip;
+      alongBefore = down ? strip : metrics.pad;
+      acrossAfter = alongAfter = metrics.pad;
     }
     if (title && down) {
       for (let node = 0; node < layout.entries; node++) {
-        acrossBefore = Math.max(acrossBefore, title.width + 2 * m.pad - this.x(node, 0));
+        acrossBefore = Math.max(acrossBefore, title.width + 2 * metrics.pad - this.x(node, 0));
       }
     }
     let across = acrossBefore + this.totalAcross + acrossAfter;
     let along = alongBefore + this.totalAlong + alongAfter;
-    if (title && down) across = Math.max(across, title.width + 2 * m.pad);
-    else if (title) along = Math.max(along, title.width + 2 * m.pad);
+    if (title && down) across = Math.max(across, title.width + 2 * metrics.pad);
+    else if (title) along = Math.max(along, title.width + 2 * metrics.pad);
     const lefts = this.boxes.map((_, node) => this.x(node, 0) + acrossBefore);
     const tops = layout.rows.map((row, node) => {
       if (node < layout.entries) return 0;
@@ -483,10 +483,10 @@ class Composition {
   }
 
   trackAt(channel: number, net: number): number {
-    const { m } = this;
+    const { metrics } = this;
     const track = this.trackOf[channel].get(net)!;
-    if (channel === this.layout.rowCount) return m.gap + track * m.track;
-    return this.rowStart[channel] + this.rows[channel] + this.notes[channel][1] + m.gap + track * m.track;
+    if (channel === this.layout.rowCount) return metrics.gap + track * metrics.track;
+    return this.rowStart[channel] + this.rows[channel] + this.notes[channel][1] + metrics.gap + track * metrics.track;
   }
 }
 

@@ -18,8 +18,8 @@ export function traceEdges(box: PlacedBox): EdgeTrace {
   const node = nodeOf(box);
   const { from, to } = routesOf(box.parent.view.plan!.layout);
   const tracer = new Tracer(result);
-  for (const route of to.get(node) ?? []) tracer.back(box.parent, route);
-  for (const route of from.get(node) ?? []) tracer.forth(box.parent, route);
+  for (const route of to.get(node) ?? []) tracer.followBack(box.parent, route);
+  for (const route of from.get(node) ?? []) tracer.followForward(box.parent, route);
   result.before = [...tracer.before].filter((neighbour) => neighbour !== box);
   result.after = [...tracer.after].filter((neighbour) => neighbour !== box);
   return result;
@@ -28,50 +28,50 @@ export function traceEdges(box: PlacedBox): EdgeTrace {
 class Tracer {
   before = new Set<PlacedBox>();
   after = new Set<PlacedBox>();
-  private seen = new Set<string>();
+  private visited = new Set<string>();
 
-  constructor(private readonly found: EdgeTrace) {}
+  constructor(private readonly trace: EdgeTrace) {}
 
-  back(frame: PlacedBox, number: number): void {
-    if (!this.take(frame, number, "back")) return;
+  followBack(frame: PlacedBox, number: number): void {
+    if (!this.visit(frame, number, "back")) return;
     const { layout } = frame.view.plan!;
     const { source, exit } = layout.routes[number];
     if (source < layout.entries) {
-      this.each(frame.parent, "to", nodeOf(frame), (route, outer) => {
-        if (route.entry === source) this.back(frame.parent!, outer);
+      this.forEachRoute(frame.parent, "to", nodeOf(frame), (route, outer) => {
+        if (route.entry === source) this.followBack(frame.parent!, outer);
       });
       return;
     }
-    const child = frame.inside[source - layout.entries];
+    const child = frame.children[source - layout.entries];
     if (!child.view.composed) (isGradient(frame, number) ? this.after : this.before).add(child);
-    else this.each(child, "to", firstExit(child) + exit, (_, inner) => this.back(child, inner));
+    else this.forEachRoute(child, "to", firstExit(child) + exit, (_, inner) => this.followBack(child, inner));
   }
 
-  forth(frame: PlacedBox, number: number): void {
-    if (!this.take(frame, number, "forth")) return;
+  followForward(frame: PlacedBox, number: number): void {
+    if (!this.visit(frame, number, "forth")) return;
     const { layout } = frame.view.plan!;
     const { target, entry } = layout.routes[number];
     const end = layout.entries + layout.children;
     if (target >= end) {
-      this.each(frame.parent, "from", nodeOf(frame), (route, outer) => {
-        if (route.exit === target - end) this.forth(frame.parent!, outer);
+      this.forEachRoute(frame.parent, "from", nodeOf(frame), (route, outer) => {
+        if (route.exit === target - end) this.followForward(frame.parent!, outer);
       });
       return;
     }
-    const child = frame.inside[target - layout.entries];
+    const child = frame.children[target - layout.entries];
     if (!child.view.composed) (isGradient(frame, number) ? this.before : this.after).add(child);
-    else this.each(child, "from", entry, (_, inner) => this.forth(child, inner));
+    else this.forEachRoute(child, "from", entry, (_, inner) => this.followForward(child, inner));
   }
 
-  private take(frame: PlacedBox, number: number, way: string): boolean {
+  private visit(frame: PlacedBox, number: number, way: string): boolean {
     const key = `${way} ${frame.path} ${number}`;
-    if (this.seen.has(key) || this.seen.size >= MAX_SEGMENTS) return false;
-    this.seen.add(key);
-    this.found.segments.push([frame, number]);
+    if (this.visited.has(key) || this.visited.size >= MAX_SEGMENTS) return false;
+    this.visited.add(key);
+    this.trace.segments.push([frame, number]);
     return true;
   }
 
-  private each(
+  private forEachRoute(
     frame: PlacedBox | null,
     end: "from" | "to",
     node: number,
@@ -89,7 +89,7 @@ function isGradient(frame: PlacedBox, number: number): boolean {
 }
 
 function nodeOf(box: PlacedBox): number {
-  return box.parent ? box.parent.view.plan!.layout.entries + box.position : -1;
+  return box.parent ? box.parent.view.plan!.layout.entries + box.childIndex : -1;
 }
 
 function firstExit(frame: PlacedBox): number {

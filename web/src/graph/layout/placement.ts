@@ -6,18 +6,18 @@ export interface PlacedBox {
   path: string; // positions that lead to it: "3/0/1"; "" for the whole
   x: number;
   y: number;
-  first: number; // its first item
+  firstItem: number; // its first item
   address: string; // "layer1.0.conv1"
   depth: number;
   parent: PlacedBox | null;
-  position: number; // among what its parent shows
-  inside: PlacedBox[];
+  childIndex: number; // among what its parent shows
+  children: PlacedBox[];
 }
 
 /** All boxes, each before what is in it. */
-export function placeBoxes(scene: ViewTree): PlacedBox[] {
+export function placeBoxes(tree: ViewTree): PlacedBox[] {
   const root: PlacedBox = {
-    view: scene.root, path: "", x: 0, y: 0, first: 0, address: "", depth: 0, parent: null, position: 0, inside: [],
+    view: tree.root, path: "", x: 0, y: 0, firstItem: 0, address: "", depth: 0, parent: null, childIndex: 0, children: [],
   }; // prettier-ignore
   const boxes: PlacedBox[] = [];
   const stack = [root];
@@ -27,24 +27,24 @@ export function placeBoxes(scene: ViewTree): PlacedBox[] {
     const { view } = box;
     if (!view.composed) continue;
     const plan = view.plan!;
-    const last = view.whole!.parts.length - 1;
+    const last = view.fullPlan!.parts.length - 1;
     const showsOne = view.mode === "one";
     const path = showsOne ? `${box.path}/${last}/` : box.path && `${box.path}/`;
-    const first = box.first + (showsOne ? view.whole!.first[last] : 0);
+    const first = box.firstItem + (showsOne ? view.fullPlan!.first[last] : 0);
     const parentAddress = plan.sort === "stack" ? (box.parent?.address ?? "") : box.address; // its modules name themselves
-    box.inside = view.inside.map((inner, n) => ({
-      view: inner,
+    box.children = view.children.map((child, n) => ({
+      view: child,
       path: path + n,
       x: box.x + view.composed!.places[n][0],
       y: box.y + view.composed!.places[n][1],
-      first: first + plan.first[n],
-      address: joinAddress(parentAddress, addressStep(inner)),
+      firstItem: first + plan.first[n],
+      address: joinAddress(parentAddress, addressStep(child)),
       depth: box.depth + 1,
       parent: box,
-      position: n,
-      inside: [],
+      childIndex: n,
+      children: [],
     }));
-    for (let n = box.inside.length - 1; n >= 0; n--) stack.push(box.inside[n]);
+    for (let n = box.children.length - 1; n >= 0; n--) stack.push(box.children[n]);
   }
   return boxes;
 }
@@ -53,7 +53,7 @@ export function placeBoxes(scene: ViewTree): PlacedBox[] {
 export function boxAt(root: PlacedBox, x: number, y: number): PlacedBox | null {
   let innermost: PlacedBox | null = null;
   for (let box: PlacedBox | undefined = root; box; ) {
-    box = box.inside.find(
+    box = box.children.find(
       (child) =>
         x >= child.x && y >= child.y && x <= child.x + child.view.box.width && y <= child.y + child.view.box.height,
     );
@@ -64,8 +64,8 @@ export function boxAt(root: PlacedBox, x: number, y: number): PlacedBox | null {
 
 /** What a box adds to the address: a stack stands for its last module, a pill for nothing. */
 function addressStep(view: BoxView): string {
-  if (!view.whole || view.whole.sort === "module") return view.name;
-  return view.whole.sort === "stack" ? view.whole.names[view.whole.names.length - 1] : "";
+  if (!view.fullPlan || view.fullPlan.sort === "module") return view.name;
+  return view.fullPlan.sort === "stack" ? view.fullPlan.names[view.fullPlan.names.length - 1] : "";
 }
 
 export function joinAddress(address: string, step: string): string {

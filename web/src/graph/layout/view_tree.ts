@@ -1,4 +1,4 @@
-// Which boxes are open, and everything in place inside them. A view is shared by all boxes that look the same, so what
+// Which boxes are open, and everything in place children them. A view is shared by all boxes that look the same, so what
 // did not change is never composed again.
 import { compose, type Box, type Composed } from "./compose";
 import type { Payload, Part, Plan, TitleText } from "../payload";
@@ -12,14 +12,14 @@ export interface BoxView {
   name: string;
   part: Part;
   mode: Mode;
-  whole: Plan | null; // what can be opened here; null for an item
-  plan: Plan | null; // whose inside is shown; null where folded
-  words: TitleText | null; // its title, where open
-  inside: BoxView[];
+  fullPlan: Plan | null; // what can be opened here; null for an item
+  plan: Plan | null; // whose children is shown; null where folded
+  title: TitleText | null; // its title, where open
+  children: BoxView[];
   composed: Composed | null;
   box: Box;
-  boxes: number; // visible leaves in it
-  wraps: number; // places in it where a long box was cut
+  boxCount: number; // visible leaves in it
+  wrapCount: number; // places in it where a long box was cut
 }
 
 type ModeRule = (plan: Plan, path: string, depth: number) => Mode;
@@ -35,25 +35,25 @@ export class ViewTree {
   down: boolean;
   limit: number; // boxes longer than this are wrapped
   private ids = 0;
-  private known = new Map<string, BoxView>();
+  private viewCache = new Map<string, BoxView>();
 
   constructor(readonly data: Payload) {
     this.down = data.view.down;
     this.limit = data.view.limit;
-    const open = new Map<string, Mode>();
-    for (const path of data.view.open) open.set(path.replace("*", ""), path.endsWith("*") ? "one" : "open");
-    this.root = this.build((_, path) => open.get(path) ?? "folded");
+    const openModes = new Map<string, Mode>();
+    for (const path of data.view.open) openModes.set(path.replace("*", ""), path.endsWith("*") ? "one" : "open");
+    this.root = this.build((_, path) => openModes.get(path) ?? "folded");
   }
 
   /** Open or fold the box at a path; the boxes around it are opened too. */
-  change(path: string, mode: Mode): void {
-    this.root = this.changed(this.root, path.split("/").map(Number), mode);
+  setMode(path: string, mode: Mode): void {
+    this.root = this.withMode(this.root, path.split("/").map(Number), mode);
   }
 
   /** Open the boxes that hide a path. */
   reveal(path: string): void {
     const steps = path.split("/").map(Number);
-    if (steps.length > 1) this.root = this.changed(this.root, steps, "folded", true);
+    if (steps.length > 1) this.root = this.withMode(this.root, steps, "folded", true);
   }
 
   /** Open all boxes down to a level; stacks with one module shown, unless all are wanted. */
@@ -74,10 +74,10 @@ export class ViewTree {
       if (total === undefined) {
         const fullPlan = this.data.plans[number];
         const mode = decide(fullPlan, "", depth);
-        const plan = this.shown(fullPlan, mode);
+        const plan = this.planFor(fullPlan, mode);
         total = 1;
         if (mode !== "folded") {
-          total = plan.parts.reduce((sum, part) => sum + count(part.plan, this.deeper(plan, part, depth)), 0);
+          total = plan.parts.reduce((sum, part) => sum + count(part.plan, this.childDepth(plan, part, depth)), 0);
         }
         totals.set(key, total);
       }
@@ -92,7 +92,7 @@ export class ViewTree {
     const depth = (view: BoxView): number => {
       let levels = depths.get(view);
       if (levels === undefined) {
-        const below = view.inside.reduce((most, child) => Math.max(most, depth(child)), 0);
+        const below = view.children.reduce((most, child) => Math.max(most, depth(child)), 0);
         const isLevel = view.mode !== "folded" && view.plan!.sort !== "pill" && view.plan!.sort !== "stack";
         depths.set(view, (levels = below + Number(isLevel)));
       }
@@ -117,18 +117,18 @@ export class ViewTree {
   }
 
   /** The same boxes open, the other way or wrapped elsewhere. */
-  turn(down: boolean, limit: number): void {
+  setOrientation(down: boolean, limit: number): void {
     this.down = down;
     this.limit = limit;
-    this.known.clear();
+    this.viewCache.clear();
     const rebuiltViews = new Map<BoxView, BoxView>();
     const rebuild = (view: BoxView): BoxView => {
       let rebuilt = rebuiltViews.get(view);
       if (!rebuilt) {
         rebuilt =
           view.mode === "folded"
-            ? this.leaf(view.name, view.part)
-            : this.open(view.name, view.part, view.mode, view.inside.map(rebuild));
+            ? this.foldedView(view.name, view.part)
+            : this.openView(view.name, view.part, view.mode, view.children.map(rebuild));
         rebuiltViews.set(view, rebuilt);
       }
       return rebuilt;
@@ -138,38 +138,38 @@ export class ViewTree {
 
   /** Wrap where it fills a page best (as `_fit` in picture.py). */
   fit(): void {
-    this.turn(this.down, Infinity);
+    this.setOrientation(this.down, Infinity);
     const edges = this.data.plans.reduce((most, plan) => Math.max(most, plan.layout.routes.length), 0);
-    const count = Math.max(this.root.boxes, Math.floor(edges / 3));
+    const count = Math.max(this.root.boxCount, Math.floor(edges / 3));
     const { width, height } = this.root.box;
     const ideal = Math.sqrt((width * height) / 1.5) * (this.down ? 1 : 1.5);
     const factors =
       count <= 400 ? [0.45, 0.6, 0.8, 1.0, 1.25, 1.6, 2.1] : count <= 3000 ? [0.8, 1.1, 1.5] : [1.1]; // prettier-ignore
     const limits = factors.map((factor) => Math.max(240, 20 * roundEven((ideal * factor) / 20)));
-    let best = count <= 3000 ? { worth: this.worth(), limit: Infinity } : { worth: -Infinity, limit: Infinity };
+    let best = count <= 3000 ? { score: this.score(), limit: Infinity } : { score: -Infinity, limit: Infinity };
     for (const limit of new Set(limits)) {
-      this.turn(this.down, limit);
-      const score = this.worth();
-      if (score > best.worth + 1e-9) best = { worth: score, limit };
+      this.setOrientation(this.down, limit);
+      const score = this.score();
+      if (score > best.score + 1e-9) best = { score, limit };
     }
-    if (this.limit !== best.limit) this.turn(this.down, best.limit);
+    if (this.limit !== best.limit) this.setOrientation(this.down, best.limit);
   }
 
   /** How large it can be shown, and how far it is from the form of a page. */
-  private worth(): number {
-    const { box, wraps } = this.root;
+  private score(): number {
+    const { box, wrapCount } = this.root;
     const [width, height] = [Math.max(box.width, 1), Math.max(box.height, 1)];
     const aspect = width / height;
     const distortion = Math.max(aspect / 1.78, 1.2 / aspect, 1);
     const scale = Math.min(1, PAGE_SIZE[0] / width, PAGE_SIZE[1] / height);
     const penalty = 1 / MAX_ASPECT <= aspect && aspect <= MAX_ASPECT ? 0 : 0.3;
-    return Math.min(scale / FULL_SCALE, 1) - 0.06 * (distortion - 1) - this.data.wrap_cost * wraps - penalty;
+    return Math.min(scale / FULL_SCALE, 1) - 0.06 * (distortion - 1) - this.data.wrap_cost * wrapCount - penalty;
   }
 
   private build(decide: ModeRule, key?: (plan: number, depth: number) => string): BoxView {
     const views = new Map<string, BoxView>();
     const make = (name: string, part: Part, path: string, depth: number): BoxView => {
-      if (part.plan < 0) return this.leaf(name, part);
+      if (part.plan < 0) return this.foldedView(name, part);
       const cacheKey = key && `${part.leaf} ${key(part.plan, depth)}`;
       const shared = cacheKey === undefined ? undefined : views.get(cacheKey);
       if (shared) return shared;
@@ -177,95 +177,95 @@ export class ViewTree {
       const mode = decide(fullPlan, path, depth);
       let view: BoxView;
       if (mode === "folded") {
-        view = this.leaf(name, part);
+        view = this.foldedView(name, part);
       } else {
-        const plan = this.shown(fullPlan, mode);
+        const plan = this.planFor(fullPlan, mode);
         const prefix = mode === "one" ? `${path}/${fullPlan.parts.length - 1}/` : path ? `${path}/` : "";
-        const inside = plan.parts.map((childPart, n) => make(plan.names[n], childPart, prefix + n, this.deeper(plan, childPart, depth)));
-        view = this.open(name, part, mode, inside);
+        const children = plan.parts.map((childPart, n) => make(plan.names[n], childPart, prefix + n, this.childDepth(plan, childPart, depth)));
+        view = this.openView(name, part, mode, children);
       }
       if (cacheKey !== undefined) views.set(cacheKey, view);
       return view;
     };
     const root = this.data.plans[this.data.root];
     const part = { leaf: -1, plan: this.data.root, titles: [-1, -1] as [number, number] };
-    const inside = root.parts.map((childPart, n) => make(root.names[n], childPart, String(n), 1));
-    return this.open("", part, "open", inside);
+    const children = root.parts.map((childPart, n) => make(root.names[n], childPart, String(n), 1));
+    return this.openView("", part, "open", children);
   }
 
-  private changed(view: BoxView, steps: number[], mode: Mode, onlyAround = false): BoxView {
-    if (!steps.length) return onlyAround ? view : this.as(view, mode);
-    const fullPlan = view.whole!;
+  private withMode(view: BoxView, steps: number[], mode: Mode, onlyAround = false): BoxView {
+    if (!steps.length) return onlyAround ? view : this.switchMode(view, mode);
+    const fullPlan = view.fullPlan!;
     if (fullPlan.sort === "stack") {
       const last = fullPlan.parts.length - 1;
-      if (view.mode === "folded") view = this.as(view, steps[0] === last && steps.length > 1 ? "one" : "open");
-      else if (view.mode === "one" && (steps[0] !== last || steps.length === 1)) view = this.as(view, "open");
+      if (view.mode === "folded") view = this.switchMode(view, steps[0] === last && steps.length > 1 ? "one" : "open");
+      else if (view.mode === "one" && (steps[0] !== last || steps.length === 1)) view = this.switchMode(view, "open");
       if (view.mode === "one") steps = steps.slice(1);
     } else if (view.mode === "folded") {
-      view = this.as(view, "open");
+      view = this.switchMode(view, "open");
     }
     const [index, ...innerSteps] = steps;
-    const inside = view.inside.map((child, n) => (n === index ? this.changed(child, innerSteps, mode, onlyAround) : child));
-    return this.open(view.name, view.part, view.mode, inside);
+    const children = view.children.map((child, n) => (n === index ? this.withMode(child, innerSteps, mode, onlyAround) : child));
+    return this.openView(view.name, view.part, view.mode, children);
   }
 
   /** A box in another mode; a stack keeps what is open in its last module. */
-  private as(view: BoxView, mode: Mode): BoxView {
-    const { name, part, whole } = view;
-    if (mode === view.mode || !whole) return view;
-    if (mode === "folded") return this.leaf(name, part);
-    if (view.mode === "open" && view.inside[view.inside.length - 1].mode === "open") {
-      return this.open(name, part, mode, view.inside[view.inside.length - 1].inside);
+  private switchMode(view: BoxView, mode: Mode): BoxView {
+    const { name, part, fullPlan } = view;
+    if (mode === view.mode || !fullPlan) return view;
+    if (mode === "folded") return this.foldedView(name, part);
+    if (view.mode === "open" && view.children[view.children.length - 1].mode === "open") {
+      return this.openView(name, part, mode, view.children[view.children.length - 1].children);
     }
-    const plan = this.shown(whole, mode);
-    const inside = plan.parts.map((childPart, n) => this.leaf(plan.names[n], childPart));
+    const plan = this.planFor(fullPlan, mode);
+    const children = plan.parts.map((childPart, n) => this.foldedView(plan.names[n], childPart));
     if (view.mode === "one") {
       const last = plan.parts.length - 1;
-      inside[last] = this.open(plan.names[last], plan.parts[last], "open", view.inside);
+      children[last] = this.openView(plan.names[last], plan.parts[last], "open", view.children);
     }
-    return this.open(name, part, mode, inside);
+    return this.openView(name, part, mode, children);
   }
 
-  private leaf(name: string, part: Part): BoxView {
-    return this.share(`${part.leaf} ${part.plan}`, () => {
+  private foldedView(name: string, part: Part): BoxView {
+    return this.intern(`${part.leaf} ${part.plan}`, () => {
       const box = this.data.leaves[part.leaf].boxes[this.down ? 0 : 1];
       const fullPlan = part.plan < 0 ? null : this.data.plans[part.plan];
-      return { name, part, mode: "folded", whole: fullPlan, plan: null, words: null, inside: [], composed: null, box, boxes: 1, wraps: 0 };
+      return { name, part, mode: "folded", fullPlan, plan: null, title: null, children: [], composed: null, box, boxCount: 1, wrapCount: 0 };
     });
   }
 
-  private open(name: string, part: Part, mode: Mode, inside: BoxView[]): BoxView {
-    const isShared = inside.length <= MAX_SHARED_PARTS;
-    const key = isShared ? `${part.leaf} ${part.plan} ${mode} ${inside.map((view) => view.id)}` : "";
-    return this.share(key, () => {
+  private openView(name: string, part: Part, mode: Mode, children: BoxView[]): BoxView {
+    const isShared = children.length <= MAX_SHARED_PARTS;
+    const key = isShared ? `${part.leaf} ${part.plan} ${mode} ${children.map((view) => view.id)}` : "";
+    return this.intern(key, () => {
       const fullPlan = this.data.plans[part.plan];
-      const plan = this.shown(fullPlan, mode);
-      const words = this.data.titles[part.titles[this.down ? 0 : 1]] ?? null;
-      const title = words && { width: words.width, lines: words.lines.length };
-      const boxes = inside.map((view) => view.box);
-      const composed = compose(plan.layout, boxes, title, this.down, this.limit, this.data.metrics);
-      const count = inside.reduce((sum, view) => sum + view.boxes, 0);
-      const wraps = inside.reduce((sum, view) => sum + view.wraps, composed.bands - 1);
-      return { name, part, mode, whole: fullPlan, plan, words, inside, composed, box: composed.box, boxes: count, wraps };
+      const plan = this.planFor(fullPlan, mode);
+      const title = this.data.titles[part.titles[this.down ? 0 : 1]] ?? null;
+      const titleSize = title && { width: title.width, lines: title.lines.length };
+      const boxes = children.map((view) => view.box);
+      const composed = compose(plan.layout, boxes, titleSize, this.down, this.limit, this.data.metrics);
+      const boxCount = children.reduce((sum, view) => sum + view.boxCount, 0);
+      const wrapCount = children.reduce((sum, view) => sum + view.wrapCount, composed.bands - 1);
+      return { name, part, mode, fullPlan, plan, title, children, composed, box: composed.box, boxCount, wrapCount };
     });
   }
 
-  private share(key: string, make: () => Omit<BoxView, "id">): BoxView {
-    let view = key ? this.known.get(key) : undefined;
+  private intern(key: string, make: () => Omit<BoxView, "id">): BoxView {
+    let view = key ? this.viewCache.get(key) : undefined;
     if (!view) {
       view = { ...make(), id: this.ids++ };
-      if (key) this.known.set(key, view);
+      if (key) this.viewCache.set(key, view);
     }
     return view;
   }
 
   /** What is drawn for an open box: of a stack one module, the last (gradients may not flow into the first). */
-  private shown(fullPlan: Plan, mode: Mode): Plan {
+  private planFor(fullPlan: Plan, mode: Mode): Plan {
     return mode === "one" ? this.data.plans[fullPlan.parts[fullPlan.parts.length - 1].plan] : fullPlan;
   }
 
   /** Stacks and pills are no level of their own. */
-  private deeper(plan: Plan, part: Part, depth: number): number {
+  private childDepth(plan: Plan, part: Part, depth: number): number {
     return plan.sort === "stack" || (part.plan >= 0 && this.data.plans[part.plan].sort === "pill") ? depth : depth + 1;
   }
 }

@@ -9,7 +9,7 @@ const MAX_LISTED = 12; // neighbours that are listed
 export function detailsPanel(app: App): HTMLElement {
   const section = h("section", { class: "details", "aria-label": "Details" });
   const draw = (): void => {
-    const box = app.pointed;
+    const box = app.focusBox;
     section.replaceChildren(...(box?.parent ? boxDetails(app, box) : overview(app)));
     requestAnimationFrame(() => (section.scrollTop = 0));
   };
@@ -18,7 +18,7 @@ export function detailsPanel(app: App): HTMLElement {
 }
 
 function overview(app: App): HTMLElement[] {
-  if (!app.root.view.boxes) return [h("p", { class: "soft" }, "Nothing ran: there is nothing to draw.")];
+  if (!app.root.view.boxCount) return [h("p", { class: "soft" }, "Nothing ran: there is nothing to draw.")];
   return [
     h("p", { class: "soft" }, "Point at a box for its details."),
     h("p", { class: "soft" }, "Click a folded box to open it, and the title of an open one to fold it."),
@@ -39,13 +39,13 @@ function overview(app: App): HTMLElement[] {
 function boxDetails(app: App, box: PlacedBox): HTMLElement[] {
   const { view } = box;
   const leaf = app.data.leaves[view.part.leaf];
-  const times = view.whole && view.whole.times > 1 ? ` ×${view.whole.times}` : "";
+  const times = view.fullPlan && view.fullPlan.times > 1 ? ` ×${view.fullPlan.times}` : "";
   const elements: HTMLElement[] = [
     h("h2", {}, view.name || kindOf(app, box), view.name ? h("span", { class: "soft" }, ` ${leaf.kind}`) : null, times),
   ];
-  const address = view.whole?.sort === "stack" ? joinAddress(box.parent!.address, view.name) : box.address;
+  const address = view.fullPlan?.sort === "stack" ? joinAddress(box.parent!.address, view.name) : box.address;
   if (address && address !== view.name) elements.push(h("p", { class: "address" }, address));
-  if (view.whole) elements.push(foldButtons(app, box));
+  if (view.fullPlan) elements.push(foldButtons(app, box));
   elements.push(h("dl", {}, ...facts(app, box).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)])));
   elements.push(...neighbours(app, box));
   return elements;
@@ -53,9 +53,9 @@ function boxDetails(app: App, box: PlacedBox): HTMLElement[] {
 
 /** What can be opened or folded, for those who do not find the title. */
 function foldButtons(app: App, { path, view }: PlacedBox): HTMLElement {
-  const { sort, times } = view.whole!;
+  const { sort, times } = view.fullPlan!;
   const button = (label: string, mode: "folded" | "open" | "one"): HTMLElement =>
-    h("button", { click: () => app.change(path, mode) }, label);
+    h("button", { click: () => app.setMode(path, mode) }, label);
   const paragraph = h("p", { class: "folding" });
   if (view.mode !== "folded") paragraph.append(button("Fold", "folded"));
   if (sort !== "stack" && view.mode === "folded") paragraph.append(button("Open", "open"));
@@ -68,18 +68,18 @@ function facts(app: App, box: PlacedBox): [string, string][] {
   const { view } = box;
   const leaf = app.data.leaves[view.part.leaf];
   const rows: [string, string][] = [];
-  if (leaf.body && leaf.look !== "gradient" && leaf.look !== "constant") rows.push([view.whole ? "inside" : "settings", leaf.body]);
-  const value = app.colouring?.value(box);
-  if (app.colouring && value != null) rows.push([app.data.colour_names[app.colouring.way], app.colouring.tell(value)]);
+  if (leaf.body && leaf.look !== "gradient" && leaf.look !== "constant") rows.push([view.fullPlan ? "inside" : "settings", leaf.body]);
+  const value = app.colourScale?.value(box);
+  if (app.colourScale && value != null) rows.push([app.data.colour_names[app.colourScale.quantity], app.colourScale.formatValue(value)]);
   if (leaf.badge) rows.push(["shared", `weights of all boxes marked ${leaf.badge}`]);
-  if (!view.whole) {
+  if (!view.fullPlan) {
     if (!app.details) return [...rows, ["", "reading …"]];
-    const [label, , itemFacts] = app.details.item(box.first);
+    const [label, , itemFacts] = app.details.item(box.firstItem);
     return [...rows, ["label", label], ...itemFacts];
   }
-  const { sort, names, size } = view.whole;
+  const { sort, names, size } = view.fullPlan;
   if (sort === "stack") rows.push(["modules", plural(names.length, "identical module")], ["names", joinNames(names)]);
-  else if (sort === "pill") rows.push(["functions", view.whole.parts.map((part) => app.data.leaves[part.leaf].kind).join(", ")]);
+  else if (sort === "pill") rows.push(["functions", view.fullPlan.parts.map((part) => app.data.leaves[part.leaf].kind).join(", ")]);
   else rows.push(["items", plural(size, "item")]);
   const shapes = leaf.exits.filter(Boolean);
   if (shapes.length) rows.push(["results", shapes.join(", ")]);

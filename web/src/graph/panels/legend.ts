@@ -26,16 +26,16 @@ export function legend(app: App): HTMLElement {
 
 export function legendEntries(app: App): LegendEntry[] {
   const shownMarks = collectMarks(app);
-  const { data, colouring } = app;
+  const { data, colourScale } = app;
   const entries: LegendEntry[] = [];
-  if (colouring) {
-    const [low, high] = colouring.range.map((power) => colouring.tell(10 ** power));
-    const hasNonFinite = app.boxes.some((box) => !box.view.composed && !Number.isFinite(colouring.value(box) ?? 0));
+  if (colourScale) {
+    const [low, high] = colourScale.range.map((power) => colourScale.formatValue(10 ** power));
+    const hasNonFinite = app.boxes.some((box) => !box.view.composed && !Number.isFinite(colourScale.value(box) ?? 0));
     if (hasNonFinite) {
       const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });
       entries.push({ swatch, words: "NaN or infinite" });
     }
-    entries.push({ swatch: rampSwatch(data.colours.ramp), words: `${data.colour_names[colouring.way]}: ${low} – ${high}` });
+    entries.push({ swatch: rampSwatch(data.colours.ramp), words: `${data.colour_names[colourScale.quantity]}: ${low} – ${high}` });
   }
   for (const [mark, [entry]] of Object.entries(data.legend)) {
     if (!entry || !shownMarks.has(mark) || (mark === "edge" && !shownMarks.has("still") && !shownMarks.has("gradient"))) continue;
@@ -52,8 +52,8 @@ function collectMarks(app: App): Set<string> {
   for (const box of app.boxes) {
     const { view } = box;
     if (view.mode === "one") marks.add("stack");
-    const isPainted = app.colouring && !view.composed && app.paint(box);
-    if (visitedViews.has(view.id) && !app.colouring) continue;
+    const isPainted = app.colourScale && !view.composed && app.paint(box);
+    if (visitedViews.has(view.id) && !app.colourScale) continue;
     visitedViews.add(view.id);
     if (!view.composed) {
       const leaf = app.data.leaves[view.part.leaf];

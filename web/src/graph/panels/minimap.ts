@@ -50,7 +50,7 @@ export function minimap(app: App): HTMLElement {
     if (!(event.buttons & 1)) return;
     const bounds = canvas.getBoundingClientRect();
     const [x, y] = [(event.clientX - bounds.left - left) / scale, (event.clientY - bounds.top - top) / scale];
-    app.camera.look(x, y);
+    app.camera.centreOn(x, y);
   };
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);

@@ -6,7 +6,7 @@ export interface SearchEntry {
   path: string;
   name: string;
   kind: string;
-  where: string; // its address
+  address: string; // its address
   label: string; // an item's name in the history
   text: string; // what is searched, in small letters
 }
@@ -68,7 +68,7 @@ function* walkEntries(data: Payload, details: Details): Generator<SearchEntry> {
       const partPlan = part.plan < 0 ? null : data.plans[part.plan];
       const [name, path, first] = [plan.names[n], frame.path + n, frame.first + plan.first[n]];
       const address = partPlan && partPlan.sort !== "module" ? frame.address : joinAddress(frame.address, name);
-      if (partPlan) innerFrames.push({ plan: part.plan, path: `${path}/`, address: address, first });
+      if (partPlan) innerFrames.push({ plan: part.plan, path: `${path}/`, address, first });
       if (!partPlan) yield makeEntry(path, name, leaf.kind, address, leaf.exits, details.item(first));
       else if (partPlan.sort === "module") yield makeEntry(path, name, leaf.kind, address, leaf.exits, null);
     }
@@ -80,7 +80,7 @@ function makeEntry(path: string, name: string, kind: string, address: string, sh
   const facts = item ? item[2].filter(([key]) => key === "function" || key === "result").map(([, value]) => value) : [];
   const label = item?.[0] ?? "";
   const text = normalize([address, kind, label, ...facts, ...(item ? [] : shapes)].join("\n"));
-  return { path, name, kind, where: address, label, text };
+  return { path, name, kind, address, label, text };
 }
 
 function yieldToBrowser(): Promise<void> {

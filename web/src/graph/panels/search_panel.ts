@@ -16,8 +16,8 @@ export class SearchPanel {
   });
   readonly results = h("section", { class: "results", "aria-label": "Search results", hidden: true });
   private index: SearchIndex | null = null;
-  private found: SearchEntry[] = [];
-  private at = -1;
+  private matches: SearchEntry[] = [];
+  private current = -1;
   private timer = 0;
 
   constructor(private readonly app: App) {
@@ -25,43 +25,43 @@ export class SearchPanel {
       clearTimeout(this.timer);
       this.timer = window.setTimeout(() => this.search(), TYPING_WAIT_MS);
     });
-    this.input.addEventListener("keydown", (event) => this.key(event));
+    this.input.addEventListener("keydown", (event) => this.handleKey(event));
     app.on("details", () => {
       if (this.input.value) this.search();
     });
   }
 
-  private key(event: KeyboardEvent): void {
+  private handleKey(event: KeyboardEvent): void {
     if (event.key === "Escape") {
       if (this.input.value) this.clear();
       else this.app.screen.focus();
     } else if (event.key === "Enter" || event.key === "ArrowDown") {
       clearTimeout(this.timer);
-      const isStale = this.shownFor !== this.input.value;
+      const isStale = this.lastQuery !== this.input.value;
       if (isStale) this.search();
-      this.go(event.shiftKey ? -1 : 1);
+      this.step(event.shiftKey ? -1 : 1);
     } else if (event.key === "ArrowUp") {
-      this.go(-1);
+      this.step(-1);
     } else {
       return;
     }
     event.preventDefault();
   }
 
-  private shownFor = "";
+  private lastQuery = "";
 
   private search(): void {
     const { details, data } = this.app;
-    this.shownFor = this.input.value;
+    this.lastQuery = this.input.value;
     if (details && !this.index) {
       this.index = new SearchIndex(data, details);
       if (!this.index.done) void this.index.ready.then(() => this.input.value && this.search());
     }
-    this.found = this.index?.find(this.input.value) ?? [];
-    this.at = -1;
-    this.app.hits = this.found.map((entry) => entry.path);
-    this.list();
-    this.app.tell("selection");
+    this.matches = this.index?.find(this.input.value) ?? [];
+    this.current = -1;
+    this.app.searchHits = this.matches.map((entry) => entry.path);
+    this.renderList();
+    this.app.emit("selection");
   }
 
   clear(): void {
@@ -69,48 +69,48 @@ export class SearchPanel {
     this.search();
   }
 
-  private go(step: number): void {
-    if (!this.found.length) return;
-    this.at = (this.at + step + this.found.length) % this.found.length;
-    this.app.show(this.found[this.at].path);
-    this.list();
+  private step(step: number): void {
+    if (!this.matches.length) return;
+    this.current = (this.current + step + this.matches.length) % this.matches.length;
+    this.app.show(this.matches[this.current].path);
+    this.renderList();
     this.results.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
   }
 
-  private list(): void {
+  private renderList(): void {
     const query = this.input.value.trim();
     this.results.hidden = !query;
-    const first = Math.max(0, Math.min(this.at - MAX_LISTED / 2, this.found.length - MAX_LISTED));
-    const rows = this.found.slice(first, first + MAX_LISTED).map((entry, n) => this.row(entry, first + n));
-    const unlisted = this.found.length - MAX_LISTED;
+    const first = Math.max(0, Math.min(this.current - MAX_LISTED / 2, this.matches.length - MAX_LISTED));
+    const rows = this.matches.slice(first, first + MAX_LISTED).map((entry, n) => this.renderRow(entry, first + n));
+    const unlisted = this.matches.length - MAX_LISTED;
     const isIndexing = !this.index?.done;
-    const summary = this.found.length ? plural(this.found.length, "hit") : isIndexing ? "Reading …" : "Nothing found";
-    const position = this.at >= 0 ? `${this.at + 1} of ` : "";
+    const summary = this.matches.length ? plural(this.matches.length, "hit") : isIndexing ? "Reading …" : "Nothing found";
+    const position = this.current >= 0 ? `${this.current + 1} of ` : "";
     const hint = "Try part of a name, a class (Conv2d), a function (softmax) or a shape (64×55).";
     this.results.replaceChildren(
-      h("p", { class: "soft", role: "status" }, position + summary + (isIndexing && this.found.length ? " so far" : "")),
-      this.found.length ? h("ol", {}, ...rows) : h("p", { class: "hint" }, isIndexing ? "" : hint),
+      h("p", { class: "soft", role: "status" }, position + summary + (isIndexing && this.matches.length ? " so far" : "")),
+      this.matches.length ? h("ol", {}, ...rows) : h("p", { class: "hint" }, isIndexing ? "" : hint),
       unlisted > 0 ? h("p", { class: "hint" }, `${MAX_LISTED} are listed; Enter goes through all.`) : "",
     );
   }
 
-  private row(entry: SearchEntry, number: number): HTMLElement {
-    const go = (): void => {
-      this.at = number;
+  private renderRow(entry: SearchEntry, number: number): HTMLElement {
+    const show = (): void => {
+      this.current = number;
       this.app.show(entry.path);
-      this.list();
+      this.renderList();
     };
-    const current = number === this.at && "true";
-    const { name, kind, where, label } = entry;
+    const current = number === this.current && "true";
+    const { name, kind, address, label } = entry;
     return h(
       "li",
       {},
       h(
         "button",
-        { "aria-current": current, title: where, click: go },
+        { "aria-current": current, title: address, click: show },
         h("b", {}, name || kind),
         name ? h("span", { class: "soft" }, kind) : null,
-        h("small", { class: "soft" }, [where !== name ? where : "", label].filter(Boolean).join("  ·  ")),
+        h("small", { class: "soft" }, [address !== name ? address : "", label].filter(Boolean).join("  ·  ")),
       ),
     );
   }

@@ -26,14 +26,14 @@ export function toolbar(app: App): HTMLElement {
 
 function foldGroup(app: App): HTMLElement {
   const level = h("output", { "aria-live": "polite" });
-  const less = makeButton("−", "One level less", () => app.unfold(Math.max(1, app.scene.level() - 1)));
-  const more = makeButton("+", "One level more", () => app.unfold(app.scene.level() + 1));
-  const deepest = app.scene.deepest();
+  const less = makeButton("−", "One level less", () => app.unfold(Math.max(1, app.tree.level() - 1)));
+  const more = makeButton("+", "One level more", () => app.unfold(app.tree.level() + 1));
+  const deepest = app.tree.deepest();
   app.on("layout", () => {
-    const depth = app.scene.level();
+    const depth = app.tree.level();
     more.disabled = depth >= deepest;
     level.textContent = plural(depth, "level");
-    less.disabled = depth <= 1 && app.root.inside.every(({ view }) => !view.composed);
+    less.disabled = depth <= 1 && app.root.children.every(({ view }) => !view.composed);
   });
   return h(
     "div",
@@ -55,11 +55,11 @@ function zoomGroup(app: App): HTMLElement {
 
 function directionGroup(app: App): HTMLElement {
   const buttons = [
-    makeButton("Down", "Data flows down", () => app.turn(true)),
-    makeButton("Right", "Data flows right", () => app.turn(false)),
+    makeButton("Down", "Data flows down", () => app.setDirection(true)),
+    makeButton("Right", "Data flows right", () => app.setDirection(false)),
   ];
   app.on("layout", () => {
-    buttons.forEach((button, n) => button.setAttribute("aria-pressed", String(app.scene.down === (n === 0))));
+    buttons.forEach((button, n) => button.setAttribute("aria-pressed", String(app.tree.down === (n === 0))));
   });
   return h("div", { class: "group joined", role: "group", "aria-label": "Direction" }, ...buttons);
 }

@@ -6,21 +6,21 @@ const UNPAINTED_LOOKS = ["input", "output", "parameter", "buffer", "stop"]; // l
 
 export class ColourScale {
   private sums = [0];
-  private known = [0];
+  private counts = [0];
   private nans = [0]; // apart: one of them would make all sums behind it so
   private infs = [0];
   range: [number, number] = [0, 1]; // powers of ten
 
   constructor(
-    readonly way: string,
+    readonly quantity: string,
     values: (number | string | null)[], // "NaN" and "Infinity" by their names
     private readonly ramp: string[],
-    private readonly strange: string,
+    private readonly nonFiniteColour: string,
   ) {
     const add = (list: number[], amount: number): number => list.push(list[list.length - 1] + amount);
     for (const value of values) {
       add(this.sums, typeof value === "number" ? value : 0);
-      add(this.known, Number(value !== null));
+      add(this.counts, Number(value !== null));
       add(this.nans, Number(value === "NaN"));
       add(this.infs, Number(value === "Infinity"));
     }
@@ -28,13 +28,13 @@ export class ColourScale {
 
   /** What a box stands for: the sum of what is in it, of gradients the mean; null where nothing is known. */
   value(box: PlacedBox): number | null {
-    const end = box.first + (box.view.whole?.size ?? 1);
-    const count = this.known[end] - this.known[box.first];
+    const end = box.firstItem + (box.view.fullPlan?.size ?? 1);
+    const count = this.counts[end] - this.counts[box.firstItem];
     if (!count) return null;
-    if (this.nans[end] > this.nans[box.first]) return NaN;
-    if (this.infs[end] > this.infs[box.first]) return Infinity;
-    const total = this.sums[end] - this.sums[box.first];
-    return this.way === "gradient" ? total / count : total;
+    if (this.nans[end] > this.nans[box.firstItem]) return NaN;
+    if (this.infs[end] > this.infs[box.firstItem]) return Infinity;
+    const total = this.sums[end] - this.sums[box.firstItem];
+    return this.quantity === "gradient" ? total / count : total;
   }
 
   /** Spread the colours over the values that are shown, by powers of ten. */
@@ -54,16 +54,16 @@ export class ColourScale {
   paint(box: PlacedBox, look: string): Paint | null {
     const value = this.value(box);
     if (value === null || UNPAINTED_LOOKS.includes(look)) return null;
-    if (!Number.isFinite(value)) return { fill: this.strange, ink: inkOn(this.strange) };
+    if (!Number.isFinite(value)) return { fill: this.nonFiniteColour, ink: inkOn(this.nonFiniteColour) };
     const [low, high] = this.range;
     return rampAt(this.ramp, value > 0 ? (Math.log10(value) - low) / (high - low) : 0);
   }
 
-  tell(value: number): string {
+  formatValue(value: number): string {
     if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : "∞";
-    if (this.way === "time") return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
-    if (this.way === "memory") return formatBytes(Math.round(value));
-    return this.way === "flops" ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
+    if (this.quantity === "time") return value >= 1e-3 ? `${formatDigits(value * 1e3)} ms` : `${formatDigits(value * 1e6)} µs`;
+    if (this.quantity === "memory") return formatBytes(Math.round(value));
+    return this.quantity === "flops" ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
   }
 }
 

@@ -50,13 +50,13 @@ function drawBoxes(app: App): SVGElement[] {
       list.push(node);
     };
     if (box.view.composed) {
-      edges.push(app.painter.edges(box.view, app.scene.down, null, true));
+      edges.push(app.painter.edges(box.view, app.tree.down, null, true));
       edges[edges.length - 1].setAttribute("transform", translate(box.x, box.y));
       if (!box.parent) continue;
     }
     const node = box.view.composed
       ? app.painter.frame(box.view)
-      : app.painter.leaf(box.view.part.leaf, app.scene.down, app.paint(box));
+      : app.painter.leaf(box.view.part.leaf, app.tree.down, app.paint(box));
     node.prepend(element("title", {}, [box.address, app.describe(box)].filter(Boolean).join("\n")));
     put(node, box.view.composed ? frames : leaves);
   }
@@ -102,7 +102,7 @@ export async function savePng(app: App): Promise<void> {
     if (!blob) throw new Error("the browser gave no PNG");
     download(blob, `${fileName(app)}.png`);
   } catch {
-    app.say("This drawing is too large for a PNG here. Save it as SVG, or fold some of it.");
+    app.showMessage("This drawing is too large for a PNG here. Save it as SVG, or fold some of it.");
   } finally {
     URL.revokeObjectURL(url);
   }

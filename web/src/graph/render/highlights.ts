@@ -10,18 +10,18 @@ const MAX_HITS = 500;
 export function attachHighlights(app: App): void {
   const draw = (): void => {
     const selectedBox = app.byPath.get(app.selected);
-    const { pointed } = app;
+    const { focusBox } = app;
     const elements: SVGElement[] = [];
     for (const box of hitBoxes(app)) elements.push(makeRing(box, "hit"));
-    if (pointed?.parent) {
-      const { segments, before, after } = traceEdges(pointed);
+    if (focusBox?.parent) {
+      const { segments, before, after } = traceEdges(focusBox);
       for (const [frame, route] of segments) elements.push(makeRay(frame, route));
       for (const box of [...before, ...after]) elements.push(makeRing(box, "near"));
-      for (const box of boxesSharingWeights(app, pointed)) elements.push(makeRing(box, "shared"));
-      if (pointed !== selectedBox) elements.push(makeRing(pointed, "pointed"));
+      for (const box of boxesSharingWeights(app, focusBox)) elements.push(makeRing(box, "shared"));
+      if (focusBox !== selectedBox) elements.push(makeRing(focusBox, "pointed"));
     }
     if (selectedBox?.parent) elements.push(makeRing(selectedBox, "chosen"));
-    app.stage.over.replaceChildren(...elements);
+    app.stage.overlay.replaceChildren(...elements);
   };
   for (const event of ["selection", "hover", "layout"] as const) app.on(event, draw);
 }
@@ -36,7 +36,7 @@ function boxesSharingWeights(app: App, box: PlacedBox): PlacedBox[] {
 /** What a search found, or the folded boxes that hide it. */
 function hitBoxes(app: App): Set<PlacedBox> {
   const boxes = new Set<PlacedBox>();
-  for (const hit of app.hits.slice(0, MAX_HITS)) {
+  for (const hit of app.searchHits.slice(0, MAX_HITS)) {
     const path = visiblePath(app.byPath, hit);
     const box = app.byPath.get(path);
     if (box?.parent && (path === hit || !box.view.composed)) boxes.add(box);

@@ -88,7 +88,7 @@ export class Painter {
     const tint = { fill: theme.tint, "fill-opacity": theme.tint_opacity, stroke: theme.frame };
     const dashes = isDashed(view) ? "4 3" : undefined;
     group.append(element("rect", { class: "frame", ...size, ...tint, "stroke-dasharray": dashes }));
-    view.words?.lines.forEach((line, count) => {
+    view.title?.lines.forEach((line, count) => {
       for (const [x, text, tone] of line) group.append(this.text(x, TITLE_BASELINE[0] + count * TITLE_BASELINE[1], text, TITLE_SIZE, tone));
     });
     return group;
@@ -106,7 +106,7 @@ export class Painter {
       const { source, target } = layout.routes[n];
       const childIndex = (kind === "gradient" ? source : target) - layout.entries;
       let points = kind === "gradient" ? [...path].reverse() : path;
-      if (childIndex >= 0 && childIndex < layout.children && !view.inside[childIndex].composed) {
+      if (childIndex >= 0 && childIndex < layout.children && !view.children[childIndex].composed) {
         let head: string;
         [head, points] = arrowPath(points);
         (heads[kind] ??= new Set()).add(head);
@@ -127,7 +127,7 @@ export class Painter {
   /** Shapes where results leave, names where arguments enter. */
   private notes(view: BoxView, down: boolean, filter: EdgeFilter | null, group: SVGElement): void {
     const { places, entries, exits } = view.composed!;
-    view.inside.forEach((child, n) => {
+    view.children.forEach((child, n) => {
       if (child.composed || (filter && !filter.boxes.has(n))) return;
       const leaf = this.data.leaves[child.part.leaf];
       const [x, y] = places[n];

@@ -7,15 +7,15 @@ const MIN_BORDERED_PX = 6; // pixels high: smaller boxes get no border
 
 export interface BoxRectangle {
   box: PlacedBox;
-  like: SVGElement; // its outline, where it is drawn in full
+  template: SVGElement; // its outline, where it is drawn in full
   fill: string; // an overlay's
 }
 
 export class RectangleLayer {
   readonly canvas = document.createElement("canvas");
-  spots: BoxRectangle[] = [];
+  rectangles: BoxRectangle[] = [];
   private probe = element("g", { visibility: "hidden" });
-  private known = new Map<string, [fill: string, stroke: string]>();
+  private styleCache = new Map<string, [fill: string, stroke: string]>();
 
   constructor(
     private readonly camera: Camera,
@@ -26,12 +26,12 @@ export class RectangleLayer {
   }
 
   /** Other colours: ask for them anew. */
-  forget(): void {
-    this.known.clear();
+  clearStyles(): void {
+    this.styleCache.clear();
   }
 
   draw(width: number, height: number): void {
-    this.canvas.hidden = !this.spots.length;
+    this.canvas.hidden = !this.rectangles.length;
     if (this.canvas.hidden) return;
     const ratio = Math.min(2, devicePixelRatio || 1);
     [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -40,11 +40,11 @@ export class RectangleLayer {
     const { x, y, k } = this.camera;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     let currentFill = "";
-    for (const { box, like, fill } of this.spots) {
+    for (const { box, template, fill } of this.rectangles) {
       const [left, top] = [x + box.x * k, y + box.y * k];
       const [boxWidth, boxHeight] = [Math.max(0.7, box.view.box.width * k), Math.max(0.7, box.view.box.height * k)];
       if (left > width || top > height || left + boxWidth < 0 || top + boxHeight < 0) continue;
-      const [background, border] = this.colours(like);
+      const [background, border] = this.stylesOf(template);
       if (boxHeight < MIN_BORDERED_PX) {
         const colour = fill || border; // the border is all that would be seen
         if (currentFill !== colour) context.fillStyle = currentFill = colour;
@@ -58,15 +58,15 @@ export class RectangleLayer {
     }
   }
 
-  private colours(like: SVGElement): [string, string] {
-    const key = `${like.getAttribute("class")} ${like.getAttribute("fill")} ${like.getAttribute("stroke")}`;
-    let style = this.known.get(key);
+  private stylesOf(template: SVGElement): [string, string] {
+    const key = `${template.getAttribute("class")} ${template.getAttribute("fill")} ${template.getAttribute("stroke")}`;
+    let style = this.styleCache.get(key);
     if (!style) {
-      const sample = like.cloneNode() as SVGElement;
+      const sample = template.cloneNode() as SVGElement;
       this.probe.append(sample);
       const { fill, stroke } = getComputedStyle(sample);
       sample.remove();
-      this.known.set(key, (style = [fill, stroke]));
+      this.styleCache.set(key, (style = [fill, stroke]));
     }
     return style;
   }

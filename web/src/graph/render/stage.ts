@@ -16,7 +16,7 @@ export interface StageContent {
   boxes: PlacedBox[]; // the whole first
   down: boolean;
   paint: (box: PlacedBox) => Paint | null;
-  painted: string; // another text where the paint is another
+  paintKey: string; // another text where the paint is another
 }
 
 interface MountedElement {
@@ -28,48 +28,48 @@ interface MountedElement {
 
 export class Stage {
   readonly svg = element("svg", { class: "drawing" });
-  readonly over = element("g", { class: "over" }); // for highlights
-  readonly coarse: RectangleLayer;
+  readonly overlay = element("g", { class: "over" }); // for highlights
+  readonly rectangles: RectangleLayer;
   private world = element("g");
   private layers = { frames: element("g"), edges: element("g"), leaves: element("g") };
   private mounted = new Map<string, MountedElement>();
-  private near: Rect | null = null;
-  private shown: StageContent | null = null;
+  private loadedArea: Rect | null = null;
+  private content: StageContent | null = null;
 
   constructor(
     private readonly painter: Painter,
     private readonly camera: Camera,
     private readonly describe: (box: PlacedBox) => string,
   ) {
-    this.world.append(this.layers.frames, this.layers.edges, this.layers.leaves, this.over);
+    this.world.append(this.layers.frames, this.layers.edges, this.layers.leaves, this.overlay);
     this.svg.append(this.world);
-    this.coarse = new RectangleLayer(camera, this.svg);
+    this.rectangles = new RectangleLayer(camera, this.svg);
   }
 
   /** Show these boxes; those that were there before move to their new place, seen from a camera that moved too. */
   show(content: StageContent, shift: [number, number] | null): void {
     const before = this.mounted;
-    this.shown = content;
-    this.near = null;
-    this.look();
-    if (shift && !prefersReducedMotion() && this.mounted.size <= MAX_ANIMATED_BOXES) this.move(before, shift);
+    this.content = content;
+    this.loadedArea = null;
+    this.update();
+    if (shift && !prefersReducedMotion() && this.mounted.size <= MAX_ANIMATED_BOXES) this.animateMoves(before, shift);
   }
 
   /** The camera moved. */
-  look(): void {
+  update(): void {
     const { x, y, k } = this.camera;
     this.world.setAttribute("transform", `translate(${x},${y}) scale(${k})`);
     const view = this.camera.view();
-    if (!this.shown) return;
-    if (!this.near || !contains(this.near, view) || view.width * 3 < this.near.width) {
-      this.near = growRect(view, 0.3);
-      this.mount(this.near, this.shown);
+    if (!this.content) return;
+    if (!this.loadedArea || !contains(this.loadedArea, view) || view.width * 3 < this.loadedArea.width) {
+      this.loadedArea = growRect(view, 0.3);
+      this.mount(this.loadedArea, this.content);
     }
-    this.coarse.draw(view.width * k, view.height * k);
+    this.rectangles.draw(view.width * k, view.height * k);
   }
 
-  private mount(near: Rect, content: StageContent): void {
-    const [frames, leaves] = collectBoxes(content.boxes[0], near);
+  private mount(loadedArea: Rect, content: StageContent): void {
+    const [frames, leaves] = collectBoxes(content.boxes[0], loadedArea);
     const isCoarse = leaves.length > MAX_DETAILED_BOXES;
     const routes = frames.reduce((sum, { view }) => sum + view.plan!.layout.routes.length, 0);
     const mounted = new Map<string, MountedElement>();
@@ -90,7 +90,7 @@ export class Stage {
     this.layers.edges.replaceChildren(
       ...frames.flatMap((box) => {
         const { length } = box.view.plan!.layout.routes;
-        const filter = length > MAX_UNFILTERED_EDGES && !contains(near, rectOf(box)) ? filterNear(box, near) : null;
+        const filter = length > MAX_UNFILTERED_EDGES && !contains(loadedArea, rectOf(box)) ? filterNear(box, loadedArea) : null;
         if (routes > MAX_EDGES && (filter ? filter.routes.size : length) > MAX_EDGES / 2) return [];
         const key = filter ? "" : `${box.view.id} ${content.down} ${isCoarse}`;
         return [put("edges", box, key, () => this.painter.edges(box.view, content.down, filter, !isCoarse))];
@@ -98,35 +98,35 @@ export class Stage {
     );
     const detailedLeaves = isCoarse ? [] : leaves;
     this.layers.leaves.replaceChildren(
-      ...detailedLeaves.map((box) => put("leaf", box, `${box.view.id} ${content.down} ${content.painted}`, () => this.leaf(box))),
+      ...detailedLeaves.map((box) => put("leaf", box, `${box.view.id} ${content.down} ${content.paintKey}`, () => this.leaf(box))),
     );
-    this.coarse.spots = (isCoarse ? leaves : []).map((box) => {
+    this.rectangles.rectangles = (isCoarse ? leaves : []).map((box) => {
       const template = this.painter.outline(box.view.part.leaf, content.down);
-      return { box, like: template, fill: content.paint(box)?.fill ?? "" };
+      return { box, template, fill: content.paint(box)?.fill ?? "" };
     });
     this.mounted = mounted;
   }
 
   private leaf(box: PlacedBox): SVGElement {
-    const node = this.painter.leaf(box.view.part.leaf, this.shown!.down, this.shown!.paint(box));
-    return this.named(node, box);
+    const node = this.painter.leaf(box.view.part.leaf, this.content!.down, this.content!.paint(box));
+    return this.labelElement(node, box);
   }
 
   private frame(box: PlacedBox): SVGElement {
-    return this.named(this.painter.frame(box.view), box);
+    return this.labelElement(this.painter.frame(box.view), box);
   }
 
-  private named(node: SVGElement, box: PlacedBox): SVGElement {
+  private labelElement(node: SVGElement, box: PlacedBox): SVGElement {
     node.dataset.path = box.path;
     node.id = `box-${box.path}`;
     node.setAttribute("role", "treeitem");
     node.setAttribute("aria-level", String(box.depth));
     node.setAttribute("aria-label", this.describe(box));
-    if (box.view.whole) node.setAttribute("aria-expanded", String(box.view.composed !== null));
+    if (box.view.fullPlan) node.setAttribute("aria-expanded", String(box.view.composed !== null));
     return node;
   }
 
-  private move(before: Map<string, MountedElement>, [right, down]: [number, number]): void {
+  private animateMoves(before: Map<string, MountedElement>, [right, down]: [number, number]): void {
     const timing = { duration: MOVE_MS, easing: "ease-out" };
     for (const [name, { element: node, x, y }] of this.mounted) {
       const previous = before.get(name);
@@ -154,15 +154,15 @@ function collectBoxes(root: PlacedBox, near: Rect): [PlacedBox[], PlacedBox[]] {
     if (!box.view.composed) leaves.push(box);
     else {
       frames.push(box);
-      box.inside.forEach(visit);
+      box.children.forEach(visit);
     }
   };
   visit(root);
   return [frames, leaves];
 }
 
-function filterNear({ x, y, view, inside }: PlacedBox, near: Rect): EdgeFilter {
-  const boxes = new Set(inside.filter((box) => touches(rectOf(box), near)).map((box) => box.position));
+function filterNear({ x, y, view, children }: PlacedBox, near: Rect): EdgeFilter {
+  const boxes = new Set(children.filter((box) => touches(rectOf(box), near)).map((box) => box.childIndex));
   const routes = new Set<number>();
   view.composed!.paths.forEach((path, route) => {
     let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];

@@ -91,10 +91,10 @@ interface ActionButtonProps {
   name?: string;
   icon?: IconName;
   primary?: boolean;
-  more?: { count?: number; item?: number };
+  options?: { count?: number; item?: number };
 }
 
-function ActionButton({ store, action, label, name, icon, primary, more }: ActionButtonProps) {
+function ActionButton({ store, action, label, name, icon, primary, options }: ActionButtonProps) {
   const possible = usePossible(store, action);
   const { can } = useValue(store.state);
   if (!can.includes(action)) return null;
@@ -105,7 +105,7 @@ function ActionButton({ store, action, label, name, icon, primary, more }: Actio
       aria-label={name}
       title={HINTS[action]}
       disabled={!possible}
-      onClick={() => store.act(action, more)}
+      onClick={() => store.act(action, options)}
     >
       {icon && <Icon name={icon} />}
       {label}
@@ -124,8 +124,8 @@ function StepN({ store }: { store: Store }) {
   useLayoutEffect(() => setCount(step_n), [step_n]); // at once: later it would undo what was typed meanwhile
   return (
     <span class="joined">
-      <ActionButton store={store} action="step_n" label="N" name={`Step ${count} trials`} more={{ count }} />
-      <IntegerInput label="How many trials to step" value={count} least={1} most={MAX_STEPS} set={setCount} />
+      <ActionButton store={store} action="step_n" label="N" name={`Step ${count} trials`} options={{ count }} />
+      <IntegerInput label="How many trials to step" value={count} minimum={1} maximum={MAX_STEPS} set={setCount} />
     </span>
   );
 }
@@ -137,8 +137,8 @@ function TestItem({ store }: { store: Store }) {
   useLayoutEffect(() => setItem((current) => Math.min(current, lastItem)), [lastItem]);
   return (
     <span class="joined">
-      <ActionButton store={store} action="test_item" label="Item" name={`Test item ${item}`} more={{ item }} />
-      <IntegerInput label={items ? `Which item to test, 0 to ${lastItem}` : "Which item to test"} value={item} least={0} most={lastItem} set={setItem} />
+      <ActionButton store={store} action="test_item" label="Item" name={`Test item ${item}`} options={{ item }} />
+      <IntegerInput label={items ? `Which item to test, 0 to ${lastItem}` : "Which item to test"} value={item} minimum={0} maximum={lastItem} set={setItem} />
     </span>
   );
 }
@@ -146,15 +146,15 @@ function TestItem({ store }: { store: Store }) {
 interface IntegerInputProps {
   label: string;
   value: number;
-  least: number;
-  most: number;
+  minimum: number;
+  maximum: number;
   set: (value: number) => void;
 }
 
-function IntegerInput({ label, value, least, most, set }: IntegerInputProps) {
+function IntegerInput({ label, value, minimum, maximum, set }: IntegerInputProps) {
   const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
   const commit = (): void => {
-    if (draft !== null) set(clampInteger(draft, least, most));
+    if (draft !== null) set(clampInteger(draft, minimum, maximum));
     setDraft(null);
   };
   return (
@@ -162,8 +162,8 @@ function IntegerInput({ label, value, least, most, set }: IntegerInputProps) {
       type="number"
       aria-label={label}
       title={label}
-      min={least}
-      max={most}
+      min={minimum}
+      max={maximum}
       step={1}
       value={draft ?? value}
       onInput={({ currentTarget }) => setDraft(currentTarget.value)}

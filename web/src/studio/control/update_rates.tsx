@@ -14,12 +14,12 @@ const CHOICES: { value: string; title: string }[] = [
 
 /** Two choices; "automatic" takes 1% of the run's time at most. */
 export function UpdateRates({ store }: { store: Store }) {
-  const { train, test } = useValue(store.look);
+  const { train, test } = useValue(store.viewSettings);
   return (
     <fieldset class="fields">
       <legend>View updates</legend>
-      <RateChoice label="Train every" id="rate-train" every={train} set={(every) => store.look.patch({ train: every })} />
-      <RateChoice label="Test every" id="rate-test" every={test} set={(every) => store.look.patch({ test: every })} />
+      <RateChoice label="Train every" id="rate-train" every={train} set={(every) => store.viewSettings.patch({ train: every })} />
+      <RateChoice label="Test every" id="rate-test" every={test} set={(every) => store.viewSettings.patch({ test: every })} />
     </fieldset>
   );
 }

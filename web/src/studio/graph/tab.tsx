@@ -14,7 +14,7 @@ export function GraphTab({ store }: { store: Store }) {
     if (isOpen && hello && !isPass) store.tab.set("network"); // another run is shown now
   }, [isOpen, hello, isPass]);
   useEffect(
-    () => (isPass ? addKeyBindings([{ key: "4", what: "Graph tab", run: () => store.tab.set("graph") }]) : undefined),
+    () => (isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined),
     [isPass],
   );
   return isPass ? <DrawingFrame address={`/graph?run=${hello.run}`} open={isOpen} /> : null;

@@ -18,14 +18,14 @@ const [TURN, PAN] = [14, 40]; // pixels of a drag that does the same
 /** Keys that mean something while the tab is shown. */
 export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
   const moments = () => presenter.store.moments.get();
-  const key = (name: string, description: string, run: () => void, label?: string): KeyBinding => ({ key: name, shown: label, what: description, run, tab: "network" }); // prettier-ignore
+  const key = (name: string, description: string, run: () => void, label?: string): KeyBinding => ({ key: name, label, description, run, tab: "network" }); // prettier-ignore
   return [
     key(",", "One moment back", () => stepBy(presenter, -1)),
     key(".", "One moment on", () => stepBy(presenter, 1)),
     key("<", "10 moments back", () => stepBy(presenter, -10)),
     key(">", "10 moments on", () => stepBy(presenter, 10)),
     key("Home", "First moment", () => seek(presenter, moveTo(moments(), 0))),
-    key("End", "Live: follow the newest moment", () => seek(presenter, { live: true, moment: -1, playing: false })),
+    key("End", "Live: follow the newest moment", () => seek(presenter, { live: true, moment: -1, isPlaying: false })),
     key("k", "Play or pause the recorded moments", () => seek(presenter, togglePlay(moments(), currentPosition(presenter)))),
     key("f", "Fit the network into the window", () => withScene(presenter, (scene) => scene.fit())),
     key("r", "Reset the camera", () => withScene(presenter, (scene) => scene.reset())),
@@ -51,7 +51,7 @@ function withScene(presenter: NetworkPresenter, run: (scene: Scene) => void): vo
 
 function zoom(presenter: NetworkPresenter, factor: number): void {
   withScene(presenter, (scene) => {
-    scene.touch();
+    scene.markTouched();
     scene.orbit.zoom(factor);
   });
 }
@@ -60,14 +60,14 @@ function goToView(presenter: NetworkPresenter, number: number): void {
   const pose = savedViews(presenter.store.net.get()?.name ?? "")[number];
   withScene(presenter, (scene) => {
     if (!pose) return presenter.store.notice(`View ${number + 1} is empty: Shift-click its button saves what you see now.`);
-    scene.touch();
-    scene.go(pose, true);
+    scene.markTouched();
+    scene.moveTo(pose, true);
   });
 }
 
 function moveCamera(presenter: NetworkPresenter, motion: "turn" | "pan", right: number, down: number): void {
   withScene(presenter, (scene) => {
-    scene.touch();
+    scene.markTouched();
     scene.orbit[motion](-right, -down); // one looks to the right, so that the picture goes to the left
   });
 }
@@ -94,6 +94,6 @@ function changeLayer(presenter: NetworkPresenter, step: number): void {
 
 function nextVariable(presenter: NetworkPresenter): void {
   const names = presenter.store.net.get()?.variables.map(({ name }) => name) ?? [];
-  const index = names.indexOf(presenter.store.look.get().variable);
-  if (names.length) presenter.store.look.patch({ variable: names[(index + 1) % names.length] });
+  const index = names.indexOf(presenter.store.viewSettings.get().variable);
+  if (names.length) presenter.store.viewSettings.patch({ variable: names[(index + 1) % names.length] });
 }

@@ -25,9 +25,9 @@ export function attachOrbitGestures(presenter: NetworkPresenter, host: HTMLEleme
 }
 
 class PointerTracker {
-  private readonly held = new Map<number, { x: number; y: number }>();
+  private readonly pointers = new Map<number, { x: number; y: number }>();
   private travelled = 0;
-  private asked = 0;
+  private frameRequest = 0;
   private last: { x: number; y: number } | null = null;
 
   constructor(
@@ -40,75 +40,75 @@ class PointerTracker {
     this.host.setPointerCapture(event.pointerId);
     this.host.focus({ preventScroll: true });
     this.host.classList.add("by-pointer"); // no ring around what somebody clicked
-    if (!this.held.size) this.travelled = 0;
-    this.held.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    if (!this.pointers.size) this.travelled = 0;
+    this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
   }
 
   move(event: PointerEvent): void {
-    const last = this.held.get(event.pointerId);
+    const last = this.pointers.get(event.pointerId);
     if (!last) return this.hover(event);
     const [right, down] = [event.clientX - last.x, event.clientY - last.y];
     this.travelled += Math.abs(right) + Math.abs(down);
-    const spread = this.spread();
-    this.held.set(event.pointerId, { x: event.clientX, y: event.clientY });
+    const pinchDistance = this.pinchDistance();
+    this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     if (this.travelled < CLICK_SLOP_PX || !(this.presenter.scene instanceof Scene)) return;
-    this.presenter.pointAt(null);
+    this.presenter.hoverAt(null);
     const { scene } = this.presenter;
-    scene.touch();
-    if (this.held.size > 1) {
-      if (spread) scene.zoom(spread / this.spread(), ...this.middle());
-      scene.orbit.pan(right / this.held.size, down / this.held.size);
+    scene.markTouched();
+    if (this.pointers.size > 1) {
+      if (pinchDistance) scene.zoom(pinchDistance / this.pinchDistance(), ...this.pinchCentre());
+      scene.orbit.pan(right / this.pointers.size, down / this.pointers.size);
     } else if (event.buttons & 6 || event.shiftKey) scene.orbit.pan(right, down);
     else scene.orbit.turn(right, down);
   }
 
   up(event: PointerEvent, isClick: boolean): void {
-    const isLast = this.held.size === 1 && this.held.has(event.pointerId);
-    this.held.delete(event.pointerId);
+    const isLast = this.pointers.size === 1 && this.pointers.has(event.pointerId);
+    this.pointers.delete(event.pointerId);
     if (!isClick || !isLast || this.travelled >= CLICK_SLOP_PX || event.button !== 0) return;
-    const { x, y } = this.spot(event);
-    const picked = this.presenter.scene.at(x, y);
+    const { x, y } = this.localPoint(event);
+    const picked = this.presenter.scene.pickAt(x, y);
     this.presenter.select(picked && picked.unit >= 0 ? { layer: picked.layer, unit: picked.unit } : null);
   }
 
   leave(): void {
-    cancelAnimationFrame(this.asked);
-    this.asked = 0;
+    cancelAnimationFrame(this.frameRequest);
+    this.frameRequest = 0;
     this.last = null;
-    this.presenter.pointAt(null);
+    this.presenter.hoverAt(null);
   }
 
   wheel(event: WheelEvent): void {
     const { scene } = this.presenter;
     if (!(scene instanceof Scene)) return;
     event.preventDefault();
-    const { x, y } = this.spot(event);
+    const { x, y } = this.localPoint(event);
     const lines = event.deltaMode === 1 ? 16 : 1;
     scene.zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY * lines)) * 0.0015), x, y);
   }
 
   // Once per picture: finding what lies there takes a moment.
   private hover(event: PointerEvent): void {
-    this.last = this.spot(event);
-    this.asked ||= requestAnimationFrame(() => {
-      this.asked = 0;
-      if (this.last) this.presenter.pointAt(this.last);
+    this.last = this.localPoint(event);
+    this.frameRequest ||= requestAnimationFrame(() => {
+      this.frameRequest = 0;
+      if (this.last) this.presenter.hoverAt(this.last);
     });
   }
 
-  private spot(event: MouseEvent): { x: number; y: number } {
+  private localPoint(event: MouseEvent): { x: number; y: number } {
     const { left, top } = this.host.getBoundingClientRect();
     return { x: event.clientX - left, y: event.clientY - top };
   }
 
-  private middle(): [number, number] {
+  private pinchCentre(): [number, number] {
     const { left, top } = this.host.getBoundingClientRect();
-    const [first, second] = [...this.held.values()];
+    const [first, second] = [...this.pointers.values()];
     return [(first.x + second.x) / 2 - left, (first.y + second.y) / 2 - top];
   }
 
-  private spread(): number {
-    const [first, second] = [...this.held.values()];
+  private pinchDistance(): number {
+    const [first, second] = [...this.pointers.values()];
     return second ? Math.hypot(first.x - second.x, first.y - second.y) : 0;
   }
 }

@@ -102,7 +102,7 @@ function drawArrowSample(context: CanvasRenderingContext2D, element: HTMLElement
 }
 
 function drawHeadline(context: CanvasRenderingContext2D, stage: HTMLElement, presenter: NetworkPresenter): void {
-  const { moment, variable, item } = presenter.seen.get();
+  const { moment, variable, item } = presenter.displayed.get();
   const shown = presenter.store.moments.get().find(({ id }) => id === moment);
   const caption = [variable, ...(item ? [`item ${item}`] : []), ...(shown ? [formatMoment(shown)] : [])].filter(Boolean).join(" · ");
   const { color, fontFamily } = getComputedStyle(stage);

@@ -24,11 +24,11 @@ export interface DisplayedState {
 
 /** What lies under the pointer. */
 export interface HoverTarget {
-  picked: PickResult;
+  target: PickResult;
   x: number;
   y: number;
   exact: ExactValue | null; // null until the answer came
-  rough: number | undefined; // from the byte; undefined where there is none
+  approximate: number | undefined; // from the byte; undefined where there is none
 }
 
 const NOTHING_DISPLAYED: DisplayedState = { look: -1, moment: -1, variable: "", item: 0, missing: new Map() };
@@ -37,18 +37,18 @@ const HOVER_WAIT_MS = 60;
 /** The tab's state that is not the store's. */
 export class NetworkPresenter {
   readonly settings = new Signal<Settings>(loadSettings());
-  readonly seen = new Signal<DisplayedState>(NOTHING_DISPLAYED);
-  readonly pointed = new Signal<HoverTarget | null>(null);
-  readonly playing = new Signal(false);
-  readonly lost = new Signal(false); // the browser took the canvas's memory away, and may give it back
+  readonly displayed = new Signal<DisplayedState>(NOTHING_DISPLAYED);
+  readonly hovered = new Signal<HoverTarget | null>(null);
+  readonly isPlaying = new Signal(false);
+  readonly isContextLost = new Signal(false); // the browser took the canvas's memory away, and may give it back
   readonly scene: Scene | FlatScene;
   readonly webgl: boolean;
   readonly values: ExactValues;
-  private readonly ends: (() => void)[] = [];
-  private coming = new Map<string, Frame>();
-  private comingState = ""; // of which look and moment
+  private readonly unsubscribers: (() => void)[] = [];
+  private pendingFrames = new Map<string, Frame>();
+  private pendingState = ""; // of which look and moment
   private timer = 0;
-  private then: readonly Moment[] = []; // the moments there were when what is on the screen was sent
+  private shownMoments: readonly Moment[] = []; // the moments there were when what is on the screen was sent
 
   constructor(
     readonly store: Store,
@@ -57,41 +57,41 @@ export class NetworkPresenter {
   ) {
     const { webgl, software } = detectWebgl();
     this.webgl = webgl;
-    this.scene = webgl ? new Scene(host, overlay, this.looks(), software) : new FlatScene(host, this.looks());
+    this.scene = webgl ? new Scene(host, overlay, this.appearance(), software) : new FlatScene(host, this.appearance());
     this.values = new ExactValues(store);
-    this.scene.canvas.addEventListener("webglcontextlost", () => this.lost.set(true));
-    this.scene.canvas.addEventListener("webglcontextrestored", () => this.lost.set(false));
-    this.takeNet(store.net.get());
+    this.scene.canvas.addEventListener("webglcontextlost", () => this.isContextLost.set(true));
+    this.scene.canvas.addEventListener("webglcontextrestored", () => this.isContextLost.set(false));
+    this.receiveNet(store.net.get());
     this.scene.select(store.selection.get());
-    this.ends.push(
-      store.net.subscribe((net) => this.takeNet(net)),
+    this.unsubscribers.push(
+      store.net.subscribe((net) => this.receiveNet(net)),
       store.hello.subscribe(() => this.values.clear()), // another source may have the same moments
-      store.onFrame((head, bytes) => this.takeFrame(head, bytes)),
-      store.onShown((shown) => this.takeShown(shown)),
+      store.onFrame((head, bytes) => this.receiveFrame(head, bytes)),
+      store.onShown((shown) => this.receiveShown(shown)),
       store.selection.subscribe((unit) => this.scene.select(unit)),
-      store.look.subscribe(() => this.scene.setLooks(this.looks())),
-      this.settings.subscribe((settings) => this.takeSettings(settings)),
-      theme.subscribe(() => this.scene.setLooks(this.looks())),
+      store.viewSettings.subscribe(() => this.scene.setAppearance(this.appearance())),
+      this.settings.subscribe((settings) => this.receiveSettings(settings)),
+      theme.subscribe(() => this.scene.setAppearance(this.appearance())),
     );
   }
 
   /** The variable that is asked for. */
-  variable(name = this.store.look.get().variable): Variable | undefined {
+  variable(name = this.store.viewSettings.get().variable): Variable | undefined {
     return this.store.net.get()?.variables.find((variable) => variable.name === name);
   }
 
   /** Whether the variable is one of the weights of a clicked unit. */
-  ofWeights(name?: string): boolean {
+  isWeight(name?: string): boolean {
     return this.variable(name)?.of === "weight";
   }
 
   /** How the values that are asked for are spread over the colours; with `seen`, those on the screen. */
   range(displayed = false): RangeSetting {
-    return rangeSetting(this.settings.get(), this.variable((displayed && this.seen.get().variable) || undefined));
+    return rangeSetting(this.settings.get(), this.variable((displayed && this.displayed.get().variable) || undefined));
   }
 
   setRange(part: Partial<RangeSetting>): void {
-    const name = this.store.look.get().variable;
+    const name = this.store.viewSettings.get().variable;
     if (!name) return;
     const { ranges } = this.settings.get();
     this.settings.patch({ ranges: { ...ranges, [name]: { ...this.range(), ...part } } });
@@ -102,36 +102,36 @@ export class NetworkPresenter {
   }
 
   /** The pointer is there, or nowhere. */
-  pointAt(point: { x: number; y: number } | null): void {
-    const picked = point && this.scene.at(point.x, point.y);
-    this.scene.point(picked);
-    if (!picked || !point) return this.pointed.set(null);
-    const previous = this.pointed.get();
-    const isSame = previous?.picked.layer === picked.layer && previous.picked.unit === picked.unit && previous.picked.column === picked.column; // prettier-ignore
-    this.pointed.set({ picked, ...point, exact: isSame ? previous.exact : null, rough: this.rough(picked) });
-    if (!isSame) this.askPointed();
+  hoverAt(point: { x: number; y: number } | null): void {
+    const target = point && this.scene.pickAt(point.x, point.y);
+    this.scene.hover(target);
+    if (!target || !point) return this.hovered.set(null);
+    const previous = this.hovered.get();
+    const isSame = previous?.target.layer === target.layer && previous.target.unit === target.unit && previous.target.column === target.column; // prettier-ignore
+    this.hovered.set({ target, ...point, exact: isSame ? previous.exact : null, approximate: this.approximate(target) });
+    if (!isSame) this.scheduleValue();
   }
 
   /** The exact value of a unit at the moment that is shown. */
   exact(unit: Unit, column = -1): Promise<ExactValue> {
-    const { variable, item, moment } = this.seen.get();
+    const { variable, item, moment } = this.displayed.get();
     const momentId = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
-    const selection = this.ofWeights(variable) ? this.store.selection.get() : null;
+    const selection = this.isWeight(variable) ? this.store.selection.get() : null;
     return this.values.ask({ ...unit, variable, item, moment: momentId, of: selection });
   }
 
   /** What the byte of a cell stands for. */
-  rough({ layer, cell }: PickResult): number | undefined {
+  approximate({ layer, cell }: PickResult): number | undefined {
     const frame = this.scene.frames.get(layer);
     return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : undefined;
   }
 
   /** Which moment a column of a layer's raster is; the last one is the one that is looked at. */
   momentOfColumn(layer: string, column: number): Moment | undefined {
-    const { moment } = this.seen.get();
+    const { moment } = this.displayed.get();
     const columns = this.scene.frames.get(layer)?.head.grid[3] ?? 0;
-    const moments = this.then.some(({ id }) => id === moment) ? this.then : this.store.moments.get(); // told late
-    const last = indexOfPosition(moments, { live: false, moment, playing: false });
+    const moments = this.shownMoments.some(({ id }) => id === moment) ? this.shownMoments : this.store.moments.get(); // told late
+    const last = indexOfPosition(moments, { live: false, moment, isPlaying: false });
     return moments[last - (columns - 1 - column)];
   }
 
@@ -144,7 +144,7 @@ export class NetworkPresenter {
     const net = this.store.net.get();
     if (!net) return this.store.hello.get() ? "No network" : "Connecting";
     const units = net.layers.reduce((sum, { units }) => sum + units, 0);
-    const { variable, moment } = this.seen.get();
+    const { variable, moment } = this.displayed.get();
     const selected = this.store.selection.get();
     return [
       `${net.name || "Network"}: ${net.layers.length} layers, ${units} units, ${net.projections.length} projections`,
@@ -155,19 +155,19 @@ export class NetworkPresenter {
 
   dispose(): void {
     window.clearTimeout(this.timer);
-    for (const end of this.ends) end();
+    for (const end of this.unsubscribers) end();
     this.scene.dispose();
   }
 
-  private looks(): Appearance {
+  private appearance(): Appearance {
     const { labels, arrows, height, lean } = this.settings.get();
-    const { mode } = this.store.look.get();
+    const { mode } = this.store.viewSettings.get();
     return { palette: this.palette(), dark: theme.get() === "dark", labels, arrows, mode, height, lean };
   }
 
-  private netText = "";
-  private paletteText = "";
-  private paletteMade: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
+  private netKey = "";
+  private paletteKey = "";
+  private cachedPalette: ScenePalette = { plane: "#ffffff", rim: "#888888", blank: "#999999", nan: "#c2187f", plus: "#111827", minus: "#00897b", green: "#19c37d", accent: "#2a6fdb" };
 
   private palette(): ScenePalette {
     const style = getComputedStyle(this.host);
@@ -181,75 +181,75 @@ export class NetworkPresenter {
       green: read("--net-green", "#12b76a"), accent: read("--net-accent", "#2a6fdb"),
     }; // prettier-ignore
     const text = JSON.stringify(palette);
-    if (text !== this.paletteText) [this.paletteText, this.paletteMade] = [text, palette];
-    return this.paletteMade;
+    if (text !== this.paletteKey) [this.paletteKey, this.cachedPalette] = [text, palette];
+    return this.cachedPalette;
   }
 
   // The same network again, after the connection was lost or from a recording, keeps its camera.
-  private takeNet(net: Net | null): void {
+  private receiveNet(net: Net | null): void {
     const text = JSON.stringify(net);
-    if (text === this.netText) return;
-    this.netText = text;
-    this.coming = new Map();
+    if (text === this.netKey) return;
+    this.netKey = text;
+    this.pendingFrames = new Map();
     this.values?.clear();
-    this.seen.set(NOTHING_DISPLAYED);
-    this.pointed.set(null);
+    this.displayed.set(NOTHING_DISPLAYED);
+    this.hovered.set(null);
     this.scene.setNet(net);
     this.scene.setRange(this.range());
   }
 
-  private takeSettings(settings: Settings): void {
+  private receiveSettings(settings: Settings): void {
     saveSettings(settings);
-    this.scene.setLooks(this.looks());
+    this.scene.setAppearance(this.appearance());
     this.scene.setRange(this.range(true));
   }
 
   // A frame of an earlier look is late; one of another moment begins another state.
-  private takeFrame(head: FrameHead, bytes: Uint8Array): void {
+  private receiveFrame(head: FrameHead, bytes: Uint8Array): void {
     if (head.look !== this.store.lookNumber) return;
     const state = `${head.look} ${head.moment}`;
-    if (state !== this.comingState) this.coming = new Map();
-    this.comingState = state;
-    this.coming.set(head.layer, { head, bytes });
+    if (state !== this.pendingState) this.pendingFrames = new Map();
+    this.pendingState = state;
+    this.pendingFrames.set(head.layer, { head, bytes });
   }
 
-  private takeShown({ look, moment, missing: names, why }: Shown): void {
+  private receiveShown({ look, moment, missing: names, why }: Shown): void {
     const missing = new Map(names.map((name, n) => [name, why[n] ?? ""]));
     if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // the next may come
-    const frames = this.coming;
-    if (`${look} ${moment}` !== this.comingState) frames.clear(); // of this state nothing came
-    [this.coming, this.comingState] = [new Map(), ""];
-    this.then = this.store.moments.get();
-    const { variable, item } = this.store.look.get();
+    const frames = this.pendingFrames;
+    if (`${look} ${moment}` !== this.pendingState) frames.clear(); // of this state nothing came
+    [this.pendingFrames, this.pendingState] = [new Map(), ""];
+    this.shownMoments = this.store.moments.get();
+    const { variable, item } = this.store.viewSettings.get();
     if (this.store.tab.get() === "network") {
       this.scene.setRange(this.range());
       this.scene.setFrames(frames);
-      this.seen.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
-      if (this.pointed.get()) this.refreshPointed();
+      this.displayed.set({ look, moment: frames.size || missing.size ? moment : -1, variable, item, missing });
+      if (this.hovered.get()) this.refreshHover();
     }
-    this.scene.ask(() => this.store.send({ kind: "seen", look, moment }));
+    this.scene.requestDraw(() => this.store.send({ kind: "seen", look, moment }));
   }
 
-  private refreshPointed(): void {
-    const { picked, x, y } = this.pointed.get()!;
-    this.pointed.set({ picked, x, y, exact: null, rough: this.rough(picked) });
-    this.askPointed();
+  private refreshHover(): void {
+    const { target, x, y } = this.hovered.get()!;
+    this.hovered.set({ target, x, y, exact: null, approximate: this.approximate(target) });
+    this.scheduleValue();
   }
 
   // Not at once: a pointer that crosses a layer would ask for hundreds of values.
-  private askPointed(): void {
+  private scheduleValue(): void {
     window.clearTimeout(this.timer);
-    this.timer = window.setTimeout(() => void this.answerPointed(), HOVER_WAIT_MS);
+    this.timer = window.setTimeout(() => void this.fetchValue(), HOVER_WAIT_MS);
   }
 
-  private async answerPointed(): Promise<void> {
-    const hovered = this.pointed.get();
-    if (!hovered || hovered.picked.unit < 0 || this.seen.get().moment < 0) return;
-    const { layer, unit, column } = hovered.picked;
+  private async fetchValue(): Promise<void> {
+    const hovered = this.hovered.get();
+    if (!hovered || hovered.target.unit < 0 || this.displayed.get().moment < 0) return;
+    const { layer, unit, column } = hovered.target;
     const exact = await this.exact({ layer, unit }, column).catch(() => null);
-    const current = this.pointed.get();
-    if (exact && current?.picked.layer === layer && current.picked.unit === unit && current.picked.column === column) {
-      this.pointed.set({ ...current, exact });
+    const current = this.hovered.get();
+    if (exact && current?.target.layer === layer && current.target.unit === unit && current.target.column === column) {
+      this.hovered.set({ ...current, exact });
     }
   }
 }

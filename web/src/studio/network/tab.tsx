@@ -68,7 +68,7 @@ function Summary({ presenter, host }: { presenter: NetworkPresenter; host: HTMLE
   useValue(presenter.store.hello);
   useValue(presenter.store.net);
   useValue(presenter.store.selection);
-  useValue(presenter.seen);
+  useValue(presenter.displayed);
   const text = presenter.summary();
   useLayoutEffect(() => host.setAttribute("aria-label", text), [text]);
   return (

@@ -15,7 +15,7 @@ interface LimitedAxis {
 export function AxisLimits({ name, choices, view }: { name: string; choices: PlotChoices; view: PlotView }) {
   const axes: LimitedAxis[] = [{ key: "x", label: "x", range: view.xRange }];
   for (const { columns, range } of view.scales) {
-    if (choices.apart) axes.push({ key: `y ${columns[0]}`, label: columns[0], range });
+    if (choices.separateAxes) axes.push({ key: `y ${columns[0]}`, label: columns[0], range });
     else axes.push({ key: "y", label: "y", range });
   }
   const set = (key: string, end: 0 | 1) => (value: number | null) => {
@@ -32,8 +32,8 @@ export function AxisLimits({ name, choices, view }: { name: string; choices: Plo
         return (
           <div key={key} class="limits" role="group" aria-label={`Limits of ${label}`}>
             <span class="name" title={label}>{label}</span>
-            <LimitInput label={`Least ${label}`} value={minimum} now={range[0]} wrong={isCrossed} set={set(key, 0)} />
-            <LimitInput label={`Largest ${label}`} value={maximum} now={range[1]} wrong={isCrossed} set={set(key, 1)} />
+            <LimitInput label={`Least ${label}`} value={minimum} current={range[0]} isWrong={isCrossed} set={set(key, 0)} />
+            <LimitInput label={`Largest ${label}`} value={maximum} current={range[1]} isWrong={isCrossed} set={set(key, 1)} />
           </div>
         );
       })}
@@ -44,12 +44,12 @@ export function AxisLimits({ name, choices, view }: { name: string; choices: Plo
 interface LimitInputProps {
   label: string;
   value: number | null;
-  now: number;
-  wrong: boolean;
+  current: number;
+  isWrong: boolean;
   set: (value: number | null) => void;
 }
 
-function LimitInput({ label, value, now, wrong, set }: LimitInputProps) {
+function LimitInput({ label, value, current, isWrong, set }: LimitInputProps) {
   const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
   const number = Number(draft);
   const isInvalid = draft !== null && !Number.isFinite(number);
@@ -63,9 +63,9 @@ function LimitInput({ label, value, now, wrong, set }: LimitInputProps) {
       inputMode="decimal"
       aria-label={label}
       title={`${label}; empty: automatic`}
-      placeholder={formatValue(now, 3)}
+      placeholder={formatValue(current, 3)}
       value={draft ?? formatValue(value, 12)}
-      aria-invalid={wrong || isInvalid}
+      aria-invalid={isWrong || isInvalid}
       autocomplete="off"
       onInput={({ currentTarget }) => setDraft(currentTarget.value)}
       onBlur={commit}

@@ -25,7 +25,7 @@ export class Chart {
 
   constructor(
     private readonly host: HTMLElement,
-    private readonly heard: ChartEvents,
+    private readonly events: ChartEvents,
   ) {}
 
   get canvas(): HTMLCanvasElement | null {
@@ -74,15 +74,15 @@ export class Chart {
       cursor: {
         drag: { x: true, y: true, uni: 24, setScale: false },
         dataIdx: nearestIndex,
-        bind: { dblclick: () => () => (this.heard.zoom({ x: null, y: null }), null) },
+        bind: { dblclick: () => () => (this.events.zoom({ x: null, y: null }), null) },
       },
       scales,
       axes: this.axes(),
       series: [{}, ...seriesOf(view, theme)],
       hooks: {
-        setCursor: [(plot) => this.heard.hover(plot.cursor.left! < 0 ? null : (plot.cursor.idx ?? null))],
-        setSelect: [(plot) => this.selected(plot)],
-        drawSeries: [(plot, index) => this.errors(plot, index, theme)],
+        setCursor: [(plot) => this.events.hover(plot.cursor.left! < 0 ? null : (plot.cursor.idx ?? null))],
+        setSelect: [(plot) => this.handleSelect(plot)],
+        drawSeries: [(plot, index) => this.drawMarks(plot, index, theme)],
       },
     };
   }
@@ -98,7 +98,7 @@ export class Chart {
     const filter: uPlot.Axis["filter"] = (_plot, splits) => splits;
     const splits = (log: boolean, room: number): uPlot.Axis["splits"] => (plot, axis, low, high) => {
       const pixels = (axis === 0 ? plot.bbox.width : plot.bbox.height) / uPlot.pxRatio;
-      return ticks(low, high, pixels / room, log, axis === 0 && this.view.xWhole);
+      return ticks(low, high, pixels / room, log, axis === 0 && this.view.xIsInteger);
     };
     const grid = { stroke: themeColour("--grid"), width: 1 };
     const bottom: uPlot.Axis = {
@@ -112,7 +112,7 @@ export class Chart {
     return [bottom, ...sides];
   }
 
-  private selected(plot: uPlot): void {
+  private handleSelect(plot: uPlot): void {
     const { left, top, width, height } = plot.select;
     if (width < 2 || height < 2) return;
     const area = plot.over;
@@ -121,12 +121,12 @@ export class Chart {
     const y: Record<string, Range> = {};
     for (const { key } of this.view.scales) y[key] = [plot.posToVal(top + height, key), plot.posToVal(top, key)];
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-    this.heard.zoom({ x: spans.x ? this.view.xRange : x, y: spans.y ? null : y });
+    this.events.zoom({ x: spans.x ? this.view.xRange : x, y: spans.y ? null : y });
   }
 
-  private errors(plot: uPlot, index: number, theme: Theme): void {
+  private drawMarks(plot: uPlot, index: number, theme: Theme): void {
     const line = this.view.lines[index - 1 - rawCount(this.view)];
-    if (line) drawNonFinite(plot, line.strange, lineStroke(line.number, theme).colour);
+    if (line) drawNonFinite(plot, line.nonFinite, lineStroke(line.number, theme).colour);
     if (line?.error) drawErrorBars(plot, line, scaleKeyOf(this.view, line.column), lineStroke(line.number, theme).colour);
   }
 }

@@ -152,7 +152,7 @@ function describeRow(view: PlotView, row: number): string {
 }
 
 function valuesAt(view: PlotView, row: number): string[] {
-  return view.lines.map(({ values, strange }) => formatValue(strange[row] ?? nearestValue(values, row), 5) || "–");
+  return view.lines.map(({ values, nonFinite }) => formatValue(nonFinite[row] ?? nearestValue(values, row), 5) || "–");
 }
 
 function nearestValue(values: (number | null | undefined)[], row: number): number | null {

@@ -10,17 +10,17 @@ export interface PlotChoices {
   x: string | null; // null: as the table says, as below
   legend: string | null; // "": none
   error: string | null; // of all columns; "": none
-  on: ReadonlyMap<string, boolean>; // columns switched by hand
+  switched: ReadonlyMap<string, boolean>; // columns switched by hand
   limits: Limits; // typed by hand
   smoothing: number;
   logX: boolean;
   logY: boolean;
-  apart: boolean; // each column has a y axis of its own
+  separateAxes: boolean; // each column has a y axis of its own
   zoom: Zoom;
 }
 
 const DEFAULT_CHOICES: PlotChoices = {
-  x: null, legend: null, error: null, on: new Map(), limits: new Map(), smoothing: 0, logX: false, logY: false, apart: false, zoom: FULL_ZOOM,
+  x: null, legend: null, error: null, switched: new Map(), limits: new Map(), smoothing: 0, logX: false, logY: false, separateAxes: false, zoom: FULL_ZOOM,
 };
 
 /** By the table's name. */
@@ -42,12 +42,12 @@ const COUNTER = /^(run|epoch|trial|step|batch|seed)$/i;
 /** Whether a column is drawn: as switched, else as the table says; but not counters, nor another column's error bars. */
 export function isColumnOn(table: Table, choices: PlotChoices, { name, plotted }: Column): boolean {
   const isError = choices.error === null ? table.head.columns.some(({ error }) => error === name) : choices.error === name;
-  return choices.on.get(name) ?? (plotted && !isError && !COUNTER.test(name));
+  return choices.switched.get(name) ?? (plotted && !isError && !COUNTER.test(name));
 }
 
 /** What is drawn for a table. */
 export function effectiveChoices(table: Table, choices: PlotChoices): LineChoices & ViewOptions {
-  const { x, legend, error, smoothing, logX, logY, apart, limits } = choices;
+  const { x, legend, error, smoothing, logX, logY, separateAxes, limits } = choices;
   const columns = plottable(table).filter((column) => isColumnOn(table, choices, column)).map(({ name }) => name);
-  return { x: x ?? table.head.x, legend: legend ?? table.head.legend, error, columns, smoothing, logX, logY, apart, limits };
+  return { x: x ?? table.head.x, legend: legend ?? table.head.legend, error, columns, smoothing, logX, logY, separateAxes, limits };
 }

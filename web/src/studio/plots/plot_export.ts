@@ -10,8 +10,8 @@ import type { PlotView } from "./plot_view";
 /** What is drawn, as numbers: x, each line, and behind a smoothed line what it was made of. */
 export function plotCsv(view: PlotView): string {
   const columns: { name: string; cells: (number | null | undefined)[] }[] = [{ name: view.xLabel, cells: view.x }];
-  for (const { label, values, raw, strange, error } of view.lines) {
-    columns.push({ name: label, cells: (raw ?? values).map((value, row) => strange[row] ?? value) });
+  for (const { label, values, raw, nonFinite, error } of view.lines) {
+    columns.push({ name: label, cells: (raw ?? values).map((value, row) => nonFinite[row] ?? value) });
     if (raw) columns.push({ name: `${label} (smoothed)`, cells: values });
     if (error) columns.push({ name: `${label} (error)`, cells: error });
   }

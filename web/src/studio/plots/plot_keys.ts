@@ -11,11 +11,11 @@ export const shownPlot = new Signal<{ name: string; view: PlotView } | null>(nul
 export function plotKeyBindings(): KeyBinding[] {
   const zoomBy = (factor: number, shift = 0) => () => zoomPlot(factor, shift);
   return [
-    { key: "+", what: "Zoom in", tab: "plots", run: zoomBy(0.5) },
-    { key: "-", shown: "−", what: "Zoom out", tab: "plots", run: zoomBy(2) },
-    { key: "0", what: "Show everything", tab: "plots", run: () => shownPlot.get() && updateChoices(shownPlot.get()!.name, { zoom: FULL_ZOOM }) },
-    { key: "ArrowLeft", shown: "←", what: "Move left; on the plot itself, read the values before", tab: "plots", run: zoomBy(1, -0.25) },
-    { key: "ArrowRight", shown: "→", what: "Move right; on the plot itself, read the values behind", tab: "plots", run: zoomBy(1, 0.25) },
+    { key: "+", description: "Zoom in", tab: "plots", run: zoomBy(0.5) },
+    { key: "-", label: "−", description: "Zoom out", tab: "plots", run: zoomBy(2) },
+    { key: "0", description: "Show everything", tab: "plots", run: () => shownPlot.get() && updateChoices(shownPlot.get()!.name, { zoom: FULL_ZOOM }) },
+    { key: "ArrowLeft", label: "←", description: "Move left; on the plot itself, read the values before", tab: "plots", run: zoomBy(1, -0.25) },
+    { key: "ArrowRight", label: "→", description: "Move right; on the plot itself, read the values behind", tab: "plots", run: zoomBy(1, 0.25) },
   ];
 }
 

@@ -23,7 +23,7 @@ export interface Line {
   number: number; // decides its colour
   values: Cells; // as drawn: smoothed
   raw: Cells | null; // behind it, where it was smoothed
-  strange: Cells; // of what is not finite, which has no place in `values`
+  nonFinite: Cells; // of what is not finite, which has no place in `values`
   error: Cells | null; // half the length of its error bars
 }
 
@@ -31,7 +31,7 @@ export interface Line {
 export interface PlotLines {
   x: number[];
   xLabel: string;
-  xWhole: boolean; // x counts something: 1, 2, 3
+  xIsInteger: boolean; // x counts something: 1, 2, 3
   lines: Line[];
   remarks: string[]; // what is not shown, and why
 }
@@ -60,8 +60,8 @@ export function buildLines(table: Table, choices: LineChoices): PlotLines {
   }
   lines.forEach((line) => remarkNonFinite(line, remarks));
   if (choices.logY) dropNonPositive(lines, remarks);
-  const xWhole = !xName || table.head.columns.some(({ name, type }) => name === xName && type === "int");
-  return { x: positions.x, xLabel: xName || "row", xWhole, lines, remarks };
+  const xIsInteger = !xName || table.head.columns.some(({ name, type }) => name === xName && type === "int");
+  return { x: positions.x, xLabel: xName || "row", xIsInteger, lines, remarks };
 }
 
 interface Group {
@@ -143,7 +143,7 @@ function lineOf(table: Table, column: Column, group: Group, groups: Group[], pos
   const smoothed = choices.smoothing > 0 ? smooth(values, choices.smoothing) : null;
   return {
     label: names.reverse().join(" · "), column: column.name, number,
-    values: smoothed ?? values, raw: smoothed ? values : null, strange: aligned.map((value, index) => (values[index] === value ? undefined : value)), error,
+    values: smoothed ?? values, raw: smoothed ? values : null, nonFinite: aligned.map((value, index) => (values[index] === value ? undefined : value)), error,
   };
 }
 
@@ -188,8 +188,8 @@ function dropNonPositive(lines: Line[], remarks: string[]): void {
   remarkDropped(dropped, "y", remarks);
 }
 
-function remarkNonFinite({ label, strange }: Line, remarks: string[]): void {
-  const values = strange.filter((value) => typeof value === "number");
+function remarkNonFinite({ label, nonFinite }: Line, remarks: string[]): void {
+  const values = nonFinite.filter((value) => typeof value === "number");
   if (!values.length) return;
   const names = [...new Set(values.map((value) => formatValue(value ?? null)))].join(" or ");
   remarks.push(`${label} is ${names} at ${values.length} ${values.length === 1 ? "point" : "points"}, marked at the edge.`);

@@ -21,7 +21,7 @@ interface PlotOptionsProps {
 export function PlotOptions({ table, choices, view }: PlotOptionsProps) {
   const { name } = table.head;
   const columns = plottable(table);
-  const switchAll = (isOn: boolean) => () => updateChoices(name, { on: new Map(columns.map((column) => [column.name, isOn])) });
+  const switchAll = (isOn: boolean) => () => updateChoices(name, { switched: new Map(columns.map((column) => [column.name, isOn])) });
   return (
     <aside class="plot-options" aria-label="Plot options">
       <fieldset>
@@ -41,7 +41,7 @@ export function PlotOptions({ table, choices, view }: PlotOptionsProps) {
                 <input
                   type="checkbox"
                   checked={isColumnOn(table, choices, column)}
-                  onChange={({ currentTarget }) => updateChoices(name, { on: new Map(choices.on).set(column.name, currentTarget.checked) })}
+                  onChange={({ currentTarget }) => updateChoices(name, { switched: new Map(choices.switched).set(column.name, currentTarget.checked) })}
                 />
                 <LineSwatch view={view} column={column.name} />
                 <span class="name" title={column.name}>{column.name}</span>
@@ -88,7 +88,7 @@ function DrawingOptions({ table, choices, columns }: { table: Table; choices: Pl
       <SelectField label="Error bars" now={choices.error} options={[[null, "as the table says"], ["", "none"], ...toOptions(columns)]} set={(error) => updateChoices(name, { error })} />
       <Checkbox label="Logarithmic x" on={choices.logX} set={(logX) => updateChoices(name, { logX, zoom: { x: null, y: null } })} />
       <Checkbox label="Logarithmic y" on={choices.logY} set={(logY) => updateChoices(name, { logY, zoom: { ...choices.zoom, y: null } })} />
-      <Checkbox label="Own y axis each" on={choices.apart} set={(apart) => updateChoices(name, { apart, zoom: { ...choices.zoom, y: null } })} />
+      <Checkbox label="Own y axis each" on={choices.separateAxes} set={(separateAxes) => updateChoices(name, { separateAxes, zoom: { ...choices.zoom, y: null } })} />
     </fieldset>
   );
 }

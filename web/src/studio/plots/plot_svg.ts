@@ -71,7 +71,7 @@ function legendElements(view: PlotView, box: PlotArea, width: number, theme: The
 
 function xAxis(view: PlotView, box: PlotArea, paper: Paper): string[] {
   const scale = makeScale(view.xRange, box.left, box.right, view.logX);
-  const values = ticks(...view.xRange, (box.right - box.left) / 96, view.logX, view.xWhole);
+  const values = ticks(...view.xRange, (box.right - box.left) / 96, view.logX, view.xIsInteger);
   const texts = tickTexts(values);
   return [
     ...values.flatMap((value, index) => {

@@ -18,7 +18,7 @@ export type Limits = ReadonlyMap<string, readonly [number | null, number | null]
 export interface ViewOptions {
   logX: boolean;
   logY: boolean;
-  apart: boolean; // each column has a y axis of its own
+  separateAxes: boolean; // each column has a y axis of its own
   limits: Limits;
 }
 
@@ -44,14 +44,14 @@ const X_PADDING = 0.015;
 export const FULL_ZOOM: Zoom = { x: null, y: null };
 
 /** Find the ranges. */
-export function buildView(lines: PlotLines, columns: Column[], { logX, logY, apart, limits }: ViewOptions, zoom: Zoom): PlotView {
+export function buildView(lines: PlotLines, columns: Column[], { logX, logY, separateAxes, limits }: ViewOptions, zoom: Zoom): PlotView {
   const { x } = lines;
   const xRange = zoom.x ?? applyLimits(paddedX(x, logX), limits.get("x"), logX);
   const names = [...new Set(lines.lines.map(({ column }) => column))];
-  const columnSets = apart ? names.map((name) => [name]) : [names];
+  const columnSets = separateAxes ? names.map((name) => [name]) : [names];
   const scales = columnSets.map((members, index): Scale => {
     const key = `y${index}`;
-    const limit = limits.get(apart ? `y ${members[0]}` : "y");
+    const limit = limits.get(separateAxes ? `y ${members[0]}` : "y");
     const range = zoom.y?.[key] ?? applyLimits(yRange(lines, members, columns, xRange, logY), limit, logY);
     return { key, label: members.length === 1 ? members[0] : "", columns: members, range };
   });

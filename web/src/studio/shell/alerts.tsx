@@ -10,7 +10,7 @@ const MAX_LISTED = 200; // of many thousand, the newest are worth reading
 /** A button with the number of alerts that opens the list of them. */
 export function Alerts({ store }: { store: Store }) {
   const alerts = useValue(store.alerts);
-  const count = useValue(store.alerted);
+  const count = useValue(store.alertCount);
   const [open, setOpen] = useState(false);
   const [readCount, setReadCount] = useState(0);
   const box = usePopupClose(open, () => setOpen(false));

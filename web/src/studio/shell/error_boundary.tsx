@@ -2,7 +2,7 @@
 import { Component, type ComponentChildren } from "preact";
 
 /** Draws its children, or says what went wrong with them. */
-export class ErrorBoundary extends Component<{ what: string; children: ComponentChildren }, { error: string }> {
+export class ErrorBoundary extends Component<{ part: string; children: ComponentChildren }, { error: string }> {
   state = { error: "" };
 
   componentDidCatch(error: unknown): void {
@@ -16,7 +16,7 @@ export class ErrorBoundary extends Component<{ what: string; children: Component
     return (
       <div class="empty" role="alert">
         <p>
-          {this.props.what} failed: {error}. The run is not touched by this.
+          {this.props.part} failed: {error}. The run is not touched by this.
         </p>
         <p>
           <button onClick={() => this.setState({ error: "" })}>Try again</button>

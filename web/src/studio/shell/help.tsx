@@ -6,7 +6,7 @@ import { TABS } from "./tabs";
 
 /** What the keyboard does, everywhere and on each tab. */
 export function Help({ close }: { close: () => void }) {
-  const all = useValue(keyBindings).filter(({ what }) => what); // of several that go together, the first one says it
+  const all = useValue(keyBindings).filter(({ description }) => description); // of several that go together, the first one says it
   const everywhere = all.filter(({ tab }) => !tab);
   return (
     <Dialog title="Keys" close={close}>
@@ -25,12 +25,12 @@ function KeyList({ title, list }: { title: string; list: readonly KeyBinding[] }
     <section>
       <h3>{title}</h3>
       <dl class="keys">
-        {list.map(({ key, shown, what }) => (
-          <div key={key + what}>
+        {list.map(({ key, label, description }) => (
+          <div key={key + description}>
             <dt>
-              <kbd>{shown ?? key}</kbd>
+              <kbd>{label ?? key}</kbd>
             </dt>
-            <dd>{what}</dd>
+            <dd>{description}</dd>
           </div>
         ))}
       </dl>

@@ -25,7 +25,7 @@ const WIDE_PX = 1100; // pixels from which on the parameters stand open at first
 
 /** Everything. */
 export function Page({ store }: { store: Store }) {
-  const [help, setHelp] = useState(false);
+  const [openHelp, setHelp] = useState(false);
   const [side, setSide] = useState(() => (loadItem(SIDE_KEY) ?? (window.innerWidth >= WIDE_PX ? "open" : "shut")) === "open");
   const toggleSide = (): void =>
     setSide((open) => {
@@ -52,13 +52,13 @@ export function Page({ store }: { store: Store }) {
         <main>
           <Panels store={store} />
         </main>
-        <ErrorBoundary what="The selection">
+        <ErrorBoundary part="The selection">
           <Inspector store={store} />
         </ErrorBoundary>
       </div>
       <StatusBar store={store} />
       <Notices store={store} />
-      {help && <Help close={() => setHelp(false)} />}
+      {openHelp && <Help close={() => setHelp(false)} />}
     </div>
   );
 }
@@ -72,18 +72,18 @@ function Panels({ store }: { store: Store }) {
   return (
     <>
       <div {...panel("network")}>
-        <ErrorBoundary what="The network's view">
+        <ErrorBoundary part="The network's view">
           <NetworkTab store={store} />
         </ErrorBoundary>
       </div>
       <div {...panel("plots")}>
-        <ErrorBoundary what="The plot">{current === "plots" && <PlotsTab store={store} />}</ErrorBoundary>
+        <ErrorBoundary part="The plot">{current === "plots" && <PlotsTab store={store} />}</ErrorBoundary>
       </div>
       <div {...panel("tables")}>
-        <ErrorBoundary what="The table">{current === "tables" && <TablesTab store={store} />}</ErrorBoundary>
+        <ErrorBoundary part="The table">{current === "tables" && <TablesTab store={store} />}</ErrorBoundary>
       </div>
       <div {...panel("graph")}>
-        <ErrorBoundary what="The graph">
+        <ErrorBoundary part="The graph">
           <GraphTab store={store} />
         </ErrorBoundary>
       </div>
@@ -95,11 +95,11 @@ function usePageKeys(store: Store, toggleSide: () => void, openHelp: () => void)
   useLayoutEffect(
     () =>
       addKeyBindings([
-        { key: " ", shown: "Space", what: "Train, or stop", run: () => trainOrStop(store) },
-        ...TABS.map(({ name, title }, index) => ({ key: String(index + 1), what: `${title} tab`, run: () => store.tab.set(name) })),
-        { key: "p", shown: "P", what: "Parameters: show or hide", run: toggleSide },
-        { key: "d", shown: "D", what: "Dark, light, or as the system has it", run: turnTheme },
-        { key: "?", what: "This list", run: openHelp },
+        { key: " ", label: "Space", description: "Train, or stop", run: () => trainOrStop(store) },
+        ...TABS.map(({ name, title }, index) => ({ key: String(index + 1), description: `${title} tab`, run: () => store.tab.set(name) })),
+        { key: "p", label: "P", description: "Parameters: show or hide", run: toggleSide },
+        { key: "d", label: "D", description: "Dark, light, or as the system has it", run: turnTheme },
+        { key: "?", description: "This list", run: openHelp },
         ...plotKeyBindings(),
       ]),
     [],

@@ -28,7 +28,7 @@ const KINDS = [
 /** A dialog with a picture of each. */
 export function Comparison({ store, table, column, close }: { store: Store; table: TableHead; column: string; close: () => void }) {
   const [kind, setKind] = useState("similarity");
-  const { result: result, problem } = useAnalysis(store, table.name, column, kind);
+  const { result, problem } = useAnalysis(store, table.name, column, kind);
   return (
     <Dialog title={`${column} · ${table.title || table.name}`} wide close={close}>
       <div class="segments" role="radiogroup" aria-label="Compare by">

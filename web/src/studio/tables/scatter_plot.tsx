@@ -28,7 +28,7 @@ export function ScatterPlot({ labels, points, explained }: { labels: string[]; p
     <>
       <output class="reading">{cursor === null ? "Point at the picture, or go through it with the arrows." : `${labels[cursor]}: ${formatValue(points[cursor][0], 4)}, ${formatValue(points[cursor][1], 4)}`}</output>
       <svg class="scatter" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} tabindex={0} role="img" aria-label={`${points.length} rows along two axes; arrows read them`} onKeyDown={move}>
-        <AxisTicks values={ticks(...x, 8, false)} place={toX} flat />
+        <AxisTicks values={ticks(...x, 8, false)} place={toX} isHorizontal />
         <AxisTicks values={ticks(...y, 6, false)} place={toY} />
         <text class="soft" x={(LEFT + WIDTH) / 2} y={HEIGHT - 8} text-anchor="middle">{title(0)}</text>
         <text class="soft" transform={`translate(12 ${(HEIGHT - BOTTOM) / 2}) rotate(-90)`} text-anchor="middle">{title(1)}</text>
@@ -65,7 +65,7 @@ export function labelSides(positions: [number, number][], widths: number[]): ("r
   });
 }
 
-function AxisTicks({ values, place, flat = false }: { values: number[]; place: (value: number) => number; flat?: boolean }) {
+function AxisTicks({ values, place, isHorizontal = false }: { values: number[]; place: (value: number) => number; isHorizontal?: boolean }) {
   const texts = tickTexts(values);
   return (
     <>
@@ -73,8 +73,8 @@ function AxisTicks({ values, place, flat = false }: { values: number[]; place: (
         const position = place(value);
         return (
           <g key={value} class="soft">
-            {flat ? <line x1={position} x2={position} y1={12} y2={HEIGHT - BOTTOM} /> : <line x1={LEFT} x2={WIDTH - 12} y1={position} y2={position} />}
-            {flat ? <text x={position} y={HEIGHT - BOTTOM + 16} text-anchor="middle">{texts[index]}</text> : <text x={LEFT - 6} y={position + 4} text-anchor="end">{texts[index]}</text>}
+            {isHorizontal ? <line x1={position} x2={position} y1={12} y2={HEIGHT - BOTTOM} /> : <line x1={LEFT} x2={WIDTH - 12} y1={position} y2={position} />}
+            {isHorizontal ? <text x={position} y={HEIGHT - BOTTOM + 16} text-anchor="middle">{texts[index]}</text> : <text x={LEFT - 6} y={position + 4} text-anchor="end">{texts[index]}</text>}
           </g>
         );
       })}

@@ -15,7 +15,7 @@ export interface TensorPlane {
   rows: number;
   columns: number;
   values: (number | null)[]; // null where there is none
-  at: (row: number, column: number) => number[]; // the index of a place
+  indexAt: (row: number, column: number) => number[]; // the index of a place
 }
 
 /** Lay a nested list out flat. */
@@ -33,7 +33,7 @@ export function layOutPlane(cell: Json): TensorPlane {
     const number = Math.floor(column / columns) * rows * columns + row * columns + (column % columns);
     return unravelIndex(number, shape);
   };
-  return { rows, columns: columns * planes, values: cells, at: indexAt };
+  return { rows, columns: columns * planes, values: cells, indexAt };
 }
 
 function shapeOf(cell: Json): number[] {
@@ -117,7 +117,7 @@ export function TensorCell({ cell, size, height }: { cell: Json; size: number; h
 /** A place of a tensor and its value, for people. */
 export function describeCell(plane: TensorPlane, row: number, column: number): string {
   const value = plane.values[row * plane.columns + column];
-  return `[${plane.at(row, column).join(", ")}] = ${value === null ? "no value" : formatValue(value)}`;
+  return `[${plane.indexAt(row, column).join(", ")}] = ${value === null ? "no value" : formatValue(value)}`;
 }
 
 /** Where an arrow, Home or End takes a cursor among rows and columns; null for other keys. */

@@ -23,8 +23,8 @@ export function CameraButtons({ presenter }: { presenter: NetworkPresenter }) {
       setSaving(false);
       presenter.store.notice(`View ${number + 1} saved`, "done");
     } else if (saved) {
-      scene.touch();
-      scene.go(saved, true);
+      scene.markTouched();
+      scene.moveTo(saved, true);
     } else presenter.store.notice(`View ${number + 1} is empty: Shift-click saves what you see now.`);
   };
   return (

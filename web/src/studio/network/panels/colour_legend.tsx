@@ -12,7 +12,7 @@ import { nonFiniteIn } from "../values/value_ranges";
 /** The colour bar with its numbers, and the arrows there are. */
 export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   const { arrows } = useValue(presenter.settings);
-  const displayed = useValue(presenter.seen);
+  const displayed = useValue(presenter.displayed);
   const net = useValue(presenter.store.net);
   const selection = useValue(presenter.store.selection);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -58,7 +58,7 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
 
 // NaN and the infinities, where there are any.
 function NonFiniteKey({ presenter }: { presenter: NetworkPresenter }) {
-  useValue(presenter.seen);
+  useValue(presenter.displayed);
   const kinds = nonFiniteIn(presenter.scene.frames.values());
   if (!kinds.length) return null;
   return (
@@ -85,14 +85,14 @@ function NonFiniteSwatch({ kind }: { kind: NonFinite }) {
 
 /** What lies under the pointer: layer, index, value. */
 export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
-  const hovered = useValue(presenter.pointed);
+  const hovered = useValue(presenter.hovered);
   const net = useValue(presenter.store.net);
-  const placed = net?.layers.find(({ layer }) => layer.name === hovered?.picked.layer);
+  const placed = net?.layers.find(({ layer }) => layer.name === hovered?.target.layer);
   if (!hovered || !placed) return null;
-  const { unit, column } = hovered.picked;
+  const { unit, column } = hovered.target;
   const tile = unit < 0 ? "" : tileName(placed.layer, placed.grid, cellAt(placed.grid, unit).tile);
   const head = presenter.scene.frames.get(placed.layer.name)?.head;
-  const { variable, missing } = presenter.seen.get();
+  const { variable, missing } = presenter.displayed.get();
   const reason = missing.get(placed.layer.name);
   const isReduced = head && Math.max(...head.block) > 1;
   return (
@@ -115,8 +115,8 @@ export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
       )}
       {isReduced && (
         <div class="soft">
-          cell: {Number.isNaN(hovered.rough) ? "one" : "largest"} of {head.block[0]}×{head.block[1]}
-          {hovered.rough !== undefined && `, ${formatApproximate(hovered.rough)}`}
+          cell: {Number.isNaN(hovered.approximate) ? "one" : "largest"} of {head.block[0]}×{head.block[1]}
+          {hovered.approximate !== undefined && `, ${formatApproximate(hovered.approximate)}`}
         </div>
       )}
     </div>
@@ -124,9 +124,9 @@ export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
 }
 
 function ValueLine({ presenter, hovered }: { presenter: NetworkPresenter; hovered: HoverTarget }) {
-  const { variable, moment } = presenter.seen.get();
+  const { variable, moment } = presenter.displayed.get();
   if (moment < 0) return null;
-  const text = hovered.exact?.text ?? (hovered.rough !== undefined ? formatApproximate(hovered.rough) : "…");
+  const text = hovered.exact?.text ?? (hovered.approximate !== undefined ? formatApproximate(hovered.approximate) : "…");
   return (
     <div class="value">
       <span class="soft">{variable}</span> <output>{text}</output>

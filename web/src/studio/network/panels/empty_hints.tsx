@@ -6,7 +6,7 @@ import type { NetworkPresenter } from "../presenter";
 
 /** A hint in the middle of the picture; nothing where there are values. */
 export function EmptyHints({ presenter }: { presenter: NetworkPresenter }) {
-  const isContextLost = useValue(presenter.lost);
+  const isContextLost = useValue(presenter.isContextLost);
   return (
     <>
       {!presenter.webgl && (
@@ -31,13 +31,13 @@ function EmptyReason({ presenter }: { presenter: NetworkPresenter }) {
   const { store } = presenter;
   const hello = useValue(store.hello);
   const net = useValue(store.net);
-  const displayed = useValue(presenter.seen);
+  const displayed = useValue(presenter.displayed);
   const selection = useValue(store.selection);
-  const look = useValue(store.look);
+  const look = useValue(store.viewSettings);
   const moments = useValue(store.moments);
   if (!hello) return <Hint title="Connecting…">The network comes as soon as the studio's server answers.</Hint>;
   if (!net || !net.layers.length) return <NoNetwork presenter={presenter} source={hello.source} />;
-  if (presenter.ofWeights(look.variable) && !selection) {
+  if (presenter.isWeight(look.variable) && !selection) {
     return (
       <Hint title="Click a unit" small>
         {look.variable} are the weights {look.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
@@ -103,7 +103,7 @@ function NoValues({ presenter, source }: { presenter: NetworkPresenter; source: 
 
 // There are values, but not of this variable and item.
 function NoVariable({ presenter }: { presenter: NetworkPresenter }) {
-  const { variable, item, missing } = useValue(presenter.seen);
+  const { variable, item, missing } = useValue(presenter.displayed);
   const reasons = [...new Set(missing.values())];
   const { batch } = useValue(presenter.store.state);
   const isLive = useLivenessLabel(presenter.store) === "Live";

@@ -45,7 +45,7 @@ export function StageTools({ presenter }: { presenter: NetworkPresenter }) {
 
 function VariableGroup({ presenter }: { presenter: NetworkPresenter }) {
   const net = useValue(presenter.store.net);
-  const { variable, item } = useValue(presenter.store.look);
+  const { variable, item } = useValue(presenter.store.viewSettings);
   const { batch } = useValue(presenter.store.state);
   const current = net?.variables.find(({ name }) => name === variable);
   const options = (of: string) =>
@@ -62,7 +62,7 @@ function VariableGroup({ presenter }: { presenter: NetworkPresenter }) {
           id="network-variable"
           value={variable}
           disabled={!net}
-          onChange={({ currentTarget }) => presenter.store.look.patch({ variable: currentTarget.value })}
+          onChange={({ currentTarget }) => presenter.store.viewSettings.patch({ variable: currentTarget.value })}
         >
           <optgroup label="of units">{options("unit")}</optgroup>
           {net?.variables.some(({ of }) => of === "weight") && (
@@ -75,10 +75,10 @@ function VariableGroup({ presenter }: { presenter: NetworkPresenter }) {
         <NumberInput
           id="network-item"
           value={item}
-          least={0}
-          most={batch > 0 ? batch - 1 : 1e6}
-          whole
-          set={(value) => presenter.store.look.patch({ item: value })}
+          minimum={0}
+          maximum={batch > 0 ? batch - 1 : 1e6}
+          isInteger
+          set={(value) => presenter.store.viewSettings.patch({ item: value })}
         />
       </label>
     </div>
@@ -86,10 +86,10 @@ function VariableGroup({ presenter }: { presenter: NetworkPresenter }) {
 }
 
 function ModeGroup({ presenter }: { presenter: NetworkPresenter }) {
-  const { mode, raster } = useValue(presenter.store.look);
+  const { mode, raster } = useValue(presenter.store.viewSettings);
   const { rasterLength } = useValue(presenter.settings);
   const choose = (value: string): void =>
-    presenter.store.look.patch({ mode: value, raster: value === "raster" ? rasterLength : 0 });
+    presenter.store.viewSettings.patch({ mode: value, raster: value === "raster" ? rasterLength : 0 });
   return (
     <div class="group">
       <div class="joined" role="radiogroup" aria-label="Mode" onKeyDown={(event) => walkModes(event, mode, choose)}>
@@ -112,12 +112,12 @@ function ModeGroup({ presenter }: { presenter: NetworkPresenter }) {
           <NumberInput
             id="network-raster"
             value={rasterLength}
-            least={2}
-            most={1000}
-            whole
+            minimum={2}
+            maximum={1000}
+            isInteger
             set={(value) => {
               presenter.settings.patch({ rasterLength: value });
-              presenter.store.look.patch({ raster: value });
+              presenter.store.viewSettings.patch({ raster: value });
             }}
           />
         </label>
@@ -138,7 +138,7 @@ function walkModes(event: KeyboardEvent, mode: string, choose: (value: string) =
 
 function RangeGroup({ presenter }: { presenter: NetworkPresenter }) {
   useValue(presenter.settings);
-  useValue(presenter.store.look);
+  useValue(presenter.store.viewSettings);
   useValue(presenter.store.net);
   const range = presenter.range();
   return (
@@ -170,8 +170,8 @@ function RangeGroup({ presenter }: { presenter: NetworkPresenter }) {
             id="network-percent"
             label="Percent inside"
             value={range.percent}
-            least={1}
-            most={100}
+            minimum={1}
+            maximum={100}
             set={(percent) => presenter.setRange({ percent })}
           />
           <span>%</span>
@@ -242,7 +242,7 @@ async function savePicture(presenter: NetworkPresenter): Promise<void> {
   if (!blob) return presenter.store.notice("This browser could not make a picture.");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(blob);
-  const { variable, moment } = presenter.seen.get();
+  const { variable, moment } = presenter.displayed.get();
   const name = [presenter.store.net.get()?.name || "network", variable, moment >= 0 ? String(moment) : ""];
   link.download = `${name.filter(Boolean).join("-").replace(/[^\w.-]+/g, "_")}.png`;
   link.click();
@@ -254,19 +254,19 @@ interface NumberInputProps {
   value: number;
   set: (value: number) => void;
   label?: string;
-  least?: number;
-  most?: number;
-  whole?: boolean;
+  minimum?: number;
+  maximum?: number;
+  isInteger?: boolean;
 }
 
 /** A number that is taken when one is done with it, and left as it was where it is none. */
-export function NumberInput({ id, value, set, label, least = -Infinity, most = Infinity, whole = false }: NumberInputProps) {
+export function NumberInput({ id, value, set, label, minimum = -Infinity, maximum = Infinity, isInteger = false }: NumberInputProps) {
   const [draft, setDraft] = useState<string | null>(null);
   const commit = (text: string): void => {
     setDraft(null);
     const number = Number(text.replace(",", "."));
     if (!text.trim() || !Number.isFinite(number)) return;
-    const clamped = Math.max(least, Math.min(most, whole ? Math.round(number) : number));
+    const clamped = Math.max(minimum, Math.min(maximum, isInteger ? Math.round(number) : number));
     if (clamped !== value) set(clamped);
   };
   const step = (by: number): void => commit(String(value + by));
@@ -275,8 +275,8 @@ export function NumberInput({ id, value, set, label, least = -Infinity, most = I
       id={id}
       class="number"
       inputMode="decimal"
-      role={whole ? "spinbutton" : undefined}
-      aria-valuenow={whole ? value : undefined}
+      role={isInteger ? "spinbutton" : undefined}
+      aria-valuenow={isInteger ? value : undefined}
       aria-label={label}
       autocomplete="off"
       value={draft ?? String(value)}
@@ -285,7 +285,7 @@ export function NumberInput({ id, value, set, label, least = -Infinity, most = I
       onKeyDown={(event) => {
         if (event.key === "Enter") commit(event.currentTarget.value);
         if (event.key === "Escape") setDraft(null);
-        if (whole && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
+        if (isInteger && (event.key === "ArrowUp" || event.key === "ArrowDown")) {
           event.preventDefault();
           step(event.key === "ArrowUp" ? 1 : -1);
         }

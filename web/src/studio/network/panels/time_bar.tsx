@@ -11,14 +11,14 @@ const SPEEDS = [1, 2, 5, 10, 30];
 
 /** Where the slider stands now. */
 export function currentPosition(presenter: NetworkPresenter): TimelinePosition {
-  const { moment } = presenter.store.look.get();
-  return { live: moment < 0, moment, playing: presenter.playing.get() };
+  const { moment } = presenter.store.viewSettings.get();
+  return { live: moment < 0, moment, isPlaying: presenter.isPlaying.get() };
 }
 
 /** Go there; the store asks the server for it. */
 export function seek(presenter: NetworkPresenter, position: TimelinePosition): void {
-  presenter.playing.set(position.playing);
-  presenter.store.look.patch({ moment: position.live ? -1 : position.moment });
+  presenter.isPlaying.set(position.isPlaying);
+  presenter.store.viewSettings.patch({ moment: position.live ? -1 : position.moment });
 }
 
 /** So many moments on or back; those who step look at the past, and stay there. */
@@ -29,12 +29,12 @@ export function stepBy(presenter: NetworkPresenter, count: number): void {
 /** The time bar. */
 export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
   const moments = useValue(presenter.store.moments);
-  const { moment } = useValue(presenter.store.look);
-  const playing = useValue(presenter.playing);
-  const displayed = useValue(presenter.seen);
+  const { moment } = useValue(presenter.store.viewSettings);
+  const playing = useValue(presenter.isPlaying);
+  const displayed = useValue(presenter.displayed);
   const newestLabel = useLivenessLabel(presenter.store) === "Live" ? "Live" : "Newest";
   usePlay(presenter, playing);
-  const position: TimelinePosition = { live: moment < 0, moment, playing };
+  const position: TimelinePosition = { live: moment < 0, moment, isPlaying: playing };
   const index = indexOfPosition(moments, position);
   const isEmpty = !moments.length;
   const shown = moments.find(({ id }) => id === displayed.moment) ?? moments[index];
@@ -46,9 +46,9 @@ export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
   return (
     <div class="network-time" role="group" aria-label="Time">
       <div class="joined">
-        <StepButton name="First moment" sign="|◂" off={atStart} run={() => seek(presenter, moveTo(moments, 0))} />
-        <StepButton name="10 moments back" sign="−10" off={atStart} run={step(-10)} />
-        <StepButton name="1 moment back" sign="−1" off={atStart} run={step(-1)} />
+        <StepButton name="First moment" label="|◂" disabled={atStart} run={() => seek(presenter, moveTo(moments, 0))} />
+        <StepButton name="10 moments back" label="−10" disabled={atStart} run={step(-10)} />
+        <StepButton name="1 moment back" label="−1" disabled={atStart} run={step(-1)} />
         <button
           aria-label={playing ? "Pause" : "Play"}
           title={playing ? "Pause (K)" : "Play (K)"}
@@ -57,8 +57,8 @@ export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
         >
           {playing ? <PauseIcon /> : <Icon name="play" />}
         </button>
-        <StepButton name="1 moment on" sign="+1" off={atEnd} run={step(1)} />
-        <StepButton name="10 moments on" sign="+10" off={atEnd} run={step(10)} />
+        <StepButton name="1 moment on" label="+1" disabled={atEnd} run={step(1)} />
+        <StepButton name="10 moments on" label="+10" disabled={atEnd} run={step(10)} />
       </div>
       <Slider presenter={presenter} moments={moments} position={index} />
       <output class="when" aria-live="off" title={isLate ? `${formatMoment(shown)}; step ${String(state.counters.Step)}, where the run is, was not recorded` : formatMoment(shown)}>
@@ -73,7 +73,7 @@ export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
         class={`live ${position.live ? "on" : ""}`}
         aria-pressed={position.live}
         title="Follow the newest moment (End)"
-        onClick={() => seek(presenter, { live: true, moment: -1, playing: false })}
+        onClick={() => seek(presenter, { live: true, moment: -1, isPlaying: false })}
       >
         <span class="dot" aria-hidden="true" /> {newestLabel}
       </button>
@@ -95,10 +95,10 @@ function SpeedChoice({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-function StepButton({ name, sign, off, run }: { name: string; sign: string; off: boolean; run: () => void }) {
+function StepButton({ name, label, disabled, run }: { name: string; label: string; disabled: boolean; run: () => void }) {
   return (
-    <button aria-label={name} title={name} disabled={off} onClick={run}>
-      {sign}
+    <button aria-label={name} title={name} disabled={disabled} onClick={run}>
+      {label}
     </button>
   );
 }
@@ -119,7 +119,7 @@ function Slider({ presenter, moments, position }: { presenter: NetworkPresenter;
     setDrag({ list: moments, index: position });
   };
   const move = (index: number): void => {
-    setDrag((now) => now && { ...now, at: index });
+    setDrag((now) => now && { ...now, index });
     const current = presenter.store.moments.get(); // of those that were there when the drag began, some may be gone
     seek(presenter, moveTo(current, indexOfPosition(current, moveTo(list, index))));
   };
@@ -149,9 +149,9 @@ function usePlay(presenter: NetworkPresenter, playing: boolean): void {
     due.current = performance.now() + 1000 / speed;
     const timer = window.setInterval(() => {
       const position = currentPosition(presenter);
-      if (!position.playing) return; // paused a moment ago: the timer ends with the next picture
-      if (position.live) return presenter.playing.set(false);
-      if (performance.now() < due.current || presenter.seen.get().moment !== position.moment) return;
+      if (!position.isPlaying) return; // paused a moment ago: the timer ends with the next picture
+      if (position.live) return presenter.isPlaying.set(false);
+      if (performance.now() < due.current || presenter.displayed.get().moment !== position.moment) return;
       due.current = performance.now() + 1000 / speed - 8;
       seek(presenter, advance(presenter.store.moments.get(), position));
     }, 16);

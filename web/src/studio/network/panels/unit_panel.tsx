@@ -33,7 +33,7 @@ export function UnitPanel({ presenter }: { presenter: NetworkPresenter }) {
 }
 
 function UnitFacts({ presenter, selection, placed }: { presenter: NetworkPresenter; selection: Selection; placed: PlacedLayer }) {
-  const displayed = useValue(presenter.seen);
+  const displayed = useValue(presenter.displayed);
   const exact = useExactValue(presenter, selection);
   const tile = tileName(placed.layer, placed.grid, cellAt(placed.grid, selection.unit).tile);
   return (
@@ -56,7 +56,7 @@ function UnitFacts({ presenter, selection, placed }: { presenter: NetworkPresent
 }
 
 function LayerStatistics({ presenter, name }: { presenter: NetworkPresenter; name: string }) {
-  const reason = useValue(presenter.seen).missing.get(name);
+  const reason = useValue(presenter.displayed).missing.get(name);
   const head = presenter.scene.frames.get(name)?.head;
   if (!head) {
     return (
@@ -91,7 +91,7 @@ function NonFiniteCount({ name, count }: { name: string; count: number }) {
 
 // The value at the moment that is shown; the one before stays until the answer came.
 function useExactValue(presenter: NetworkPresenter, selection: Selection): ExactValue | null {
-  const { look, moment, variable } = useValue(presenter.seen);
+  const { look, moment, variable } = useValue(presenter.displayed);
   const [exact, setExact] = useState<ExactValue | null>(null);
   useEffect(() => {
     let isStale = false;

@@ -63,7 +63,7 @@ function TraceSwatch({ ink }: { ink: string }) {
 
 // Asked again as moments come, not more than a few times a second, and never twice at once; null where there are none.
 function useTrace(presenter: NetworkPresenter, { layer, unit }: Selection, names: string[]): TraceLines | null | undefined {
-  const { item } = useValue(presenter.store.look);
+  const { item } = useValue(presenter.store.viewSettings);
   const [lines, setLines] = useState<TraceLines | null | undefined>(undefined);
   const variables = names.join("\n");
   useEffect(() => {
@@ -113,7 +113,7 @@ function TracePlot({ presenter, lines, names, shown }: TracePlotProps) {
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const themeName = useValue(theme);
-  const displayed = useValue(presenter.seen);
+  const displayed = useValue(presenter.displayed);
   const [cursor, setCursor] = useState<number | null>(null);
   const drawn = useRef({ lines, mark: -1 });
   const mark = lines.moments.indexOf(displayed.moment);

@@ -119,19 +119,19 @@ class ArrowMeshBuilder {
 
   constructor(
     private readonly corners: number,
-    private readonly thin: number,
+    private readonly radius: number,
   ) {}
 
   add(curve: CubicBezierCurve3, tint: number[], dash: number): void {
     const length = curve.getLength();
-    const head = Math.min(9.5 * this.thin, length * 0.4);
-    const tube = new TubeGeometry(curve, this.corners, this.thin, 5, false);
+    const head = Math.min(9.5 * this.radius, length * 0.4);
+    const tube = new TubeGeometry(curve, this.corners, this.radius, 5, false);
     const [end, tangent] = [curve.getPoint(1), curve.getTangent(1)];
     const cone = new ConeGeometry(head * 0.36, head, 10);
     const rotation = new Quaternion().setFromUnitVectors(new Vector3(0, 1, 0), tangent);
     cone.applyMatrix4(new Matrix4().compose(end.addScaledVector(tangent, -head / 2), rotation, new Vector3(1, 1, 1)));
-    this.put(tube, tint, dash, length / this.thin);
-    this.put(cone, tint, 0, 0);
+    this.append(tube, tint, dash, length / this.radius);
+    this.append(cone, tint, 0, 0);
   }
 
   mesh(): Mesh<BufferGeometry, ShaderMaterial> | null {
@@ -147,7 +147,7 @@ class ArrowMeshBuilder {
     return mesh;
   }
 
-  private put(geometry: BufferGeometry, tint: number[], dash: number, length: number): void {
+  private append(geometry: BufferGeometry, tint: number[], dash: number, length: number): void {
     const first = this.positions.length / 3;
     const [position, uv] = [geometry.getAttribute("position"), geometry.getAttribute("uv")];
     for (let n = 0; n < position.count; n++) {

@@ -23,23 +23,23 @@ export class FlatScene {
   readonly canvas = document.createElement("canvas");
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
-  drawn = 0;
-  private readonly resizing: ResizeObserver;
+  drawCount = 0;
+  private readonly resizeObserver: ResizeObserver;
   private plates: Plate[] = [];
   private net: Net | null = null;
   private ramp = new Uint8Array(256 * 4);
   private setting: RangeSetting | null = null;
   private selected: Unit | null = null;
-  private asked = 0;
-  private readonly waiting: (() => void)[] = [];
+  private frameRequest = 0;
+  private readonly drawCallbacks: (() => void)[] = [];
 
   constructor(
     private readonly host: HTMLElement,
-    private looks: Appearance,
+    private appearance: Appearance,
   ) {
     host.append(this.canvas);
-    this.resizing = new ResizeObserver(() => this.resize());
-    this.resizing.observe(host);
+    this.resizeObserver = new ResizeObserver(() => this.resize());
+    this.resizeObserver.observe(host);
     this.resize();
   }
 
@@ -51,28 +51,28 @@ export class FlatScene {
 
   setFrames(frames: ReadonlyMap<string, Frame>): void {
     this.frames = frames;
-    this.colour();
+    this.updateRanges();
   }
 
   setRange(setting: RangeSetting): void {
     this.ramp = buildRamp(findColourMap(setting.map));
     this.setting = setting;
-    this.colour();
+    this.updateRanges();
   }
 
-  setLooks(looks: Appearance): void {
-    this.looks = looks;
-    this.ask();
+  setAppearance(appearance: Appearance): void {
+    this.appearance = appearance;
+    this.requestDraw();
   }
 
   select(unit: Unit | null): void {
     this.selected = unit;
-    this.ask();
+    this.requestDraw();
   }
 
-  point(_: PickResult | null): void {}
+  hover(_: PickResult | null): void {}
 
-  at(x: number, y: number): PickResult | null {
+  pickAt(x: number, y: number): PickResult | null {
     const plate = this.plates.find(({ left, top, width, height }) => x >= left && y >= top && x < left + width && y < top + height); // prettier-ignore
     if (!plate) return null;
     const { placed } = plate;
@@ -90,14 +90,14 @@ export class FlatScene {
     return { x: plate.left + left * plate.width, y: plate.top + top * plate.height };
   }
 
-  ask(done?: () => void): void {
-    if (done) this.waiting.push(done);
-    this.asked ||= requestAnimationFrame(() => this.draw());
+  requestDraw(done?: () => void): void {
+    if (done) this.drawCallbacks.push(done);
+    this.frameRequest ||= requestAnimationFrame(() => this.draw());
   }
 
   dispose(): void {
-    cancelAnimationFrame(this.asked);
-    this.resizing.disconnect();
+    cancelAnimationFrame(this.frameRequest);
+    this.resizeObserver.disconnect();
     this.canvas.remove();
   }
 
@@ -105,14 +105,14 @@ export class FlatScene {
     return layoutOf(placed.grid, this.frames.get(placed.layer.name)?.head ?? null);
   }
 
-  private colour(): void {
+  private updateRanges(): void {
     if (!this.setting) return;
     const globalRange = computeRange([...this.frames.values()], this.setting);
     for (const { layer } of this.net?.layers ?? []) {
       const frame = this.frames.get(layer.name);
       this.ranges.set(layer.name, frame && this.setting.mode === "layer" ? computeRange([frame], this.setting) : globalRange);
     }
-    this.ask();
+    this.requestDraw();
   }
 
   private resize(): void {
@@ -128,28 +128,28 @@ export class FlatScene {
     let scale = 80;
     do this.plates = arrangePlates(layers, (scale *= 0.9), this.host.clientWidth);
     while (scale > 1 && this.plates.some(({ top, height }) => top + height + 8 > this.host.clientHeight));
-    this.ask();
+    this.requestDraw();
   }
 
   draw(): void {
-    cancelAnimationFrame(this.asked);
-    this.asked = 0;
+    cancelAnimationFrame(this.frameRequest);
+    this.frameRequest = 0;
     const context = this.canvas.getContext("2d")!;
     const ratio = Math.min(2, devicePixelRatio || 1);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, this.host.clientWidth, this.host.clientHeight);
     context.imageSmoothingEnabled = false;
     for (const plate of this.plates) this.drawPlate(context, plate);
-    this.drawn++;
-    for (const done of this.waiting.splice(0)) done();
+    this.drawCount++;
+    for (const done of this.drawCallbacks.splice(0)) done();
   }
 
   private drawPlate(context: CanvasRenderingContext2D, plate: Plate): void {
     const { layer } = plate.placed;
-    context.fillStyle = this.looks.palette.plane;
+    context.fillStyle = this.appearance.palette.plane;
     context.fillRect(plate.left - 3, plate.top - 3, plate.width + 6, plate.height + 6);
-    if (this.looks.labels) {
-      context.fillStyle = this.looks.dark ? "#e6e9ee" : "#1c2127";
+    if (this.appearance.labels) {
+      context.fillStyle = this.appearance.dark ? "#e6e9ee" : "#1c2127";
       context.font = "600 12px system-ui, sans-serif";
       context.fillText(layer.name, plate.left - 2, plate.top - 7, Math.max(plate.width, 60));
     }
@@ -183,9 +183,9 @@ export class FlatScene {
     const range = this.ranges.get(name) ?? [-1, 1];
     const colours = new Uint32Array(256).map((_, byte) => {
       const value = frame ? valueOf(frame.head, byte) : undefined;
-      if (value === undefined) return packColour(parseColour(this.looks.palette.blank));
+      if (value === undefined) return packColour(parseColour(this.appearance.palette.blank));
       const kind = nonFiniteKind(value);
-      if (kind) return packColour(parseColour(this.looks.palette[kind]));
+      if (kind) return packColour(parseColour(this.appearance.palette[kind]));
       const offset = Math.round(fractionIn(range, value) * 255) * 4;
       return packColour([this.ramp[offset], this.ramp[offset + 1], this.ramp[offset + 2]]);
     });
@@ -194,7 +194,7 @@ export class FlatScene {
     for (let n = 0; n < Math.min(count, pixels.length); n++) pixels[n] = colours[frame?.bytes[n] ?? 0];
     if (this.selected?.layer !== name || frame?.head.raster) return;
     const layout = layoutOf(placed.grid, frame?.head ?? null);
-    pixels[sentCellOf(layout, cellOfUnit(placed.grid, layout, this.selected.unit))] = packColour(parseColour(this.looks.palette.green));
+    pixels[sentCellOf(layout, cellOfUnit(placed.grid, layout, this.selected.unit))] = packColour(parseColour(this.appearance.palette.green));
   }
 }
 

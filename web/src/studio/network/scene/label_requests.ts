@@ -14,13 +14,13 @@ export interface LabelViewport {
   width: number;
   height: number;
   worldPerPixel: number;
-  crowded: boolean;
-  filled: boolean; // whether some layer has values
+  isCrowded: boolean;
+  hasValues: boolean; // whether some layer has values
   onScreen(point: Vector3): { x: number; y: number } | null; // null: behind the one who looks
 }
 
 /** The names of a layer and of its tiles. */
-export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, chosen: boolean): LabelRequest[] {
+export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isSelected: boolean): LabelRequest[] {
   const { layer, place, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
     viewport.onScreen(new Vector3(place[0] + a * (size[0] / 2 + 0.35), place[1], place[2] + c * (size[1] / 2 + 0.35)));
@@ -30,10 +30,10 @@ export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, cho
   const [xs, ys] = [quad.map(({ x }) => x), quad.map(({ y }) => y)];
   const [wide, high] = [Math.max(...xs) - Math.min(...xs), Math.max(...ys) - Math.min(...ys)];
   if (Math.max(wide, high) < MIN_NAMED_PX) return tiles;
-  const emptyText = viewport.filled && !layerMesh.frame ? " · no values" : "";
-  const detail = viewport.crowded && !chosen ? "" : `${layer.shape.join(" × ")}${emptyText}`;
-  const request = { key: layer.name, title: shortTitle(layer.name), detail, spots: labelSpots(quad), chosen, quad };
-  return [{ ...request, weight: (chosen ? 1e9 : 0) + wide }, ...tiles];
+  const emptyText = viewport.hasValues && !layerMesh.frame ? " · no values" : "";
+  const detail = viewport.isCrowded && !isSelected ? "" : `${layer.shape.join(" × ")}${emptyText}`;
+  const request = { key: layer.name, title: shortTitle(layer.name), detail, spots: labelSpots(quad), isSelected, quad };
+  return [{ ...request, weight: (isSelected ? 1e9 : 0) + wide }, ...tiles];
 }
 
 /** A name as it stands beside its layer: "…denselayer3.conv" of a long path. */
@@ -72,7 +72,7 @@ function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelReque
     const spot = viewport.onScreen(new Vector3(x, place[1], z));
     if (!spot || spot.x < 0 || spot.y < 0 || spot.x > viewport.width || spot.y > viewport.height) continue;
     const spots: LabelSpot[] = [{ ...spot, align: "centre" }];
-    requests.push({ key: `${layer.name}\0${tile}`, title: tileName(layer, sent, tile), detail: "", weight: -tile, spots, chosen: false }); // prettier-ignore
+    requests.push({ key: `${layer.name}\0${tile}`, title: tileName(layer, sent, tile), detail: "", weight: -tile, spots, isSelected: false }); // prettier-ignore
   }
   return requests;
 }

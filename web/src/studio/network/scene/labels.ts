@@ -7,7 +7,7 @@ export interface LabelRequest {
   detail: string;
   weight: number; // whose wish comes first
   spots: LabelSpot[]; // the best first
-  chosen: boolean;
+  isSelected: boolean;
   quad?: { x: number; y: number }[]; // what it names, as it is seen; the names of others keep clear of it if they can
 }
 
@@ -21,8 +21,8 @@ export interface LabelSpot {
 export interface LabelArea {
   width: number;
   height: number;
-  taken: LabelBox[]; // by buttons and the legend
-  crowded: boolean; // with so many layers that only what is in nobody's way is shown
+  occupied: LabelBox[]; // by buttons and the legend
+  isCrowded: boolean; // with so many layers that only what is in nobody's way is shown
 }
 
 interface LabelBox {
@@ -34,38 +34,38 @@ interface LabelBox {
 
 /** The labels of a scene. */
 export class Labels {
-  private readonly made = new Map<string, { element: HTMLElement; text: string; width: number; height: number }>();
+  private readonly labels = new Map<string, { element: HTMLElement; text: string; width: number; height: number }>();
 
   constructor(private readonly host: HTMLElement) {}
 
   /** Show what fits, in the order of weight. */
   show(requests: LabelRequest[], area: LabelArea): void {
-    const occupied = [...area.taken];
+    const occupied = [...area.occupied];
     const quads = requests.flatMap(({ quad, key }) => (quad ? [{ quad, key, ...boundsOf(quad) }] : []));
     const shown = new Set<string>();
     for (const request of [...requests].sort((candidate, another) => another.weight - candidate.weight)) {
       const label = this.labelFor(request);
       const free = request.spots.map((spot) => labelBox(spot, label)).filter((candidate) => isFree(candidate, occupied, area));
       const clear = free.find((candidate) => !quads.some((another) => another.key !== request.key && overlaps(candidate, another) && coversQuad(candidate, another.quad)));
-      const box = clear ?? (area.crowded && !request.chosen ? undefined : free[0]);
+      const box = clear ?? (area.isCrowded && !request.isSelected ? undefined : free[0]);
       if (!box) continue;
       occupied.push(box);
       shown.add(request.key);
       label.element.style.transform = `translate(${Math.round(box.left)}px, ${Math.round(box.top)}px)`;
-      label.element.classList.toggle("chosen", request.chosen);
+      label.element.classList.toggle("chosen", request.isSelected);
     }
-    for (const [key, { element }] of this.made) element.hidden = !shown.has(key);
+    for (const [key, { element }] of this.labels) element.hidden = !shown.has(key);
   }
 
   /** Forget all labels: another network. */
   clear(): void {
-    this.made.clear();
+    this.labels.clear();
     this.host.replaceChildren();
   }
 
   private labelFor(request: LabelRequest): { element: HTMLElement; width: number; height: number } {
     const text = `${request.title}\n${request.detail}`;
-    const cached = this.made.get(request.key);
+    const cached = this.labels.get(request.key);
     if (cached && cached.text === text && cached.width) return cached;
     const element = cached?.element ?? document.createElement("div");
     element.className = "network-label";
@@ -73,7 +73,7 @@ export class Labels {
     element.hidden = false;
     if (!cached) this.host.append(element);
     const label = { element, text, width: element.offsetWidth, height: element.offsetHeight };
-    this.made.set(request.key, label);
+    this.labels.set(request.key, label);
     return label;
   }
 }

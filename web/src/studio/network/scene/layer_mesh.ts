@@ -39,7 +39,7 @@ export class LayerMesh {
   readonly group = new Group();
   frame: Frame | null = null;
   form: LayerForm = "cells";
-  tall = 1; // of the highest bar
+  barHeight = 1; // of the highest bar
   layout: FrameLayout; // of what is shown
   private readonly bars: Mesh<InstancedBufferGeometry, ShaderMaterial>;
   private readonly cells: Mesh<BufferGeometry, ShaderMaterial>;
@@ -69,21 +69,21 @@ export class LayerMesh {
     this.group.position.set(...placed.place);
     for (const mesh of [this.bars, this.cells, this.plane]) mesh.frustumCulled = false; // shaders place them
     this.group.add(this.bars, this.cells, this.plane);
-    this.take(null);
+    this.setFrame(null);
   }
 
   /** Show these values; null shows that there are none. */
-  take(frame: Frame | null): void {
+  setFrame(frame: Frame | null): void {
     this.frame = frame;
     this.layout = layoutOf(this.placed.grid, frame?.head ?? null);
     const { whole, sent, block } = this.layout;
-    this.hold(Math.max(1, cellsOf(sent)));
+    this.resizeTexture(Math.max(1, cellsOf(sent)));
     const bytes = this.texture.image.data as Uint8Array;
     if (frame) bytes.set(frame.bytes.subarray(0, bytes.length));
     else bytes.fill(0);
     this.texture.needsUpdate = true;
     const uniforms = this.uniforms;
-    uniforms.count.value = this.bars.geometry.instanceCount = this.shownCells();
+    uniforms.count.value = this.bars.geometry.instanceCount = this.cellCount();
     uniforms.grid.value.set(...sent);
     uniforms.tile.value.set(whole[3], whole[2]);
     uniforms.block.value.set(block[1], block[0]);
@@ -111,8 +111,8 @@ export class LayerMesh {
     this.cells.visible = form === "cells";
   }
 
-  setTall(barHeight: number): void {
-    this.tall = barHeight;
+  setBarHeight(barHeight: number): void {
+    this.barHeight = barHeight;
     this.uniforms.tall.value = barHeight;
   }
 
@@ -128,7 +128,7 @@ export class LayerMesh {
   }
 
   /** Mark cells; -1 for none. */
-  mark(selectedCell: number, hoveredCell: number): void {
+  highlight(selectedCell: number, hoveredCell: number): void {
     this.uniforms.chosen.value = selectedCell;
     this.uniforms.pointed.value = hoveredCell;
     this.plane.material.uniforms.lit.value = selectedCell >= 0 || hoveredCell >= 0 ? 1 : 0;
@@ -152,11 +152,11 @@ export class LayerMesh {
     const byte = this.form === "bars" && this.frame ? this.frame.bytes[cell] : 0;
     const value = this.frame ? valueOf(this.frame.head, byte) : undefined;
     if (value === undefined) return 0;
-    if (Number.isNaN(value)) return NAN_HEIGHT * this.tall;
+    if (Number.isNaN(value)) return NAN_HEIGHT * this.barHeight;
     const { x: lo, y: hi } = this.uniforms.range.value as Vector2;
     const ground = this.uniforms.ground.value as number;
     const reach = Math.max(Math.abs(lo - ground), Math.abs(hi - ground));
-    return Math.max(-1, Math.min(1, (value - ground) / reach)) * this.tall;
+    return Math.max(-1, Math.min(1, (value - ground) / reach)) * this.barHeight;
   }
 
   /** How wide and deep a cell that was sent is. */
@@ -174,7 +174,7 @@ export class LayerMesh {
     }
   }
 
-  private shownCells(): number {
+  private cellCount(): number {
     const { units, grid } = this.placed;
     if (!units) return 0;
     const head = this.frame?.head;
@@ -184,7 +184,7 @@ export class LayerMesh {
   }
 
   /** A texture for so many cells; the one there is, where it fits. */
-  private hold(cells: number): void {
+  private resizeTexture(cells: number): void {
     const across = Math.min(MAX_TEXTURE_WIDTH, cells);
     const { width, height } = this.texture.image;
     if (width === across && height === Math.ceil(cells / across)) return;

@@ -18,11 +18,11 @@ const FIT_MARGIN = 0.94; // of the window that a fitted scene takes
 export class OrbitCamera {
   readonly camera = new PerspectiveCamera(FIELD_OF_VIEW, 1, 0.1, 1000);
   pose: Pose = { x: 0, y: 0, z: 0, azimuth: 0.3, elevation: 0.4, distance: 30 };
-  reach = 100; // of the scene; how far away and how near one may go
+  sceneSize = 100; // of the scene; how far away and how near one may go
   private width = 1;
   private height = 1;
 
-  constructor(private readonly changed: () => void) {}
+  constructor(private readonly onChange: () => void) {}
 
   resize(width: number, height: number): void {
     [this.width, this.height] = [Math.max(1, width), Math.max(1, height)];
@@ -34,10 +34,10 @@ export class OrbitCamera {
   set(part: Partial<Pose>): void {
     const pose = { ...this.pose, ...part };
     pose.elevation = Math.max(-MAX_ELEVATION, Math.min(MAX_ELEVATION, pose.elevation));
-    pose.distance = this.within(pose.distance);
+    pose.distance = this.clampDistance(pose.distance);
     this.pose = pose;
-    this.place(this.camera, pose);
-    this.changed();
+    this.applyPose(this.camera, pose);
+    this.onChange();
   }
 
   /** Turn, by pixels. */
@@ -59,21 +59,21 @@ export class OrbitCamera {
   /** Come nearer (factor below 1); this point of the scene, or what is looked at, stays where it is in the window. */
   zoom(factor: number, point = new Vector3(this.pose.x, this.pose.y, this.pose.z)): void {
     const { x, y, z, distance } = this.pose;
-    const newDistance = this.within(distance * factor);
+    const newDistance = this.clampDistance(distance * factor);
     const target = new Vector3(x, y, z).sub(point).multiplyScalar(newDistance / distance).add(point);
     this.set({ ...xyz(target), distance: newDistance });
   }
 
   /** The pose from these angles that shows all points as large as possible. */
-  fitted(points: Vector3[], azimuth: number, elevation: number, inset = { left: 0, right: 0, top: 0, bottom: 0 }): Pose {
+  fitPose(points: Vector3[], azimuth: number, elevation: number, inset = { left: 0, right: 0, top: 0, bottom: 0 }): Pose {
     const middle = centreOf(points);
-    let pose: Pose = { ...xyz(middle), azimuth, elevation, distance: this.reach * 2 };
+    let pose: Pose = { ...xyz(middle), azimuth, elevation, distance: this.sceneSize * 2 };
     const camera = this.camera.clone();
     const inverse = new Matrix4();
     for (let round = 0; round < 12; round++) {
-      this.place(camera, pose);
+      this.applyPose(camera, pose);
       inverse.copy(camera.matrixWorld).invert();
-      pose = this.closer(pose, camera, points.map((point) => point.clone().applyMatrix4(inverse)), inset);
+      pose = this.refineFit(pose, camera, points.map((point) => point.clone().applyMatrix4(inverse)), inset);
     }
     return pose;
   }
@@ -83,12 +83,12 @@ export class OrbitCamera {
     return (2 * this.pose.distance * Math.tan((this.camera.fov * Math.PI) / 360)) / this.height;
   }
 
-  private within(distance: number): number {
-    return Math.max(this.reach / 500, Math.min(this.reach * 12, distance));
+  private clampDistance(distance: number): number {
+    return Math.max(this.sceneSize / 500, Math.min(this.sceneSize * 12, distance));
   }
 
   // Each point, seen from the camera, asks for a distance at which it is just inside; the largest wish wins.
-  private closer(pose: Pose, camera: PerspectiveCamera, viewPoints: Vector3[], inset: Inset): Pose {
+  private refineFit(pose: Pose, camera: PerspectiveCamera, viewPoints: Vector3[], inset: Inset): Pose {
     const up = Math.tan((camera.fov * Math.PI) / 360);
     const side = up * camera.aspect;
     const [wide, high] = [1 - (inset.left + inset.right) / this.width, 1 - (inset.top + inset.bottom) / this.height];
@@ -107,13 +107,13 @@ export class OrbitCamera {
     return { ...pose, ...xyz(target), distance: Math.max(1e-3, neededDistance) };
   }
 
-  private place(camera: PerspectiveCamera, { x, y, z, azimuth, elevation, distance }: Pose): void {
+  private applyPose(camera: PerspectiveCamera, { x, y, z, azimuth, elevation, distance }: Pose): void {
     const flat = Math.cos(elevation) * distance;
     camera.fov = camera.aspect >= 1 ? FIELD_OF_VIEW : 2 * Math.atan(Math.tan((FIELD_OF_VIEW * Math.PI) / 360) / camera.aspect) * (180 / Math.PI); // prettier-ignore
     camera.fov = Math.min(60, camera.fov);
     camera.position.set(x + flat * Math.sin(azimuth), y + distance * Math.sin(elevation), z + flat * Math.cos(azimuth));
-    camera.near = Math.max(distance / 200, distance - this.reach * 3);
-    camera.far = distance + this.reach * 3;
+    camera.near = Math.max(distance / 200, distance - this.sceneSize * 3);
+    camera.far = distance + this.sceneSize * 3;
     camera.lookAt(x, y, z);
     camera.updateProjectionMatrix();
     camera.updateMatrixWorld();

@@ -5,8 +5,8 @@ import type { LayerMesh } from "./layer_mesh";
 
 /** What was found on a ray, and how far away. */
 export interface RayHit {
-  picked: PickResult;
-  away: number;
+  target: PickResult;
+  distance: number;
 }
 
 export interface PickResult {
@@ -21,7 +21,7 @@ export function pick(views: Iterable<LayerMesh>, ray: Ray): RayHit | null {
   let nearest: RayHit | null = null;
   for (const layerMesh of views) {
     const hit = layerMesh.form === "bars" ? (intersectBars(layerMesh, ray) ?? intersectPlane(layerMesh, ray)) : intersectPlane(layerMesh, ray);
-    if (hit && !(nearest && nearest.away <= hit.away)) nearest = { away: hit.away, picked: pickResult(layerMesh, hit.place) };
+    if (hit && !(nearest && nearest.distance <= hit.distance)) nearest = { distance: hit.distance, target: pickResult(layerMesh, hit.cell) };
   }
   return nearest;
 }
@@ -50,21 +50,21 @@ export function cellCentre(view: LayerMesh, cell: number): Vector3 {
   ); // prettier-ignore
 }
 
-type PlaneHit = { away: number; place: number }; // place: the cell of the whole plane
+type PlaneHit = { distance: number; cell: number }; // place: the cell of the whole plane
 
 function intersectPlane(view: LayerMesh, ray: Ray): PlaneHit | null {
   const { size, place } = view.placed;
-  const away = (place[1] - ray.origin.y) / ray.direction.y;
-  if (!(away > 0 && Number.isFinite(away))) return null;
-  const spot = ray.at(away, new Vector3());
+  const distance = (place[1] - ray.origin.y) / ray.direction.y;
+  if (!(distance > 0 && Number.isFinite(distance))) return null;
+  const spot = ray.at(distance, new Vector3());
   const [left, back] = [(spot.x - place[0]) / size[0] + 0.5, (spot.z - place[2]) / size[1] + 0.5];
   if (left < 0 || left >= 1 || back < 0 || back >= 1) return null;
-  return { away, place: cellUnder(view.layout.whole, left, back) };
+  return { distance, cell: cellUnder(view.layout.whole, left, back) };
 }
 
 function intersectBars(view: LayerMesh, ray: Ray): PlaneHit | null {
   const { size, place } = view.placed;
-  const envelope = intersectBox(ray, place, [size[0] / 2, view.tall, size[1] / 2]);
+  const envelope = intersectBox(ray, place, [size[0] / 2, view.barHeight, size[1] / 2]);
   if (envelope === null) return null;
   const [wide, deep] = view.cellSize().map((length) => length * 0.42);
   let best: PlaneHit | null = null;
@@ -73,8 +73,8 @@ function intersectBars(view: LayerMesh, ray: Ray): PlaneHit | null {
     const half = view.heightOf(cell) / 2;
     const [left, back] = sentCellFraction(view.layout, cell);
     const middle = [place[0] + (left - 0.5) * size[0], place[1] + half, place[2] + (back - 0.5) * size[1]];
-    const away = intersectBox(ray, middle, [wide, Math.max(1e-4, Math.abs(half)), deep]);
-    if (away !== null && (!best || away < best.away)) best = { away, place: barCell(view, left, back) };
+    const distance = intersectBox(ray, middle, [wide, Math.max(1e-4, Math.abs(half)), deep]);
+    if (distance !== null && (!best || distance < best.distance)) best = { distance, cell: barCell(view, left, back) };
   }
   return best;
 }

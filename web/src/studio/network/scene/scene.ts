@@ -40,42 +40,42 @@ export interface Appearance {
 export class Scene {
   readonly canvas: HTMLCanvasElement;
   readonly orbit: OrbitCamera;
-  readonly views = new Map<string, LayerMesh>();
+  readonly layerMeshes = new Map<string, LayerMesh>();
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
-  drawn = 0; // pictures so far
+  drawCount = 0; // pictures so far
   private readonly renderer: WebGLRenderer;
   private readonly world = new World();
   private readonly root = new Group();
   private readonly ramp: DataTexture;
   private readonly labels: Labels;
   private readonly marker: HTMLElement;
-  private readonly resizing: ResizeObserver;
+  private readonly resizeObserver: ResizeObserver;
   private arrows: Mesh | null = null;
   private net: Net | null = null;
-  private looks: Appearance;
+  private appearance: Appearance;
   private setting: RangeSetting | null = null;
   private selected: Unit | null = null;
-  private pointed: PickResult | null = null;
-  private asked = 0;
-  private moving = 0;
-  private leant = 1; // the aspect of the window that the stack leans for
-  private untouched = true; // nobody turned the camera yet: it is fitted again when the window changes
-  private readonly waiting: (() => void)[] = [];
+  private hovered: PickResult | null = null;
+  private frameRequest = 0;
+  private flightRequest = 0;
+  private leanAspect = 1; // the aspect of the window that the stack leans for
+  private isUntouched = true; // nobody turned the camera yet: it is fitted again when the window changes
+  private readonly drawCallbacks: (() => void)[] = [];
 
   constructor(
     private readonly host: HTMLElement,
     overlay: HTMLElement,
-    looks: Appearance,
+    appearance: Appearance,
     software: boolean,
   ) {
-    this.looks = looks;
+    this.appearance = appearance;
     // Kept after drawing: the browser may show the picture again long after, as nothing is drawn without need.
     const options = { antialias: !software, alpha: true, preserveDrawingBuffer: true } as const;
     this.renderer = new WebGLRenderer({ ...options, powerPreference: "high-performance" });
     this.renderer.setClearColor(0, 0);
     this.canvas = this.renderer.domElement;
-    this.orbit = new OrbitCamera(() => this.ask());
+    this.orbit = new OrbitCamera(() => this.requestDraw());
     this.ramp = new DataTexture(new Uint8Array(256 * 4), 256, 1);
     this.ramp.minFilter = this.ramp.magFilter = LinearFilter;
     this.world.add(this.root);
@@ -84,16 +84,16 @@ export class Scene {
     this.marker.className = "network-marker";
     this.marker.hidden = true;
     host.append(this.canvas, this.marker);
-    this.canvas.addEventListener("webglcontextrestored", () => this.ask());
-    this.resizing = new ResizeObserver(() => this.resize());
-    this.resizing.observe(host);
+    this.canvas.addEventListener("webglcontextrestored", () => this.requestDraw());
+    this.resizeObserver = new ResizeObserver(() => this.resize());
+    this.resizeObserver.observe(host);
     this.resize();
   }
 
   /** Another network. */
   setNet(net: Net | null): void {
-    for (const view of this.views.values()) view.dispose();
-    this.views.clear();
+    for (const view of this.layerMeshes.values()) view.dispose();
+    this.layerMeshes.clear();
     this.root.clear();
     this.labels.clear();
     this.frames = new Map();
@@ -101,27 +101,27 @@ export class Scene {
     this.net = net;
     for (const placed of net?.layers ?? []) {
       const view = new LayerMesh({ ...placed }, this.ramp);
-      view.setPalette(this.looks.palette);
-      this.views.set(placed.layer.name, view);
+      view.setPalette(this.appearance.palette);
+      this.layerMeshes.set(placed.layer.name, view);
       this.root.add(view.group);
     }
-    this.lean();
-    this.shape();
-    this.mark();
-    this.untouched = true;
-    this.go(this.home(), false);
+    this.leanLayers();
+    this.updateForms();
+    this.updateHighlights();
+    this.isUntouched = true;
+    this.moveTo(this.home(), false);
   }
 
   /** Show a complete state; layers that are not in it have no values. */
   setFrames(frames: ReadonlyMap<string, Frame>): void {
     this.frames = frames;
-    for (const [name, view] of this.views) {
+    for (const [name, view] of this.layerMeshes) {
       const frame = frames.get(name) ?? null;
-      if (frame || view.frame) view.take(frame);
+      if (frame || view.frame) view.setFrame(frame);
     }
-    this.shape();
-    this.colour();
-    this.mark();
+    this.updateForms();
+    this.updateRanges();
+    this.updateHighlights();
   }
 
   setRange(setting: RangeSetting): void {
@@ -130,50 +130,50 @@ export class Scene {
       this.ramp.needsUpdate = true;
     }
     this.setting = setting;
-    this.colour();
+    this.updateRanges();
   }
 
-  setLooks(looks: Appearance): void {
-    const previous = this.looks;
-    this.looks = looks;
-    if (previous.palette !== looks.palette) for (const view of this.views.values()) view.setPalette(looks.palette);
-    if (previous.dark !== looks.dark || previous.arrows !== looks.arrows) this.drawArrows();
-    this.shape();
-    if (previous.lean !== looks.lean) this.reset();
-    this.ask();
+  setAppearance(appearance: Appearance): void {
+    const previous = this.appearance;
+    this.appearance = appearance;
+    if (previous.palette !== appearance.palette) for (const view of this.layerMeshes.values()) view.setPalette(appearance.palette);
+    if (previous.dark !== appearance.dark || previous.arrows !== appearance.arrows) this.drawArrows();
+    this.updateForms();
+    if (previous.lean !== appearance.lean) this.reset();
+    this.requestDraw();
   }
 
   select(unit: Unit | null): void {
     this.selected = unit;
-    this.mark();
+    this.updateHighlights();
   }
 
-  point(picked: PickResult | null): void {
-    if (picked?.layer === this.pointed?.layer && picked?.cell === this.pointed?.cell) return;
-    this.pointed = picked;
-    this.mark();
+  hover(picked: PickResult | null): void {
+    if (picked?.layer === this.hovered?.layer && picked?.cell === this.hovered?.cell) return;
+    this.hovered = picked;
+    this.updateHighlights();
   }
 
   /** What lies at a point of the canvas. */
-  at(x: number, y: number): PickResult | null {
-    return pick(this.views.values(), this.rayAt(x, y))?.picked ?? null;
+  pickAt(x: number, y: number): PickResult | null {
+    return pick(this.layerMeshes.values(), this.rayAt(x, y))?.target ?? null;
   }
 
   /** Come nearer (factor below 1) to what lies at a point of the canvas. */
   zoom(factor: number, x: number, y: number): void {
     const ray = this.rayAt(x, y);
-    const hit = pick(this.views.values(), ray);
+    const hit = pick(this.layerMeshes.values(), ray);
     const { pose } = this.orbit;
     const middle = new Vector3(pose.x, pose.y, pose.z).sub(ray.origin); // without a layer: as far as what is looked at
     const forward = this.orbit.camera.getWorldDirection(new Vector3());
-    const distance = hit?.away ?? middle.dot(forward) / Math.max(0.1, ray.direction.dot(forward));
-    this.touch();
+    const distance = hit?.distance ?? middle.dot(forward) / Math.max(0.1, ray.direction.dot(forward));
+    this.markTouched();
     this.orbit.zoom(factor, ray.at(distance, new Vector3()));
   }
 
   /** Where a unit is on the canvas; null where it is not. */
   project({ layer, unit }: Unit): { x: number; y: number } | null {
-    const view = this.views.get(layer);
+    const view = this.layerMeshes.get(layer);
     if (!view || unit < 0 || unit >= view.placed.units) return null;
     const cell = view.cellOf(unit);
     return cell < 0 ? null : this.onScreen(cellCentre(view, cell));
@@ -182,40 +182,40 @@ export class Scene {
   /** Fit all of it into the window, from the angles it is seen from now. */
   fit(): void {
     const { azimuth, elevation } = this.orbit.pose;
-    this.go(this.fitted(azimuth, elevation), true);
-    this.untouched = false;
+    this.moveTo(this.fitPose(azimuth, elevation), true);
+    this.isUntouched = false;
   }
 
   /** As at first. */
   reset(): void {
-    this.untouched = true;
-    this.lean();
-    this.go(this.home(), true);
+    this.isUntouched = true;
+    this.leanLayers();
+    this.moveTo(this.home(), true);
   }
 
   /** Somebody turns the camera. */
-  touch(): void {
-    cancelAnimationFrame(this.moving);
-    this.untouched = false;
+  markTouched(): void {
+    cancelAnimationFrame(this.flightRequest);
+    this.isUntouched = false;
   }
 
   /** Look from there, in a short flight where the reader likes things that move. */
-  go(pose: Pose, animate: boolean): void {
-    cancelAnimationFrame(this.moving);
+  moveTo(pose: Pose, animate: boolean): void {
+    cancelAnimationFrame(this.flightRequest);
     if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) return this.orbit.set(pose);
     const [from, start] = [this.orbit.pose, performance.now()];
     const step = (now: number): void => {
       const progress = Math.min(1, Math.max(0, (now - start) / 260));
       this.orbit.set(interpolatePose(from, pose, progress * progress * (3 - 2 * progress)));
-      if (progress < 1) this.moving = requestAnimationFrame(step);
+      if (progress < 1) this.flightRequest = requestAnimationFrame(step);
     };
-    this.moving = requestAnimationFrame(step);
+    this.flightRequest = requestAnimationFrame(step);
   }
 
   /** Draw soon, and tell when it is done. */
-  ask(done?: () => void): void {
-    if (done) this.waiting.push(done);
-    this.asked ||= requestAnimationFrame(() => this.draw());
+  requestDraw(done?: () => void): void {
+    if (done) this.drawCallbacks.push(done);
+    this.frameRequest ||= requestAnimationFrame(() => this.draw());
   }
 
   /** How much the graphics card holds. */
@@ -225,11 +225,11 @@ export class Scene {
   }
 
   dispose(): void {
-    cancelAnimationFrame(this.asked);
-    cancelAnimationFrame(this.moving);
-    this.resizing.disconnect();
+    cancelAnimationFrame(this.frameRequest);
+    cancelAnimationFrame(this.flightRequest);
+    this.resizeObserver.disconnect();
     this.setNet(null);
-    cancelAnimationFrame(this.asked);
+    cancelAnimationFrame(this.frameRequest);
     this.ramp.dispose();
     this.renderer.dispose();
     this.renderer.forceContextLoss();
@@ -239,14 +239,14 @@ export class Scene {
 
   /** Draw now. */
   draw(): void {
-    cancelAnimationFrame(this.asked);
-    this.asked = 0;
-    sortFarFirst([...this.views.values()], this.orbit.camera.position).forEach((view, n) => view.setOrder(10 + 4 * n));
+    cancelAnimationFrame(this.frameRequest);
+    this.frameRequest = 0;
+    sortFarFirst([...this.layerMeshes.values()], this.orbit.camera.position).forEach((view, n) => view.setOrder(10 + 4 * n));
     this.renderer.render(this.world, this.orbit.camera);
-    this.drawn++;
+    this.drawCount++;
     this.writeLabels();
-    this.ring();
-    for (const done of this.waiting.splice(0)) done();
+    this.placeMarker();
+    for (const done of this.drawCallbacks.splice(0)) done();
   }
 
   private resize(): void {
@@ -255,23 +255,23 @@ export class Scene {
     this.renderer.setPixelRatio(Math.min(MAX_PIXEL_RATIO, devicePixelRatio || 1));
     this.renderer.setSize(width, height, false);
     this.orbit.resize(width, height);
-    if (this.untouched && this.net) {
-      const isReshaped = Math.abs(Math.log(this.aspect() / this.leant)) > Math.log(1.5); // a panel that opens moves no layer
-      if (isReshaped) this.lean();
-      this.go(this.home(), this.drawn > 0 && !isReshaped);
+    if (this.isUntouched && this.net) {
+      const isReshaped = Math.abs(Math.log(this.aspect() / this.leanAspect)) > Math.log(1.5); // a panel that opens moves no layer
+      if (isReshaped) this.leanLayers();
+      this.moveTo(this.home(), this.drawCount > 0 && !isReshaped);
     }
-    if (this.drawn) this.draw(); // at once: another size has emptied the canvas
+    if (this.drawCount) this.draw(); // at once: another size has emptied the canvas
   }
 
   // Lean the stack so far that it fills the window.
-  private lean(): void {
+  private leanLayers(): void {
     const net = this.net;
     if (!net) return;
-    this.leant = this.aspect();
-    const isLeaning = this.looks.lean && canLean(net);
-    const places = isLeaning ? leanStack(net.layers, this.leant, HOME_ANGLES.azimuth, HOME_ANGLES.elevation) : null;
-    net.layers.forEach(({ layer, place }, n) => this.views.get(layer.name)?.moveTo(places?.[n] ?? place));
-    this.orbit.reach = diagonalOf(this.corners());
+    this.leanAspect = this.aspect();
+    const isLeaning = this.appearance.lean && canLean(net);
+    const places = isLeaning ? leanStack(net.layers, this.leanAspect, HOME_ANGLES.azimuth, HOME_ANGLES.elevation) : null;
+    net.layers.forEach(({ layer, place }, n) => this.layerMeshes.get(layer.name)?.moveTo(places?.[n] ?? place));
+    this.orbit.sceneSize = diagonalOf(this.corners());
     this.drawArrows();
   }
 
@@ -281,76 +281,76 @@ export class Scene {
       this.arrows.geometry.dispose();
       (this.arrows.material as { dispose(): void }).dispose();
     }
-    const layers = [...this.views.values()].map(({ placed }) => placed);
-    const net = this.net && this.looks.arrows ? { ...this.net, layers } : null;
-    this.arrows = net && buildArrows(net, this.looks.dark, this.orbit.reach * 0.00095);
+    const layers = [...this.layerMeshes.values()].map(({ placed }) => placed);
+    const net = this.net && this.appearance.arrows ? { ...this.net, layers } : null;
+    this.arrows = net && buildArrows(net, this.appearance.dark, this.orbit.sceneSize * 0.00095);
     if (this.arrows) this.arrows.renderOrder = 5;
     if (this.arrows) this.root.add(this.arrows);
-    this.ask();
+    this.requestDraw();
   }
 
   // Bars or cells, and how high bars are.
-  private shape(): void {
+  private updateForms(): void {
     let units = 0;
-    for (const view of this.views.values()) units += cellsOf(view.layout.sent);
-    const space = minLevelGap([...this.views.values()]);
-    for (const view of this.views.values()) {
+    for (const view of this.layerMeshes.values()) units += cellsOf(view.layout.sent);
+    const space = minLevelGap([...this.layerMeshes.values()]);
+    for (const view of this.layerMeshes.values()) {
       const raster = view.frame?.head.raster ?? false;
       const isSmall = cellsOf(view.layout.sent) <= MAX_LAYER_BARS;
-      const wantsBars = this.looks.mode === "bars" || (this.looks.mode === "auto" && units <= MAX_BARS);
+      const wantsBars = this.appearance.mode === "bars" || (this.appearance.mode === "auto" && units <= MAX_BARS);
       view.setForm(wantsBars && isSmall && !raster ? "bars" : "cells");
-      view.setTall(Math.min(0.36 * space, 4 * Math.max(...view.cellSize())) * this.looks.height);
+      view.setBarHeight(Math.min(0.36 * space, 4 * Math.max(...view.cellSize())) * this.appearance.height);
     }
-    this.ask();
+    this.requestDraw();
   }
 
-  private colour(): void {
+  private updateRanges(): void {
     if (!this.setting) return;
     const globalRange = computeRange([...this.frames.values()], this.setting);
     this.ranges.clear();
-    for (const [name, view] of this.views) {
+    for (const [name, view] of this.layerMeshes) {
       const isPerLayer = this.setting.mode === "layer" && view.frame;
       const range = isPerLayer ? computeRange([view.frame!], this.setting) : globalRange;
       view.setRange(range);
       this.ranges.set(name, range);
     }
-    this.ask();
+    this.requestDraw();
   }
 
-  private mark(): void {
-    for (const [name, view] of this.views) {
+  private updateHighlights(): void {
+    for (const [name, view] of this.layerMeshes) {
       const selectedCell = this.selected?.layer === name ? view.cellOf(this.selected.unit) : -1;
-      view.mark(selectedCell, this.pointed?.layer === name ? this.pointed.cell : -1);
+      view.highlight(selectedCell, this.hovered?.layer === name ? this.hovered.cell : -1);
     }
-    this.ask();
+    this.requestDraw();
   }
 
   private home(): Pose {
-    return this.fitted(HOME_ANGLES.azimuth, HOME_ANGLES.elevation);
+    return this.fitPose(HOME_ANGLES.azimuth, HOME_ANGLES.elevation);
   }
 
-  private fitted(azimuth: number, elevation: number): Pose {
-    return this.orbit.fitted(this.corners(), azimuth, elevation, this.room());
+  private fitPose(azimuth: number, elevation: number): Pose {
+    return this.orbit.fitPose(this.corners(), azimuth, elevation, this.insets());
   }
 
   // What names, buttons and the legend take of the window.
-  private room(): { left: number; right: number; top: number; bottom: number } {
+  private insets(): { left: number; right: number; top: number; bottom: number } {
     const { clientWidth: width, clientHeight: height } = this.host;
-    const left = this.looks.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
+    const left = this.appearance.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
     return { left, right: 8, top: Math.min(40, height * 0.18), bottom: Math.min(64, height * 0.16) };
   }
 
   private aspect(): number {
-    const { left, right, top, bottom } = this.room();
+    const { left, right, top, bottom } = this.insets();
     return Math.max(1, this.host.clientWidth - left - right) / Math.max(1, this.host.clientHeight - top - bottom);
   }
 
   private corners(): Vector3[] {
     const corners: Vector3[] = [];
-    for (const { placed, tall, form } of this.views.values()) {
+    for (const { placed, barHeight, form } of this.layerMeshes.values()) {
       const [x, y, z] = placed.place;
       const [wide, deep] = [placed.size[0] / 2 + 0.6, placed.size[1] / 2 + 0.6];
-      const high = form === "bars" ? tall : 0.1;
+      const high = form === "bars" ? barHeight : 0.1;
       for (const [a, b, c] of CORNERS) corners.push(new Vector3(x + a * wide, y + b * high, z + c * deep));
     }
     return corners;
@@ -363,15 +363,15 @@ export class Scene {
     return caster.ray;
   }
 
-  private onScreen(point: Vector3): { x: number; y: number } | null {
-    const projected = point.clone().project(this.orbit.camera);
+  private onScreen(hover: Vector3): { x: number; y: number } | null {
+    const projected = hover.clone().project(this.orbit.camera);
     if (!(projected.z < 1)) return null; // behind the one who looks
     return { x: ((projected.x + 1) / 2) * this.host.clientWidth, y: ((1 - projected.y) / 2) * this.host.clientHeight };
   }
 
   // A ring around the selected unit, where its cell is too small to be seen as green.
-  private ring(): void {
-    const view = this.selected && this.views.get(this.selected.layer);
+  private placeMarker(): void {
+    const view = this.selected && this.layerMeshes.get(this.selected.layer);
     const spot = this.selected && this.project(this.selected);
     const size = view ? Math.min(...view.cellSize()) / this.orbit.worldPerPixel() : 0;
     this.marker.hidden = !spot || size > 9;
@@ -382,13 +382,13 @@ export class Scene {
     const requests: LabelRequest[] = [];
     const { clientWidth: width, clientHeight: height } = this.host;
     const onScreen = (point: Vector3): { x: number; y: number } | null => this.onScreen(point);
-    const crowded = this.views.size > CROWDED_LAYERS;
-    const viewport: LabelViewport = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, crowded, filled: this.frames.size > 0 };
-    for (const [name, view] of this.looks.labels ? this.views : []) {
-      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.pointed?.layer === name));
+    const isCrowded = this.layerMeshes.size > CROWDED_LAYERS;
+    const viewport: LabelViewport = { width, height, worldPerPixel: this.orbit.worldPerPixel(), onScreen, isCrowded, hasValues: this.frames.size > 0 };
+    for (const [name, view] of this.appearance.labels ? this.layerMeshes : []) {
+      requests.push(...labelRequests(view, viewport, this.selected?.layer === name || this.hovered?.layer === name));
     }
     const overlays = this.host.parentElement?.querySelectorAll<HTMLElement>(":scope > :is(.network-legend, .network-over)") ?? [];
     const occupied = [...overlays].map((overlay) => ({ left: overlay.offsetLeft, top: overlay.offsetTop, width: overlay.offsetWidth, height: overlay.offsetHeight })); // prettier-ignore
-    this.labels.show(requests, { width, height, taken: occupied, crowded });
+    this.labels.show(requests, { width, height, occupied, isCrowded });
   }
 }

@@ -21,25 +21,25 @@ const MAX_CACHED = 400;
 
 /** The values that were asked for lately. */
 export class ExactValues {
-  private readonly known = new Map<string, Promise<ExactValue>>();
+  private readonly cache = new Map<string, Promise<ExactValue>>();
 
   constructor(private readonly store: Store) {}
 
   ask(query: ValueQuery): Promise<ExactValue> {
     const key = JSON.stringify([query.layer, query.unit, query.variable, query.item, query.moment, query.of]);
-    const cached = this.known.get(key);
+    const cached = this.cache.get(key);
     if (cached) return cached;
     const { of, ...fields } = query;
     const question = { kind: "ask_value" as const, ...fields, of_layer: of?.layer ?? "", of_unit: of?.unit ?? -1 };
     const answer = this.store.ask(question).then(parseExactValue);
-    this.known.set(key, answer);
-    answer.catch(() => this.known.delete(key)); // the next one may be luckier
-    if (this.known.size > MAX_CACHED) this.known.delete(this.known.keys().next().value!);
+    this.cache.set(key, answer);
+    answer.catch(() => this.cache.delete(key)); // the next one may be luckier
+    if (this.cache.size > MAX_CACHED) this.cache.delete(this.cache.keys().next().value!);
     return answer;
   }
 
   clear(): void {
-    this.known.clear();
+    this.cache.clear();
   }
 }
 

@@ -6,10 +6,10 @@ import type { Moment, State } from "../../messages";
 export interface TimelinePosition {
   live: boolean;
   moment: number; // an id; kept when the moment itself was thinned away
-  playing: boolean;
+  isPlaying: boolean;
 }
 
-export const LIVE_POSITION: TimelinePosition = { live: true, moment: -1, playing: false };
+export const LIVE_POSITION: TimelinePosition = { live: true, moment: -1, isPlaying: false };
 
 /** Where a moment stands in the list; of one that is gone, the last before it; -1 in an empty list. */
 export function indexOfPosition(moments: readonly Moment[], position: TimelinePosition): number {
@@ -27,7 +27,7 @@ export function indexOfPosition(moments: readonly Moment[], position: TimelinePo
 export function moveTo(moments: readonly Moment[], index: number): TimelinePosition {
   if (!moments.length) return LIVE_POSITION;
   const moment = moments[Math.max(0, Math.min(moments.length - 1, Math.round(index)))];
-  return { live: false, moment: moment.id, playing: false };
+  return { live: false, moment: moment.id, isPlaying: false };
 }
 
 /** So many moments on or back. */
@@ -37,16 +37,16 @@ export function moveBy(moments: readonly Moment[], position: TimelinePosition, c
 
 /** Begin to play, from the start where it stands at the end; or stop where it is. */
 export function togglePlay(moments: readonly Moment[], position: TimelinePosition): TimelinePosition {
-  if (position.playing) return { ...position, playing: false };
+  if (position.isPlaying) return { ...position, isPlaying: false };
   const index = indexOfPosition(moments, position);
   const start = index >= moments.length - 1 ? 0 : index;
-  return { ...moveTo(moments, start), playing: moments.length > 1 };
+  return { ...moveTo(moments, start), isPlaying: moments.length > 1 };
 }
 
 /** The next moment of a film; at the end it stays there. */
 export function advance(moments: readonly Moment[], position: TimelinePosition): TimelinePosition {
   const next = moveBy(moments, position, 1);
-  return { ...next, playing: indexOfPosition(moments, next) < moments.length - 1 };
+  return { ...next, isPlaying: indexOfPosition(moments, next) < moments.length - 1 };
 }
 
 /** "step 120 · Epoch 3 · Trial 12", as the counters say; a counter that is the step is not said twice. */
