@@ -1,8 +1,8 @@
 // Bundle the pages into src/torcheer. The drawing's bundle is committed; the studio's is ten times as long, so git
-// ignores it: `make setup` builds it, wheels and sdists carry it, and who installs torcheer needs no Node.
+// ignores it: `make setup` builds it, wheels and sdists carry it, and installing torcheer needs no Node.
 //
-//   node web/build.mjs            write what changed
-//   node web/build.mjs --check    write nothing; fail where a committed bundle is not what the source gives
+//   node web/build.mjs            write the bundles that changed
+//   node web/build.mjs --check    write nothing; fail if a committed bundle is out of date
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, relative, resolve } from "node:path";
 
@@ -13,11 +13,11 @@ const pages = [
   { source: "src/graph/main.ts", bundled: "src/torcheer/drawing/page/graph.js" },
   { source: "src/studio/main.tsx", bundled: "src/torcheer/studio/page/studio.js", ignored: true },
 ];
-const files = {
+const assets = {
   "index.html": ["src/studio/index.html"],
   "icon.svg": ["src/studio/icon.svg"],
   "studio.css": ["node_modules/uplot/dist/uPlot.min.css", "src/studio/studio.css", "src/studio/network/network.css"],
-}; // of the studio: each of these, one after the other
+}; // of the studio's page: name -> sources, concatenated
 
 const unknown = process.argv.slice(2).filter((argument) => argument !== "--check");
 if (unknown.length) {
@@ -28,35 +28,36 @@ const check = process.argv.includes("--check");
 
 for (const { source, bundled, ignored } of pages) {
   if (check && ignored) continue;
-  await put(bundled, await make(source), source);
+  await writeBundle(bundled, await bundlePage(source), source);
 }
-for (const [name, sources] of check ? [] : Object.entries(files)) {
+for (const [name, sources] of check ? [] : Object.entries(assets)) {
   const texts = await Promise.all(sources.map((source) => readFile(resolve(here, source), "utf8")));
-  await put(`src/torcheer/studio/page/${name}`, texts.join("\n"), sources[0]);
+  await writeBundle(`src/torcheer/studio/page/${name}`, texts.join("\n"), sources[0]);
 }
 
-async function put(bundled, made, source) {
+/** Write a file if it changed; with --check, report it instead. */
+async function writeBundle(bundled, content, source) {
   const file = resolve(root, bundled);
-  const found = await read(file);
-  if (made === found) return;
+  const current = await readText(file);
+  if (content === current) return;
   if (check) {
-    const what = found === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
-    console.error(`${bundled} ${what}: run \`make web\` and commit it`);
+    const problem = current === null ? "is missing" : `is not what ${relative(root, resolve(here, source))} gives today`;
+    console.error(`${bundled} ${problem}: run \`make web\` and commit it`);
     process.exitCode = 1;
   } else {
     await mkdir(dirname(file), { recursive: true });
-    await writeFile(file, made);
-    console.log(`${bundled}: ${(Buffer.byteLength(made) / 1024).toFixed(1)} KiB`);
+    await writeFile(file, content);
+    console.log(`${bundled}: ${(Buffer.byteLength(content) / 1024).toFixed(1)} KiB`);
   }
 }
 
-async function make(source) {
+async function bundlePage(source) {
   const options = { format: "iife", target: "es2020", minify: true, write: false };
-  const done = await bundle({ ...options, entryPoints: [source] });
-  return done.outputFiles[0].text;
+  const result = await bundle({ ...options, entryPoints: [source] });
+  return result.outputFiles[0].text;
 }
 
-async function read(file) {
+async function readText(file) {
   return readFile(file, "utf8").catch((error) => {
     if (error.code === "ENOENT") return null;
     throw error;

@@ -1,6 +1,6 @@
-"""The page's types, written from the server's: `python web/message_types.py` after `messages` or `records` changed.
+"""Generate the page's message types: run `python web/message_types.py` after `messages` or `records` changed.
 
-`--check` writes nothing and fails where `web/src/studio/messages.ts` is not what the dataclasses give today.
+`--check` writes nothing and fails if `web/src/studio/messages.ts` is out of date.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ export type Json = null | boolean | number | string | Json[] | { [key: string]: 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the page's types, or with `--check` say whether they are written already."""
-    made, found = typescript(), PAGE_FILE.read_text("utf-8") if PAGE_FILE.exists() else ""
+    """Write the page's types; with `--check` only compare them."""
+    generated, current = typescript(), PAGE_FILE.read_text("utf-8") if PAGE_FILE.exists() else ""
     if list(arguments) not in ([], ["--check"]):
         print(f"web/message_types.py knows only --check, not {' '.join(arguments)}", file=sys.stderr)
         return 2
-    if made == found:
+    if generated == current:
         return 0
     if arguments:
         print(f"{PAGE_FILE.name} is not what messages.py gives: run `python web/message_types.py`", file=sys.stderr)
         return 1
-    PAGE_FILE.write_text(made, "utf-8")
+    PAGE_FILE.write_text(generated, "utf-8")
     return 0
 
 
 def typescript() -> str:
-    """The whole of `messages.ts`."""
+    """Return the text of `messages.ts`."""
     sent = reachable([*messages.TO_PAGE, messages.FrameHead])
-    asked = [cls for cls in reachable(messages.FROM_PAGE) if cls not in sent]
+    received = [cls for cls in reachable(messages.FROM_PAGE) if cls not in sent]
     parts = [_HEAD, f"export const VERSION = {messages.VERSION};\n"]
     parts.append(f"export const ACTIONS = [{', '.join(map(_quoted, ACTIONS))}] as const;\n")
     parts += [interface(cls, cls in messages.TO_PAGE, False) for cls in sent]
-    parts += [interface(cls, cls in messages.FROM_PAGE, True) for cls in asked]
+    parts += [interface(cls, cls in messages.FROM_PAGE, True) for cls in received]
     parts += [
         _union("ToPage", messages.TO_PAGE, "the server says"),
         _union("FromPage", messages.FROM_PAGE, "a page says"),
@@ -61,14 +61,14 @@ def typescript() -> str:
 
 
 def reachable(classes: Iterable[type]) -> list[type]:
-    """These dataclasses and those that their fields are made of, parts before wholes."""
-    found: list[type] = []
+    """Collect these dataclasses and those of their fields, fields first."""
+    collected: list[type] = []
     for cls in classes:
         for hint in typing.get_type_hints(cls).values():
-            found += [part for part in reachable(_dataclasses(hint)) if part not in found]
-        if cls not in found:
-            found.append(cls)
-    return found
+            collected += [part for part in reachable(_dataclasses(hint)) if part not in collected]
+        if cls not in collected:
+            collected.append(cls)
+    return collected
 
 
 def _dataclasses(hint: Any) -> Iterator[type]:
@@ -78,41 +78,41 @@ def _dataclasses(hint: Any) -> Iterator[type]:
         yield from _dataclasses(part)
 
 
-def interface(cls: type, message: bool, asked: bool) -> str:
-    """One dataclass in TypeScript; fields with a default may be left out of what a page says."""
+def interface(cls: type, message: bool, from_page: bool) -> str:
+    """Return one dataclass as a TypeScript interface; the page may omit fields that have a default."""
     hints, comments = typing.get_type_hints(cls), _comments(cls)
     lines = [f"/** {inspect.getdoc(cls)} */", f"export interface {cls.__name__} {{"]
     lines += [f"  kind: {_quoted(kind(cls))};"] if message else []
     for field in dataclasses.fields(typing.cast(Any, cls)):
-        left_out = asked and (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
+        optional = from_page and (field.default, field.default_factory) != (dataclasses.MISSING, dataclasses.MISSING)
         comment = f" // {comments[field.name]}" if field.name in comments else ""
-        lines.append(f"  {field.name}{'?' * left_out}: {written(hints[field.name])};{comment}")
+        lines.append(f"  {field.name}{'?' * optional}: {typescript_type(hints[field.name])};{comment}")
     return "\n".join([*lines, "}", ""])
 
 
-def written(hint: Any) -> str:
-    """A Python type in TypeScript."""
+def typescript_type(hint: Any) -> str:
+    """Return a Python type hint as a TypeScript type."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(written, parts))
+        return " | ".join(map(typescript_type, parts))
     if origin is list or (origin is tuple and parts[-1] is ...):
-        return f"{written(parts[0])}[]"
+        return f"{typescript_type(parts[0])}[]"
     if origin is tuple:
-        return f"[{', '.join(map(written, parts))}]"
+        return f"[{', '.join(map(typescript_type, parts))}]"
     if origin is dict:
-        return f"Record<string, {written(parts[1])}>"
+        return f"Record<string, {typescript_type(parts[1])}>"
     if dataclasses.is_dataclass(hint):
         return typing.cast(type, hint).__name__
     return _PLAIN[hint]
 
 
 def _comments(cls: type) -> dict[str, str]:
-    """What stands beside the fields of a dataclass in its source."""
+    """Return the end-of-line comments of a dataclass's fields."""
     source = textwrap.dedent(inspect.getsource(cls))
     lines, body = source.splitlines(), typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
-    fields = [one for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
-    beside = {one.target.id: lines[one.lineno - 1].encode()[one.end_col_offset :].decode() for one in fields}  # type: ignore[union-attr]
-    return {name: text.partition("#")[2].strip() for name, text in beside.items() if "#" in text}
+    fields = [node for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)]
+    trailing = {node.target.id: lines[node.lineno - 1].encode()[node.end_col_offset :].decode() for node in fields}  # type: ignore[union-attr]
+    return {name: text.partition("#")[2].strip() for name, text in trailing.items() if "#" in text}
 
 
 def _union(name: str, classes: Iterable[type], doc: str) -> str:

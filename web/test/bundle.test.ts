@@ -1,4 +1,4 @@
-// The bundles that are committed: each must work inside a page that is one file, offline.
+// The committed bundles: each must work inside a single-file page, offline.
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";

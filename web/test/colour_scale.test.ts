@@ -1,4 +1,4 @@
-// Colours and numbers in words, as src/torcheer/drawing/looks/colour_scale.py has them.
+// Colours and formatted numbers, as in src/torcheer/drawing/looks/colour_scale.py.
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
@@ -14,7 +14,7 @@ test("a ramp goes from its first to its last colour", () => {
   deepEqual(rampAt(RAMP, 0), { fill: "#00224e", ink: "#ffffff" });
   deepEqual(rampAt(RAMP, 1), { fill: "#fee838", ink: "#1c2127" });
   equal(rampAt(RAMP, 7).fill, "#fee838");
-  equal(rampAt(RAMP, 0.25).fill, "#405167"); // halves are rounded up, in a channel nobody sees it
+  equal(rampAt(RAMP, 0.25).fill, "#405167"); // halves are rounded up, a difference nobody can see
 });
 
 test("a folded box stands for the sum of its items, of gradients for the mean", () => {

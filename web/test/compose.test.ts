@@ -1,4 +1,5 @@
-// compose.ts and glyphs.ts give, to the last bit, what Python gives: tests/test_drawing_vectors.py writes the vectors.
+// compose.ts and edge_paths.ts give, to the last bit, what Python gives: tests/test_drawing_vectors.py writes the
+// vectors.
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
@@ -17,10 +18,10 @@ vectors.cases.forEach((wanted: any, n: number) => {
   test(`case ${n}: layout ${wanted.layout}, ${down ? "down" : "right"}, limit ${limit ?? "none"}`, () => {
     const words = title && { width: title[0], lines: title[1] };
     const boxes = wanted.boxes.map(readBox);
-    const made = compose(layouts[wanted.layout], boxes, words, down, limit ?? Infinity, vectors.metrics);
+    const result = compose(layouts[wanted.layout], boxes, words, down, limit ?? Infinity, vectors.metrics);
     for (const key in composed) {
       const wanted = key === "box" ? readBox(composed.box) : composed[key];
-      equal(JSON.stringify(made[key as keyof typeof made]), JSON.stringify(wanted), key);
+      equal(JSON.stringify(result[key as keyof typeof result]), JSON.stringify(wanted), key);
     }
   });
 });

@@ -1,4 +1,4 @@
-// Where layers stand, how a camera sees all of them, and where arrows run.
+// Positions of layers, fitting of the camera, and paths of arrows.
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 import { Vector3 } from "three";

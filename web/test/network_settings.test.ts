@@ -1,4 +1,4 @@
-// What the browser remembers of the Network tab, by names that anybody may have chosen.
+// Stored settings of the Network tab, keyed by names that a user may choose freely.
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 

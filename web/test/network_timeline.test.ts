@@ -1,4 +1,4 @@
-// Which moment is looked at, and what may change that.
+// Which moment is shown, and what may change that.
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 

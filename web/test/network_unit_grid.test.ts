@@ -1,4 +1,4 @@
-// Where units lie on their plane.
+// Positions of units on their plane.
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 
@@ -43,7 +43,7 @@ test("a reduced cell covers its units, and lies where they lie", () => {
     const cell = sentCellOf(layout, place);
     ok(cell < 2 * 2 * 3 * 3);
     const [left, back] = sentCellFraction(layout, cell);
-    equal(sentCellOf(layout, cellUnder(layout.whole, left, back)), cell);
+    equal(sentCellOf(layout, cellUnder(layout.plane, left, back)), cell);
     equal(unitAt(whole, layout, place), unit);
   }
 });
@@ -51,7 +51,7 @@ test("a reduced cell covers its units, and lies where they lie", () => {
 test("tiles that came as one plane give each unit its place and back", () => {
   const whole: UnitGrid = [3, 2, 2, 2];
   const layout = layoutOf(whole, { grid: [1, 1, 3, 2], block: [2, 2], raster: false });
-  deepEqual(layout.whole, [1, 1, 6, 4]);
+  deepEqual(layout.plane, [1, 1, 6, 4]);
   const places = new Set<number>();
   for (let unit = 0; unit < 24; unit++) {
     const place = cellOfUnit(whole, layout, unit);

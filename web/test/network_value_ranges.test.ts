@@ -1,4 +1,4 @@
-// From which to which value the colours go.
+// Value ranges that the colours span.
 import { deepEqual, equal, ok } from "node:assert/strict";
 import { test } from "node:test";
 

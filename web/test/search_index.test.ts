@@ -1,4 +1,4 @@
-// Search finds boxes and items by any of their names, and shapes however they are typed.
+// Search finds boxes and items by any of their names, and shapes in any spelling.
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 

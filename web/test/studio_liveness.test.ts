@@ -1,4 +1,4 @@
-// The word beside the title.
+// The liveness label beside the title.
 import { equal } from "node:assert/strict";
 import { test } from "node:test";
 

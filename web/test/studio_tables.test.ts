@@ -1,4 +1,4 @@
-// Tables: rows that come, sorting, filters, CSV, tensors, numbers as text.
+// Tables: incoming rows, sorting, filters, CSV, tensors, number formats.
 import { deepEqual, equal, notEqual, ok } from "node:assert/strict";
 import { test } from "node:test";
 
@@ -18,16 +18,16 @@ const table = withRows(emptyTable(head), { first: 0, columns: { a: [3, null, 1, 
 test("rows come after those there are; zero starts anew", () => {
   const longer = withRows(table, { first: 4, columns: { a: [9], b: ["y"] } });
   deepEqual([longer.count, longer.generation], [5, table.generation]);
-  const anew = withRows(longer, { first: 0, columns: { a: [7], b: ["z"] } });
-  deepEqual([anew.count, anew.columns.a], [1, [7]]);
-  notEqual(anew.generation, longer.generation);
+  const restarted = withRows(longer, { first: 0, columns: { a: [7], b: ["z"] } });
+  deepEqual([restarted.count, restarted.columns.a], [1, [7]]);
+  notEqual(restarted.generation, longer.generation);
   equal(withRows(longer, { first: 0, columns: {} }).count, 0);
 });
 
 test("rows that come twice replace, rows that were lost and columns that come late are gaps", () => {
-  const again = withRows(withRows(emptyTable(head), { first: 0, columns: { a: [1, 2, 3] } }), { first: 2, columns: { a: [30, 40] } });
-  deepEqual(again.columns.a, [1, 2, 30, 40]);
-  const gap = withRows(again, { first: 6, columns: { a: [7], late: [1] } });
+  const replaced = withRows(withRows(emptyTable(head), { first: 0, columns: { a: [1, 2, 3] } }), { first: 2, columns: { a: [30, 40] } });
+  deepEqual(replaced.columns.a, [1, 2, 30, 40]);
+  const gap = withRows(replaced, { first: 6, columns: { a: [7], late: [1] } });
   deepEqual(gap.columns.a, [1, 2, 30, 40, null, null, 7]);
   deepEqual(gap.columns.late, [null, null, null, null, null, null, 1]);
 });

@@ -1,4 +1,4 @@
-// What comes over the socket, and what is typed into fields.
+// Messages over the socket, and parsing of typed values.
 import { deepEqual, equal, ok, throws } from "node:assert/strict";
 import { test } from "node:test";
 

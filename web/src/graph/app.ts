@@ -1,4 +1,4 @@
-// What the page knows and can do: what is open, selected, pointed at. Its parts listen, and ask it to act.
+// The page's state and actions: open boxes, selection, hover. Panels subscribe to its events and call its methods.
 import { Camera } from "./input/camera";
 import { ColourScale } from "./render/colour_scale";
 import type { Payload, Details } from "./payload";
@@ -11,7 +11,7 @@ import { themeFromHash } from "./drawing_theme";
 
 export type AppEvent = "layout" | "camera" | "selection" | "hover" | "details" | "theme";
 export type ThemeName = "auto" | "light" | "dark";
-export const MAX_UNFOLDED = 3000; // boxes that are unfolded at once
+export const MAX_UNFOLDED = 3000; // maximum number of boxes unfolded at once
 const NARROW_PX = 600; // pixels
 
 export class App {
@@ -21,17 +21,17 @@ export class App {
   readonly stage: Stage;
   readonly screen: HTMLElement;
   details: Details | null = null;
-  boxes: PlacedBox[] = []; // all that is drawn, the whole first
+  boxes: PlacedBox[] = []; // every drawn box, the root first
   byPath = new Map<string, PlacedBox>();
-  selected = ""; // paths; "" for none
+  selected = ""; // box paths; "" for none
   hovered = "";
-  searchHits: string[] = []; // paths that a search found
+  searchHits: string[] = []; // paths of the search matches
   colourScale: ColourScale | null = null;
   theme: ThemeName;
-  showMessage: (words: string) => void = () => {}; // tell the reader
-  private size = { width: 1, height: 1 }; // of the screen; asking it after each change would lay the page out each time
+  showMessage: (words: string) => void = () => {}; // show a message to the user
+  private size = { width: 1, height: 1 }; // screen size in pixels, cached: reading it after each change would force a page layout each time
   private isColumn = false;
-  private isSettling = false; // boxes and camera are about to change together
+  private isSettling = false; // true while boxes and camera change together
   private listeners: [AppEvent, () => void][] = [];
 
   constructor(
@@ -66,7 +66,7 @@ export class App {
     for (const [subscribed, listener] of this.listeners) if (subscribed === event) listener();
   }
 
-  /** The box that details are shown of. */
+  /** The box whose details are shown: the hovered one, else the selected one. */
   get focusBox(): PlacedBox | undefined {
     return this.byPath.get(this.hovered || this.selected);
   }
@@ -75,8 +75,8 @@ export class App {
     return this.boxes[0];
   }
 
-  /** Put everything in its place again. `aim` turns the camera; where boxes shall be seen to move, it says how far it
-   * went with them. */
+  /** Lay out and place all boxes again. `aim` moves the camera; if the boxes should animate, it returns how far the
+   * camera moved with them. */
   private layOut(aim: () => [number, number] | null): void {
     this.boxes = placeBoxes(this.tree);
     this.byPath = new Map(this.boxes.map((box) => [box.path, box]));
@@ -96,13 +96,13 @@ export class App {
     });
   }
 
-  /** One box stays where it is on the screen. */
+  /** Lay out again while one box keeps its position on the screen. */
   private layOutAround(path: string): void {
-    const before = this.byPath.get(path);
+    const oldBox = this.byPath.get(path);
     this.layOut(() => {
-      const after = this.byPath.get(path);
-      if (!before || !after) return null;
-      const [right, down] = [after.x - before.x, after.y - before.y];
+      const newBox = this.byPath.get(path);
+      if (!oldBox || !newBox) return null;
+      const [right, down] = [newBox.x - oldBox.x, newBox.y - oldBox.y];
       this.camera.pan(-right * this.camera.k, -down * this.camera.k);
       return [right, down];
     });
@@ -115,12 +115,12 @@ export class App {
     this.stage.show({ boxes: this.boxes, down: this.tree.down, paint: (box) => this.paint(box), paintKey }, shift);
   }
 
-  /** The screen has another size. */
+  /** Read the screen's new size. */
   measureScreen(): void {
     this.size = { width: Math.max(1, this.screen.clientWidth), height: Math.max(1, this.screen.clientHeight) };
   }
 
-  /** What is seen first: all of it; on a narrow screen one long column, from its start. */
+  /** Show the first view: the whole drawing, or on a narrow screen one long column from its start. */
   open(): void {
     const narrow = this.size.width < NARROW_PX;
     const { down, limit } = this.data.view;
@@ -139,7 +139,7 @@ export class App {
 
   // Folding
 
-  /** Open or fold one box. */
+  /** Set the mode of one box: folded, open, or one module of a stack. */
   setMode(path: string, mode: Mode): void {
     if (!this.byPath.get(path)?.view.fullPlan || !path) return;
     this.tree.setMode(path, mode);
@@ -152,7 +152,7 @@ export class App {
     this.setMode(path, view.composed ? "folded" : view.fullPlan.sort === "stack" ? "one" : "open");
   }
 
-  /** Open everything down to a level, where that is not too much. */
+  /** Open every box down to a level, unless that shows more than MAX_UNFOLDED boxes. */
   unfold(level: number, all = false): void {
     const count = this.tree.count(level, all);
     if (count > MAX_UNFOLDED && count > this.root.view.boxCount) {
@@ -171,7 +171,7 @@ export class App {
     this.layOutFitted();
   }
 
-  // Selecting
+  // Selection
 
   select(path: string): void {
     if (path && !this.byPath.has(path)) return;
@@ -185,7 +185,7 @@ export class App {
     this.emit("hover");
   }
 
-  /** Open what hides a box, select it and bring it to the middle. */
+  /** Open the boxes around a hidden box, select it and centre it. */
   show(path: string): void {
     if (!this.byPath.has(path)) {
       this.tree.reveal(path);
@@ -197,7 +197,7 @@ export class App {
     this.camera.centre(rectOf(box));
   }
 
-  // Looks
+  // Colours and descriptions
 
   colourBy(quantity: string): void {
     const values = this.details?.overlays[quantity];
@@ -211,7 +211,7 @@ export class App {
     return this.colourScale?.paint(box, this.data.leaves[box.view.part.leaf].look) ?? null;
   }
 
-  /** A box in words. */
+  /** Describe a box in words, for screen readers. */
   describe(box: PlacedBox): string {
     const { view } = box;
     const leaf = this.data.leaves[view.part.leaf];
@@ -221,13 +221,13 @@ export class App {
   }
 }
 
-/** The innermost box on the way to a path that is drawn. */
+/** The innermost drawn box on the way to a path. */
 export function visiblePath(byPath: Map<string, PlacedBox>, path: string): string {
   while (path && !byPath.has(path)) path = parentPath(path);
   return path;
 }
 
-/** The path of the box around a box. */
+/** The path of the parent box. */
 export function parentPath(path: string): string {
   return path.includes("/") ? path.slice(0, path.lastIndexOf("/")) : "";
 }

@@ -1,4 +1,4 @@
-// HTML elements in one line. Text is always text: nothing a model is named can become markup.
+// Create HTML elements in one line. Text is always set as text, so a model's names can never become markup.
 type Child = Node | string | null | undefined | false;
 type Attributes = Record<string, string | boolean | ((event: any) => void)>;
 

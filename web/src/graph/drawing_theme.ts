@@ -1,4 +1,4 @@
-// Light or dark, as chosen or as the reader's system has it.
+// Light or dark theme: as chosen, or as the system prefers.
 import type { App, ThemeName } from "./app";
 import type { Payload, Theme } from "./payload";
 
@@ -8,7 +8,7 @@ export function isDark(theme: ThemeName): boolean {
   return theme === "dark" || (theme === "auto" && darkQuery.matches);
 }
 
-/** The theme that the fragment of our address names: so a page around this one, such as the studio, says its own. */
+/** The theme named by the URL fragment: an embedding page such as the studio sets its own theme this way. */
 export function themeFromHash(): ThemeName | undefined {
   return (["light", "dark"] as const).find((name) => location.hash === `#${name}`);
 }
@@ -25,7 +25,7 @@ export function setTheme(app: App, theme: ThemeName): void {
   if (app.boxes.length) app.emit("theme");
 }
 
-/** The colours of Python's themes as CSS variables, and what turns the drawing dark. */
+/** Python's theme colours as CSS variables, plus the rules that make the drawing dark. */
 export function themeCss({ colours }: Payload): string {
   const variables = (theme: Theme): string =>
     Object.entries(theme)

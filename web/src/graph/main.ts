@@ -1,4 +1,4 @@
-// The drawing's page: unpack the data, put the parts together, show the model.
+// Entry point of the drawing's page: unpack the payload, build the panels, show the model.
 import { App } from "./app";
 import { breadcrumbs } from "./panels/breadcrumbs";
 import { Details, parsePayload, unpack, type Payload } from "./payload";
@@ -23,7 +23,7 @@ async function start(): Promise<void> {
   try {
     const data = parsePayload(await unpackScript("data"));
     const app = build(data, root);
-    await new Promise((resolve) => setTimeout(resolve, 30)); // the drawing is seen before the rest is read
+    await new Promise((resolve) => setTimeout(resolve, 30)); // let the drawing appear before the details are parsed
     app.details = new Details(await unpackScript("details"));
     app.emit("details");
     root.dataset.ready = "true";
@@ -73,7 +73,7 @@ function showMessagesIn(app: App, statusLine: HTMLElement): void {
   };
 }
 
-/** While nobody has moved the drawing, it fits the window, whatever size that takes. */
+/** Keep the drawing fitted to the window until the user moves it. */
 function fitOnResize(app: App): void {
   const cameraPose = (): string => `${app.camera.x} ${app.camera.y} ${app.camera.k}`;
   let fittedPose = cameraPose();

@@ -1,27 +1,28 @@
-// What Python put into the page (src/torcheer/drawing/writers/html_page.py), unpacked and with names.
+// The payload that Python embeds in the page (src/torcheer/drawing/writers/html_page.py): parsing, and what each field
+// means.
 import type { Box, Layout, Metrics, Ports, Route } from "./layout/compose";
 
-/** How an item or a folded box looks. */
+/** The appearance of an item or a folded box. */
 export interface Leaf {
   boxes: [down: Box, right: Box];
-  svg: string[]; // escaped by Python; the second to the right, where that differs
+  svg: string[]; // escaped by Python; the second is for the direction right, where that differs
   kind: string; // class or function
   body: string;
   look: string;
   family: string;
-  badge: string; // the same letters on all that share weights
-  entries: string[]; // the name at each entry, "" none
-  exits: string[]; // the shape at each exit, "" none
-  marks: string[]; // what the legend must explain
+  badge: string; // the same letters on all boxes that share weights
+  entries: string[]; // the name at each entry, "" for none
+  exits: string[]; // the shape at each exit, "" for none
+  marks: string[]; // marks that the legend must explain
 }
 
-/** The words at the top of an open box, line by line. */
+/** The title of an open box, line by line. */
 export interface TitleText {
   width: number;
   lines: [x: number, text: string, tone: string][][];
 }
 
-/** Something inside a box: how it looks folded, and where it can be opened, what is in it and its titles. */
+/** A part of a box: its folded appearance and, if it can be opened, its plan and titles. */
 export interface Part {
   leaf: number;
   plan: number; // -1 for an item
@@ -34,10 +35,10 @@ export interface Plan {
   times: number;
   names: string[];
   parts: Part[];
-  first: number[]; // where the items of each part start, counted from this box's first item
-  size: number; // items in it at any depth
+  first: number[]; // index of each part's first item, relative to this box's first item
+  size: number; // number of items in it, at any depth
   layout: Layout;
-  flows: number[]; // for each route what it carries, one of Carries
+  flows: number[]; // for each route what it carries, a value of EdgeFlow
 }
 
 export interface Theme {
@@ -56,7 +57,7 @@ export interface Theme {
   kept: string;
 }
 
-/** What a route carries: a value without or with a gradient, a value kept for backward, a gradient on its way back. */
+/** What a route carries: a value without or with a gradient, a value kept for backward, or a gradient flowing back. */
 export const EdgeFlow = { still: 0, flows: 1, kept: 2, gradient: 3 } as const;
 
 export interface Payload {
@@ -65,28 +66,28 @@ export interface Payload {
   colours: { light: Theme; dark: Theme; dark_rules: string; ramp: string[]; strange: string };
   metrics: Metrics;
   flowing: boolean;
-  wrap_cost: number; // what a place costs where the eye must jump
+  wrap_cost: number; // cost of each wrap, where the eye must jump
   root: number;
   plans: Plan[];
   leaves: Leaf[];
   titles: TitleText[];
   view: { down: boolean; limit: number; open: string[] };
   colour_by: string;
-  colour_names: Record<string, string>; // a way to colour -> in words
+  colour_names: Record<string, string>; // quantity -> its name in the legend
   legend: Record<string, [swatch: string, words: string][]>;
 }
 
-/** What is known of an item: its label, the address of the module around it, and pairs to show. */
+/** Details of an item: its label, the address of its module, and key-value pairs to show. */
 export type ItemDetails = [label: string, around: string, facts: [key: string, value: string][]];
 
-/** The text packed in a script element: base64 of what zlib wrote. */
+/** Unpack the text of a script element: base64 of a zlib stream. */
 export async function unpack(packed: string): Promise<string> {
   const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).text();
 }
 
-/** The data with names instead of places in lists. */
+/** Parse the payload: positional lists become named fields. */
 export function parsePayload(text: string): Payload {
   const raw = JSON.parse(text);
   raw.view.limit ??= Infinity;
@@ -112,7 +113,7 @@ export function readLayout(raw: any): Layout {
   return { ...raw, rowCount: raw.row_count, columnCount: raw.column_count, routes };
 }
 
-/** What is read after the page has shown itself; each item only when somebody asks for it. */
+/** Details parsed after the page is shown; each item is parsed on demand. */
 export class Details {
   readonly overlays: Record<string, (number | string | null)[]>;
   private readonly lines: string[];

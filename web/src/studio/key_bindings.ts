@@ -1,20 +1,20 @@
-// The keyboard: every part of the page adds its keys here, and the help lists them.
+// Key bindings: every part of the page registers its keys here, and the help lists them.
 import { Signal } from "./signal";
 import type { Store, TabName } from "./store";
 
-/** A key and what it does; `tab` where it means something on that tab only. */
+/** A key and its action; with `tab`, active on that tab only. */
 export interface KeyBinding {
-  key: string; // as KeyboardEvent.key has it: "ArrowLeft", " ", "?"; "Shift+ArrowLeft" with Shift held
-  label?: string; // as people call it: "←", "Space"
+  key: string; // as in KeyboardEvent.key: "ArrowLeft", " ", "?"; "Shift+ArrowLeft" with Shift held
+  label?: string; // as shown in the help: "←", "Space"
   description: string; // "Train or stop"
   tab?: TabName;
   run: () => void;
 }
 
-/** All keys there are, in the order of the help. */
+/** All key bindings, in the order of the help. */
 export const keyBindings = new Signal<readonly KeyBinding[]>([]);
 
-/** Add keys; the answer takes them away. */
+/** Register key bindings; returns a function that removes them. */
 export function addKeyBindings(bindings: KeyBinding[]): () => void {
   keyBindings.set([...keyBindings.get(), ...bindings]);
   return () => keyBindings.set(keyBindings.get().filter((key) => !bindings.includes(key)));
@@ -38,7 +38,7 @@ function findBinding({ key, shiftKey }: KeyboardEvent, currentTab: TabName): Key
   return shifted ?? active.find((binding) => binding.key === key);
 }
 
-// What has the focus may want the key itself: a field all of them, a button Space, tabs and sliders the arrows.
+// Whether the focused element handles the key itself: a field all keys, a button Space, tabs and sliders the arrows.
 function isHandledByTarget({ target, key }: KeyboardEvent): boolean {
   if (!(target instanceof Element)) return false;
   if (target.closest("input:not([type=checkbox],[type=radio],[type=range]), select, textarea, [contenteditable]")) return true;

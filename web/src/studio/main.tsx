@@ -1,4 +1,4 @@
-// The studio's page: connect, then draw whatever is known.
+// Entry point of the studio's page: connect, then render.
 import { render } from "preact";
 
 import { listenForKeys } from "./key_bindings";

@@ -1,4 +1,4 @@
-// NaN and the infinities: how they come over the wire, what they are called, how they look wherever values are drawn.
+// NaN and the infinities: their JSON encoding, names and colours.
 import type { Json } from "./messages";
 
 export type NonFinite = "nan" | "plus" | "minus";
@@ -7,26 +7,26 @@ export const NON_FINITE_NAMES: Record<NonFinite, string> = { nan: "NaN", plus: "
 
 const JSON_NUMBERS: ReadonlyMap<Json, number> = new Map([["NaN", NaN], ["Infinity", Infinity], ["-Infinity", -Infinity]]);
 
-/** What a number is that is no finite one; null for those that are. */
+/** The kind of a non-finite number; null for finite ones. */
 export function nonFiniteKind(value: number): NonFinite | null {
   if (Number.isFinite(value)) return null;
   return Number.isNaN(value) ? "nan" : value > 0 ? "plus" : "minus";
 }
 
-/** A cell with its numbers: JSON has names for those that it cannot say. */
+/** Decode a cell's numbers: JSON encodes NaN and infinities as strings. */
 export function parseNumbers(cell: Json): Json {
   if (Array.isArray(cell)) return cell.map(parseNumbers);
   return JSON_NUMBERS.get(cell) ?? cell;
 }
 
-/** A colour of the page for each: no colour map has these hatched. */
+/** The page's colour for each kind; they are hatched, as no colour map is. */
 export function nonFiniteColours(): Record<NonFinite, string> {
   const style = getComputedStyle(document.documentElement);
   const read = (name: string, fallback: string): string => style.getPropertyValue(name).trim() || fallback;
   return { nan: read("--nan", "#c2187f"), plus: read("--plus", "#111827"), minus: read("--minus", "#00897b") };
 }
 
-/** Fill a small canvas as a cell of this kind looks. */
+/** Fill a small canvas like a cell of this kind. */
 export function paintNonFinite(canvas: HTMLCanvasElement, kind: NonFinite, paper: string): void {
   const context = canvas.getContext("2d");
   if (!context) return;

@@ -1,11 +1,11 @@
-// The WebSocket to the server: opens it, opens it again when it was lost, and cuts binary messages apart.
+// The WebSocket to the server: connects, reconnects, and splits binary messages.
 import type { FrameHead, FromPage, ToPage } from "./messages";
 
 const MAGIC = 0x46484354; // "TCHF", read as a little-endian number
 const MIN_RETRY_MS = 250;
 const MAX_RETRY_MS = 5000;
 
-/** What a socket tells. Where it is `refused` there is no use in trying: the token is not (or no longer) good. */
+/** Events of a socket. `refused`: retrying is useless, as the token is not (or no longer) valid. */
 export interface SocketListener {
   onLost(reason: string): void;
   onRefused(refused: boolean): void;
@@ -14,7 +14,7 @@ export interface SocketListener {
   onGarbled(text: string): void;
 }
 
-/** A connection that comes back. */
+/** A reconnecting WebSocket. */
 export class Socket {
   private socket: WebSocket | null = null;
   private timer = 0;
@@ -35,21 +35,21 @@ export class Socket {
     this.socket = socket;
   }
 
-  /** Whether it was said: there may be nobody to say it to. */
+  /** Send a message; false if not connected. */
   send(message: FromPage): boolean {
     if (this.socket?.readyState !== WebSocket.OPEN) return false;
     this.socket.send(JSON.stringify(message));
     return true;
   }
 
-  /** Try now instead of when the wait is over. */
+  /** Reconnect now instead of after the delay. */
   retryNow(): void {
     if (this.socket && this.socket.readyState <= WebSocket.OPEN) return;
     this.tries = 0;
     this.open();
   }
 
-  /** The other side spoke sensibly: the next loss is a new one. */
+  /** The server answered the handshake: the next loss starts with the shortest delay. */
   resetRetries(): void {
     this.tries = 0;
   }
@@ -72,12 +72,12 @@ export class Socket {
   }
 }
 
-/** How long to wait before the next try: 0.25 s, twice as long each time, 5 s at most; spread, so that not all come at once. */
+/** Milliseconds before the next attempt: exponential backoff from 0.25 s to 5 s, with jitter. */
 export function retryDelay(tries: number, random = Math.random()): number {
   return Math.min(MAX_RETRY_MS, MIN_RETRY_MS * 2 ** Math.min(tries, 10)) * (0.75 + random / 2);
 }
 
-/** A binary message's header and its payload. */
+/** Split a binary message into its header and its payload. */
 export function splitFrame(data: ArrayBuffer): [FrameHead, Uint8Array] {
   const view = new DataView(data);
   if (data.byteLength < 8 || view.getUint32(0, true) !== MAGIC) throw new Error("a binary message is not a frame");
@@ -89,11 +89,11 @@ export function splitFrame(data: ArrayBuffer): [FrameHead, Uint8Array] {
   return [head, new Uint8Array(data, start, head.count)];
 }
 
-// A browser does not tell why a WebSocket failed; the page's own address does.
+// A browser does not say why a WebSocket failed; a request to the page's own URL does.
 async function isRefused(): Promise<boolean> {
   try {
     return (await fetch("/", { cache: "no-store" })).status === 401;
   } catch {
-    return false; // nobody answers at all: the server is gone, and may come back
+    return false; // no answer at all: the server is gone, and may come back
   }
 }

@@ -1,4 +1,4 @@
-// All that the page knows, as signals, and all that it says; every tab reads and writes it here.
+// The page's state as signals, and the messages it sends; every tab reads and writes it here.
 import type {
   AlertSeen, AskAnalysis, AskTrace, AskValue, Ended, Every, FrameHead, FromPage, Hello, Json, Look, Moment, Net, Parameter, Recording, Run,
   Shown, State, TableHead, ToPage,
@@ -15,24 +15,24 @@ export const TAB_NAMES = ["network", "plots", "tables", "graph"] as const;
 export type TabName = (typeof TAB_NAMES)[number];
 export type Connection = "connecting" | "open" | "lost";
 
-/** A unit that was clicked; every tab shows the same one. */
+/** The selected unit, the same on every tab. */
 export interface Selection {
   layer: string;
   unit: number;
 }
 
-/** What the Network tab looks at, and how. */
+/** What the Network tab shows, and how. */
 export interface ViewSettings {
-  variable: string; // "" until a network came
-  item: number; // of the batch
+  variable: string; // "" until a network arrives
+  item: number; // index in the batch
   moment: number; // -1: live
-  raster: number; // so many moments as an axis; 0: none
-  mode: string; // "auto", "bars", "cells", "raster": the Network tab's own
+  raster: number; // number of moments as an axis; 0: none
+  mode: string; // "auto", "bars", "cells", "raster": used by the Network tab only
   train: Every; // how often states are recorded
   test: Every;
 }
 
-/** A sentence for the reader that goes away by itself. */
+/** A message to the user that disappears by itself. */
 export interface Notice {
   id: number;
   text: string;
@@ -47,11 +47,11 @@ const DEFAULT_VIEW: ViewSettings = {
   variable: "", item: 0, moment: -1, raster: 0, mode: "auto",
   train: { unit: "auto", count: 1 }, test: { unit: "trial", count: 1 },
 };
-const TABLES_WAIT_MS = 50; // rows come in bursts; tables and plots are drawn again once per burst
-const MAX_TABLES_WAIT_MS = 1000; // long tables take longer to draw, and grow less with each row
+const TABLES_WAIT_MS = 50; // rows come in bursts; tables and plots re-render once per burst
+const MAX_TABLES_WAIT_MS = 1000; // long tables take longer to draw, and grow relatively less with each row
 const MAX_ALERTS = 5000;
 
-/** The page's state. */
+/** The page's store. */
 export class Store {
   readonly hello = new Signal<Hello | null>(null);
   readonly net = new Signal<Net | null>(null);
@@ -60,16 +60,16 @@ export class Store {
   readonly parameters = new Signal<Parameter[]>([]);
   readonly tables = new Signal<ReadonlyMap<string, Table>>(new Map());
   readonly alerts = new Signal<AlertSeen[]>([]); // the newest
-  readonly alertCount = new Signal(0); // how many ever came
+  readonly alertCount = new Signal(0); // total number received
   readonly recordings = new Signal<Recording[]>([]);
   readonly runs = new Signal<Run[]>([]);
   readonly run = new Signal(-1);
   readonly controller = new Signal("nobody");
   readonly viewers = new Signal(0);
   readonly connection = new Signal<Connection>("connecting");
-  readonly refused = new Signal(false); // the server is there and does not let this page in
-  readonly ended = new Signal<Ended | null>(null); // the server's last words, where it had any
-  readonly reason = new Signal(""); // why the server ended the connection, where it said so
+  readonly refused = new Signal(false); // the server is up and rejects this page
+  readonly ended = new Signal<Ended | null>(null); // the server's farewell, if it sent one
+  readonly reason = new Signal(""); // why the server closed the connection, if it said so
   readonly selection = new Signal<Selection | null>(null);
   readonly viewSettings = new Signal<ViewSettings>(DEFAULT_VIEW);
   readonly notices = new Signal<Notice[]>([]);
@@ -79,9 +79,9 @@ export class Store {
   private readonly frameReaders = new Set<(head: FrameHead, bytes: Uint8Array) => void>();
   private readonly shownReaders = new Set<(shown: Shown) => void>();
   private readonly questions = new Map<number, PendingQuestion>();
-  private pendingTables = new Map<string, Table>(); // tables that are ahead of the signal
+  private pendingTables = new Map<string, Table>(); // tables newer than the signal's
   private tablesTimer = 0;
-  private lastLook = ""; // the last look, without its number
+  private lastLook = ""; // the last look sent, without its number
   private lookCount = 0;
   private questionCount = 0;
   private noticeCount = 0;
@@ -97,9 +97,9 @@ export class Store {
     for (const signal of [this.viewSettings, this.selection, this.tab, this.net]) signal.subscribe(() => this.sendLook());
   }
 
-  /** Connect, and stay so. */
+  /** Connect, and reconnect when the connection is lost. */
   start(): void {
-    this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // loaded again, it opens the same tab
+    this.tab.subscribe((name) => history.replaceState(null, "", `#${name}`)); // a reload opens the same tab
     window.addEventListener("hashchange", () => this.tab.set(tabFromHash()));
     document.addEventListener("visibilitychange", () => {
       this.sendLook();
@@ -109,33 +109,33 @@ export class Store {
     this.socket.open();
   }
 
-  /** Connect now where the connection is lost. */
+  /** Reconnect now if the connection is lost. */
   retry(): void {
     this.socket.retryNow();
   }
 
-  /** The number of the look that frames must belong to; those of an earlier one are late. */
+  /** The number of the current look; frames of earlier ones are stale. */
   get lookNumber(): number {
     return this.lookCount;
   }
 
-  /** Read each frame, a layer of a state; the answer ends that. */
+  /** Call `read` for each frame, which is one layer of a state; returns a function that unsubscribes. */
   onFrame(read: (head: FrameHead, bytes: Uint8Array) => void): () => void {
     this.frameReaders.add(read);
     return () => this.frameReaders.delete(read);
   }
 
-  /** Be told when all frames of a state have come; the answer ends that. */
+  /** Call `read` when all frames of a state have arrived; returns a function that unsubscribes. */
   onShown(read: (shown: Shown) => void): () => void {
     this.shownReaders.add(read);
-    this.sendLook(); // what was sent before anyone could draw it would never be seen
+    this.sendLook(); // frames sent before anyone could draw them would be lost
     return () => {
       this.shownReaders.delete(read);
       this.sendLook();
     };
   }
 
-  /** Say something; a notice tells the reader where nobody hears it. */
+  /** Send a message; a notice tells the user if not connected. */
   send(message: FromPage): boolean {
     const isSent = this.socket.send(message);
     const isSilent = message.kind === "look" || message.kind === "seen";
@@ -143,7 +143,7 @@ export class Store {
     return isSent;
   }
 
-  /** Ask something that has an answer. */
+  /** Send a request; resolves with the response. */
   ask(question: Question): Promise<Json> {
     const number = ++this.questionCount;
     return new Promise((resolve, reject) => {
@@ -154,7 +154,7 @@ export class Store {
     });
   }
 
-  /** Ask the run for something; where nobody has control, this page has it from then on. */
+  /** Request an action of the run; if no page has control, this one gets it. */
   act(action: string, options: { count?: number; item?: number } = {}): void {
     this.send({ kind: "act", action, ...options });
   }
@@ -164,13 +164,13 @@ export class Store {
     this.send({ kind: "change", name, value });
   }
 
-  /** Show the reader a sentence. */
+  /** Show a notice to the user. */
   notice(text: string, tone: Notice["tone"] = "problem"): void {
-    const others = this.notices.get().filter((notice) => notice.text !== text);
-    this.notices.set([...others.slice(-3), { id: ++this.noticeCount, text, tone }]);
+    const remaining = this.notices.get().filter((notice) => notice.text !== text);
+    this.notices.set([...remaining.slice(-3), { id: ++this.noticeCount, text, tone }]);
   }
 
-  /** Take a sentence away. */
+  /** Remove a notice. */
   dismiss(id: number): void {
     this.notices.set(this.notices.get().filter((notice) => notice.id !== id));
   }
@@ -224,14 +224,14 @@ export class Store {
     this.receiveState(hello);
     this.connection.set("open");
     this.hello.set(hello);
-    this.lastLook = ""; // this server, or this source, has not heard it yet
+    this.lastLook = ""; // this server, or this source, has not received it yet
     this.receiveNet(hello.net);
     this.snapMoment();
     this.sendLook();
     this.openTablesTab();
   }
 
-  // What is nothing but a table opens on its tab, unless the reader has chosen one.
+  // A source that is only a table opens on the Tables tab, unless the user has chosen a tab.
   private openTablesTab(): void {
     const tablesOnly = !this.net.get() && !this.state.get().can.length && this.pendingTables.size > 0;
     if (tablesOnly && !location.hash) this.tab.set("tables");
@@ -258,14 +258,14 @@ export class Store {
     this.net.set(net);
   }
 
-  private receiveMoments(added: Moment[], gone: number[]): void {
-    const removed = new Set(gone);
+  private receiveMoments(added: Moment[], removedIds: number[]): void {
+    const removed = new Set(removedIds);
     const remaining = removed.size ? this.moments.get().filter(({ id }) => !removed.has(id)) : this.moments.get();
     this.moments.set([...remaining, ...added]);
     if (removed.size) this.snapMoment();
   }
 
-  // Where the shown moment was thinned out, its nearest neighbour is shown, never the live one: someone is looking back.
+  // If the shown moment was thinned out, show its nearest neighbour, never the live one: the user is looking back.
   private snapMoment(): void {
     const { moment } = this.viewSettings.get();
     const ids = this.moments.get().map(({ id }) => id);
@@ -340,7 +340,7 @@ export class Store {
   }
 }
 
-// Columns of numbers have some by their names; texts that look like these are texts.
+// Number columns encode NaN and infinities as strings; text columns stay as they are.
 function parseColumns(head: TableHead, columns: Record<string, Json[]>): Record<string, Json[]> {
   const entries = Object.entries(columns).map(([name, cells]): [string, Json[]] => {
     const isText = head.columns.find((column) => column.name === name)?.type === "text";

@@ -1,4 +1,5 @@
-// Light or dark, as chosen or as the reader's system has it; remembered.
+// The theme: light, dark or as the system prefers; stored in the browser.
+import { loadItem, saveItem } from "./local_storage";
 import { Signal } from "./signal";
 
 export type ThemeChoice = "auto" | "light" | "dark";
@@ -7,55 +8,37 @@ export type Theme = "light" | "dark";
 const THEME_KEY = "torcheer.theme";
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
 
-/** What the reader chose. */
+/** The user's choice. */
 export const themeChoice = new Signal<ThemeChoice>(loadChoice());
-/** What that means now; `data-theme` of the page says the same to CSS. */
+/** The theme in effect; CSS reads it from the page's `data-theme`. */
 export const theme = new Signal<Theme>(resolveTheme());
 
-/** Choose, and remember it. */
+/** Set and store the choice. */
 export function setThemeChoice(newChoice: ThemeChoice): void {
   saveItem(THEME_KEY, newChoice);
   themeChoice.set(newChoice);
   applyTheme();
 }
 
-/** What comes after this choice: what the system does not have, what it has, and as it has it. */
+/** The next choice: first the theme the system does not have, then the one it has, then automatic. */
 export function nextChoice(current: ThemeChoice): ThemeChoice {
   const [same, other]: Theme[] = systemDark.matches ? ["dark", "light"] : ["light", "dark"];
   return current === "auto" ? other : current === other ? same : "auto";
 }
 
-/** Go on to that. */
+/** Switch to the next choice. */
 export function cycleTheme(): void {
   setThemeChoice(nextChoice(themeChoice.get()));
 }
 
-/** Follow the reader's system from now on. */
+/** Apply the theme, and follow changes of the system's. */
 export function followSystem(): void {
   systemDark.addEventListener("change", applyTheme);
   applyTheme();
 }
 
-/** Put something into the browser's memory; some browsers have none. */
-export function saveItem(key: string, value: string): void {
-  try {
-    localStorage.setItem(key, value);
-  } catch {
-    // private windows may refuse: then it is forgotten with the page
-  }
-}
-
-/** What the browser's memory holds, or nothing. */
-export function loadItem(key: string): string | null {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
-}
-
 function applyTheme(): void {
-  document.documentElement.dataset.theme = resolveTheme(); // first: who hears of it reads colours from CSS
+  document.documentElement.dataset.theme = resolveTheme(); // first: subscribers read colours from CSS
   theme.set(resolveTheme());
 }
 

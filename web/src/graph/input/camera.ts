@@ -1,8 +1,8 @@
-// Where the page looks: what is drawn at world (0, 0) stands at (x, y) on the screen, k times as large.
+// The 2D camera: world (0, 0) is drawn at screen (x, y), scaled by k.
 import type { Rect } from "../layout/rect";
 
 const [MIN_SCALE, MAX_SCALE] = [0.005, 6];
-const MAX_FIT_SCALE = 1.25; // a small drawing is not blown up further
+const MAX_FIT_SCALE = 1.25; // a small drawing is not enlarged further than this
 const ANIMATION_MS = 180;
 
 export class Camera {
@@ -16,7 +16,7 @@ export class Camera {
     private readonly screen: () => { width: number; height: number },
   ) {}
 
-  /** What is on the screen, in the drawing's own measure. */
+  /** The visible area, in world coordinates. */
   view(): Rect {
     const { width, height } = this.screen();
     return { x: -this.x / this.k, y: -this.y / this.k, width: width / this.k, height: height / this.k };
@@ -36,13 +36,13 @@ export class Camera {
     this.set(this.x + right, this.y + down, this.k);
   }
 
-  /** Bring a point of the drawing to the middle. */
+  /** Centre a world point. */
   centreOn(x: number, y: number): void {
     const { width, height } = this.screen();
     this.set(width / 2 - x * this.k, height / 2 - y * this.k, this.k);
   }
 
-  /** Make everything larger; what is at this point of the screen stays there. */
+  /** Zoom by a factor; the given screen point stays fixed. */
   zoom(factor: number, left?: number, top?: number): void {
     const { width, height } = this.screen();
     const [px, py] = [left ?? width / 2, top ?? height / 2];
@@ -50,7 +50,7 @@ export class Camera {
     this.set(px - ((px - this.x) * k) / this.k, py - ((py - this.y) * k) / this.k, k);
   }
 
-  /** Show all of a box. */
+  /** Fit a box into the screen. */
   fit(box: Rect, animate: boolean): void {
     const { width, height } = this.screen();
     const margin = Math.min(24, width / 16);
@@ -60,14 +60,14 @@ export class Camera {
     this.moveTo(x, y, scale, animate);
   }
 
-  /** Show the start of a tall box as wide as the screen is. */
+  /** Fit a tall box to the screen's width and show its start. */
   fitWidth(box: Rect): void {
     const { width } = this.screen();
     const k = Math.min(1, (width - 24) / (box.width || 1));
     this.set((width - box.width * k) / 2 - box.x * k, 12 - box.y * k, k);
   }
 
-  /** Bring a box to the middle, large enough to read. */
+  /** Centre a box, large enough to read. */
   centre(box: Rect): void {
     const { width, height } = this.screen();
     const fitScale = Math.min((width - 40) / box.width, (height - 40) / box.height);
@@ -90,7 +90,7 @@ export class Camera {
   }
 }
 
-/** Whether this reader wants nothing to move. */
+/** Whether the user asked for reduced motion. */
 export function prefersReducedMotion(): boolean {
   return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

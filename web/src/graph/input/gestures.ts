@@ -1,9 +1,9 @@
 // Wheel, drag and pinch move the camera; a press that did not move is a click.
 import type { Camera } from "./camera";
 
-const CLICK_SLOP_PX = 4; // pixels that a hand trembles
-const DOUBLE_TAP_MS = 350; // between two taps that are one
-const WHEEL_LINE_PX = 16; // pixels of a wheel that counts lines
+const CLICK_SLOP_PX = 4; // pixels a press may move and still be a click
+const DOUBLE_TAP_MS = 350; // maximum time between the two taps of a double tap
+const WHEEL_LINE_PX = 16; // pixels per line, for wheels that count lines
 
 export interface PointerHandler {
   click(left: number, top: number): void;
@@ -14,7 +14,7 @@ export interface PointerHandler {
 export function attachGestures(target: HTMLElement, camera: Camera, handler: PointerHandler): void {
   const pointers = new Map<number, [number, number]>();
   let travelled = 0;
-  let [isDoubleTap, lastTap] = [false, 0]; // the second click of two would hit what the first one opened
+  let [isDoubleTap, lastTap] = [false, 0]; // the second click of a double click would hit what the first one opened
   const localPoint = (event: MouseEvent): [number, number] => {
     const { left, top } = target.getBoundingClientRect();
     return [event.clientX - left, event.clientY - top];

@@ -1,10 +1,10 @@
-// The keyboard: through the boxes with Tab and arrows, open with Enter, search with a slash.
+// Keyboard: Tab and arrows move between boxes, Enter opens one, a slash starts a search.
 import type { App } from "../app";
 import type { PlacedBox } from "../layout/placement";
 import { contains } from "../layout/rect";
 import { rectOf } from "../render/stage";
 
-const PAN_PX = 60; // pixels that an arrow moves the drawing
+const PAN_PX = 60; // pixels that an arrow key pans the drawing
 const ARROWS: Record<string, [number, number]> = {
   ArrowLeft: [-1, 0],
   ArrowRight: [1, 0],
@@ -13,7 +13,7 @@ const ARROWS: Record<string, [number, number]> = {
 };
 
 export function attachKeyboard(app: App, search: HTMLInputElement): void {
-  let isLeaving = false; // Escape, then Tab: out of the drawing
+  let isLeaving = false; // Escape, then Tab: leaves the drawing
   app.screen.addEventListener("focus", () => (isLeaving = false));
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target instanceof HTMLInputElement || event.target instanceof HTMLSelectElement;
@@ -56,14 +56,14 @@ function selectBox(app: App, box: PlacedBox | undefined): boolean {
   return true;
 }
 
-/** The next box in the order they ran; none after the last, so that Tab goes on behind the drawing. */
+/** The next box in execution order; none after the last, so that Tab moves on to what follows the drawing. */
 function nextInOrder(app: App, selectedBox: PlacedBox | undefined, step: number): PlacedBox | undefined {
   if (!selectedBox) return step > 0 ? app.boxes[1] : undefined;
   const next = app.boxes[app.boxes.indexOf(selectedBox) + step];
   return next?.parent ? next : undefined;
 }
 
-/** The nearest box in a direction, what lies straight ahead before what lies aside. */
+/** The nearest box in a direction; boxes straight ahead come before boxes to the side. */
 function nearestBox(boxes: PlacedBox[], from: PlacedBox, [right, down]: [number, number]): PlacedBox | undefined {
   const [x, y] = centreOf(from);
   let [nearest, lowestCost]: [PlacedBox | undefined, number] = [undefined, Infinity];

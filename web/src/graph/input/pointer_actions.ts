@@ -1,4 +1,4 @@
-// What a pointer does to boxes: it lights them, opens folded ones, folds open ones by their title.
+// Pointer actions on boxes: hover highlights, a click opens a folded box or folds an open one by its title.
 import type { App } from "../app";
 import { boxAt, type PlacedBox } from "../layout/placement";
 
@@ -6,7 +6,7 @@ const [TITLE_HEIGHT, TITLE_LINE] = [22, 14];
 
 export type BoxRegion = "leaf" | "title" | "times" | "inside";
 
-/** Which part of a box a point of the page is on. */
+/** Which region of a box a world point lies in. */
 export function regionOf(box: PlacedBox, x: number, y: number): BoxRegion {
   const { view } = box;
   if (!view.composed) return "leaf";

@@ -1,11 +1,11 @@
 // The rule that turns a layout and the sizes of its children into coordinates.
 //
-// It is written twice, here and in src/torcheer/drawing/layout/compose.py, specified in docs/layout.md, and both are tested on
-// the same vectors (tests/data/compose.json). "Along" is the way data flows (down the page, or right), "across" is the
-// other way. Sums keep the order they have in Python: the last bit counts.
+// It is written twice, here and in src/torcheer/drawing/layout/compose.py, specified in docs/layout.md, and both are
+// tested on the same vectors (tests/data/compose.json). "Along" is the direction of data flow (down the page, or
+// right), "across" is the other one. Sums keep the order they have in Python: the last bit counts.
 
 export type Point = [number, number];
-export type Ports = number[] | number; // places across, or how many to spread over the side
+export type Ports = number[] | number; // positions across, or a number of ports to spread over the side
 
 export interface Metrics {
   pad: number;
@@ -71,9 +71,9 @@ export interface Composed {
   box: Box;
   places: Point[]; // of the children
   paths: Point[][]; // of the routes
-  entries: number[][]; // of each child, across; -1 where it is entered from the side
+  entries: number[][]; // of each child, across; -1 if the edge enters from the side
   exits: number[][];
-  bands: number; // pieces that it was cut into
+  bands: number; // number of bands the box is cut into
 }
 
 interface Stretch {
@@ -85,12 +85,12 @@ interface Stretch {
 
 type Run = [channel: number, start: number, end: number];
 
-/** A box with places or numbers of ports, and no notes. */
+/** A box with port positions or port counts, and no notes. */
 export function plainBox(width: number, height: number, entries: Ports, exits: Ports): Box {
   return { width, height, entries, exits, entryGap: 16, exitGap: 16, entryNote: 0, exitNote: 0 };
 }
 
-/** Put the children in place and draw the edges between them. */
+/** Place the children and route the edges between them. */
 export function compose(
   layout: Layout,
   boxes: Box[],
@@ -110,12 +110,12 @@ class Composition {
   entries: number[][];
   exits: number[][];
   anchors: number[];
-  rows: number[]; // how long each is
+  rows: number[]; // length of each row
   notes: Point[]; // room for text above and below each row
   bandOf: number[];
   bands: number;
   last: number[]; // the last row of each band
-  outgoingNets: Set<number>[]; // the nets that go on in a later band
+  outgoingNets: Set<number>[]; // the nets that continue in a later band
   middle: number[][] = [];
   gutters: Map<number, number>[] = [];
   totalAcross = 0;
@@ -167,7 +167,8 @@ class Composition {
 
   // Ports
 
-  /** Where edges enter and leave. A single port stands opposite the main one of the other side, so lines go on. */
+  /** Where edges enter and leave. A single port lies opposite the main port of the other side, so that lines run
+   * straight. */
   ports(node: number): [entries: number[], exits: number[]] {
     const box = this.boxes[node];
     if (typeof box.entries !== "number" || typeof box.exits !== "number") {
@@ -192,7 +193,7 @@ class Composition {
     return this.exits[node].length ? this.exits[node][exit] : this.across[node] / 2;
   }
 
-  // Bands: a long box is cut into pieces that stand side by side
+  // Bands: a long box is cut into pieces that lie side by side
 
   bandsOf(limit: number): number[] {
     const { layout, metrics } = this;
@@ -237,7 +238,7 @@ class Composition {
     return best;
   }
 
-  /** Across: from the main column outwards, each as near as the rows it shares with those before it allow. */
+  /** Across: place columns from the main one outwards, each as close as the rows it shares with earlier columns allow. */
   columns(): void {
     const { layout, metrics } = this;
     const stretches = this.stretches();
@@ -250,7 +251,7 @@ class Composition {
     let across = 0;
     for (let band = 0; band < this.bands; band++) {
       const middle = Array<number>(layout.columnCount).fill(0);
-      const right = new Map<number, number>(); // how far each row reaches from the main column's middle
+      const right = new Map<number, number>(); // how far each row extends from the main column's middle
       const left = new Map<number, number>();
       for (const column of order) {
         const behind = column >= main;
@@ -288,7 +289,7 @@ class Composition {
     this.totalAcross = across;
   }
 
-  /** For each band and column, the rows that something takes, how far it reaches before and after the middle. */
+  /** For each band and column: the occupied rows, and their extent before and after the column's middle. */
   stretches(): Stretch[][][] {
     const { layout, metrics } = this;
     const stretches: Stretch[][][] = this.last.map(() => Array.from({ length: layout.columnCount }, () => []));
@@ -323,8 +324,8 @@ class Composition {
     return this.middle[this.bandOf[rows[node]]][columns[node]] - this.anchors[node] + place;
   }
 
-  /** Which channels an edge crosses over in, and from where to where. The channel below row r is r; the one above all
-   * bands but the first is the number of rows. */
+  /** Which channels an edge crosses, and from where to where. The channel below row r is r; the one above all bands but
+   * the first is the number of rows. */
   runsOf(route: Route): Run[] {
     const { rows, rowCount: top } = this.layout;
     const [first, last] = [rows[route.source], rows[route.target]];
@@ -362,7 +363,7 @@ class Composition {
     return this.x(target, this.entries[target][entry]);
   }
 
-  /** Along: in a channel, runs that would touch lie on different tracks. */
+  /** Along: in a channel, runs that would touch get different tracks. */
   tracks(): void {
     const count = this.layout.rowCount + 1;
     const spans = Array.from({ length: count }, () => new Map<number, Point>());
@@ -385,7 +386,7 @@ class Composition {
     });
   }
 
-  /** How long the channel below a row is. */
+  /** Length of the channel below a row. */
   channel(row: number): number {
     const { metrics, notes } = this;
     const below = row + 1 < this.layout.rowCount ? notes[row + 1][0] : 0;
@@ -397,7 +398,7 @@ class Composition {
 
   placeRows(): void {
     const { layout, metrics } = this;
-    const tallNodes = new Map<number, number[]>(); // row -> tall nodes that must end in it at the latest
+    const tallNodes = new Map<number, number[]>(); // row -> tall nodes that must end in this row at the latest
     layout.spans.forEach((span, node) => {
       const row = layout.rows[node];
       if (span <= row) return;
@@ -423,7 +424,7 @@ class Composition {
 
   // Coordinates
 
-  /** Add the border and turn along and across into x and y. */
+  /** Add the border and convert along and across into x and y. */
   finish(title: Title | null): Composed {
     const { layout, metrics, down } = this;
     const end = layout.entries + layout.children;
@@ -490,13 +491,13 @@ class Composition {
   }
 }
 
-/** Places for ports, around the middle of a side. */
+/** Spread ports around the middle of a side. */
 function spread(count: number, across: number, gap: number): number[] {
   const step = Math.min(gap, (across - 8) / Math.max(count - 1, 1));
   return Array.from({ length: count }, (_, n) => across / 2 + (n - (count - 1) / 2) * step);
 }
 
-/** An order in which a net that comes down at some place lies above those that go on down from there. */
+/** Order the nets so that a net coming down at a position lies above those that continue down from there. */
 function orderNets(nets: Map<number, Point>, above: Map<number, number>, below: Map<number, number[]>): number[] {
   const predecessors = new Map<number, number[]>();
   for (const [position, net] of above) {
@@ -520,7 +521,7 @@ function orderNets(nets: Map<number, Point>, above: Map<number, number>, below: 
   return [...order];
 }
 
-/** Nets in order onto the first track below which nothing of them is in the way. */
+/** Assign nets, in order, to the first track that has no overlap on it or below it. */
 function assignTracks(order: number[], nets: Map<number, Point>, spacing: number): [Map<number, number>, number] {
   const tracks: Point[][] = [];
   const trackOf = new Map<number, number>();
@@ -535,7 +536,7 @@ function assignTracks(order: number[], nets: Map<number, Point>, spacing: number
   return [trackOf, tracks.length];
 }
 
-/** Without repeats and points on a straight line, as [x, y]. */
+/** Drop repeated points and points on a straight line; return [x, y] pairs. */
 function simplify(path: Point[], down: boolean): Point[] {
   const corners: Point[] = [];
   for (const [x, y] of path) {

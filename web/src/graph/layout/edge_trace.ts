@@ -1,4 +1,4 @@
-// Follow tensors from a box through the frames around it, to the nearest boxes before and after.
+// Follow tensors from a box through the enclosing frames to the nearest boxes before and after it.
 import type { Layout } from "./compose";
 import { EdgeFlow } from "../payload";
 import type { PlacedBox } from "./placement";
@@ -9,9 +9,9 @@ export interface EdgeTrace {
   after: PlacedBox[]; // boxes that read from it
 }
 
-const MAX_SEGMENTS = 4000; // segments: more is no answer to look at
+const MAX_SEGMENTS = 4000; // segments: a larger trace is unreadable
 
-/** The ways of all tensors that enter or leave a box. */
+/** The routes of all tensors that enter or leave a box. */
 export function traceEdges(box: PlacedBox): EdgeTrace {
   const result: EdgeTrace = { segments: [], before: [], after: [] };
   if (!box.parent) return result;
@@ -63,8 +63,8 @@ class Tracer {
     else this.forEachRoute(child, "from", entry, (_, inner) => this.followForward(child, inner));
   }
 
-  private visit(frame: PlacedBox, number: number, way: string): boolean {
-    const key = `${way} ${frame.path} ${number}`;
+  private visit(frame: PlacedBox, number: number, direction: string): boolean {
+    const key = `${direction} ${frame.path} ${number}`;
     if (this.visited.has(key) || this.visited.size >= MAX_SEGMENTS) return false;
     this.visited.add(key);
     this.trace.segments.push([frame, number]);
@@ -83,7 +83,7 @@ class Tracer {
   }
 }
 
-/** Whether a route is read against its direction: a gradient comes from what stands below. */
+/** Whether a route is read against its direction: a gradient comes from the box below. */
 function isGradient(frame: PlacedBox, number: number): boolean {
   return frame.view.plan!.flows[number] === EdgeFlow.gradient;
 }

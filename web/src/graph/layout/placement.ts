@@ -1,20 +1,20 @@
-// Every box that is drawn, with its place on the page, its path, its first item and its address.
+// Every drawn box with its position on the page, path, first item and address.
 import type { ViewTree, BoxView } from "./view_tree";
 
 export interface PlacedBox {
   view: BoxView;
-  path: string; // positions that lead to it: "3/0/1"; "" for the whole
+  path: string; // child indices from the root: "3/0/1"; "" for the root
   x: number;
   y: number;
-  firstItem: number; // its first item
+  firstItem: number; // index of its first item
   address: string; // "layer1.0.conv1"
   depth: number;
   parent: PlacedBox | null;
-  childIndex: number; // among what its parent shows
+  childIndex: number; // index among its parent's visible children
   children: PlacedBox[];
 }
 
-/** All boxes, each before what is in it. */
+/** All boxes, parents before children. */
 export function placeBoxes(tree: ViewTree): PlacedBox[] {
   const root: PlacedBox = {
     view: tree.root, path: "", x: 0, y: 0, firstItem: 0, address: "", depth: 0, parent: null, childIndex: 0, children: [],
@@ -31,7 +31,7 @@ export function placeBoxes(tree: ViewTree): PlacedBox[] {
     const showsOne = view.mode === "one";
     const path = showsOne ? `${box.path}/${last}/` : box.path && `${box.path}/`;
     const first = box.firstItem + (showsOne ? view.fullPlan!.first[last] : 0);
-    const parentAddress = plan.sort === "stack" ? (box.parent?.address ?? "") : box.address; // its modules name themselves
+    const parentAddress = plan.sort === "stack" ? (box.parent?.address ?? "") : box.address; // a stack adds nothing: its modules carry their own names
     box.children = view.children.map((child, n) => ({
       view: child,
       path: path + n,
@@ -49,7 +49,7 @@ export function placeBoxes(tree: ViewTree): PlacedBox[] {
   return boxes;
 }
 
-/** The innermost box at a point of the page. */
+/** The innermost box at a world point. */
 export function boxAt(root: PlacedBox, x: number, y: number): PlacedBox | null {
   let innermost: PlacedBox | null = null;
   for (let box: PlacedBox | undefined = root; box; ) {
@@ -62,7 +62,7 @@ export function boxAt(root: PlacedBox, x: number, y: number): PlacedBox | null {
   return innermost;
 }
 
-/** What a box adds to the address: a stack stands for its last module, a pill for nothing. */
+/** What a box adds to the address: a stack the name of its last module, a pill nothing. */
 function addressStep(view: BoxView): string {
   if (!view.fullPlan || view.fullPlan.sort === "module") return view.name;
   return view.fullPlan.sort === "stack" ? view.fullPlan.names[view.fullPlan.names.length - 1] : "";

@@ -1,39 +1,39 @@
-// Which boxes are open, and everything in place children them. A view is shared by all boxes that look the same, so what
-// did not change is never composed again.
+// Which boxes are open, composed into views. A view is shared by all boxes that look the same, so unchanged boxes are
+// never composed again.
 import { compose, type Box, type Composed } from "./compose";
 import type { Payload, Part, Plan, TitleText } from "../payload";
 
-/** How a box is shown: folded; open; of a stack the last module only. */
+/** How a box is shown: folded, open, or only the last module of a stack. */
 export type Mode = "folded" | "open" | "one";
 
-/** A box as it is shown, without saying where. */
+/** A box as shown, without its position. */
 export interface BoxView {
   id: number;
   name: string;
   part: Part;
   mode: Mode;
-  fullPlan: Plan | null; // what can be opened here; null for an item
-  plan: Plan | null; // whose children is shown; null where folded
-  title: TitleText | null; // its title, where open
+  fullPlan: Plan | null; // the plan of everything that can be opened here; null for an item
+  plan: Plan | null; // the plan whose children are shown; null if folded
+  title: TitleText | null; // the title of an open box
   children: BoxView[];
   composed: Composed | null;
   box: Box;
-  boxCount: number; // visible leaves in it
-  wrapCount: number; // places in it where a long box was cut
+  boxCount: number; // number of visible leaves in it
+  wrapCount: number; // number of cuts in long boxes inside it
 }
 
 type ModeRule = (plan: Plan, path: string, depth: number) => Mode;
 
 export const ALL_LEVELS = 1e9;
-const PAGE_SIZE = [1400, 900 - 80]; // what a drawing is fitted to
+const PAGE_SIZE = [1400, 900 - 80]; // the page size, in pixels, that a drawing is fitted to
 const FULL_SCALE = 0.9;
 const MAX_ASPECT = 2.5;
-const MAX_SHARED_PARTS = 400; // parts: a longer list costs more to compare than it saves
+const MAX_SHARED_PARTS = 400; // parts: comparing a longer list costs more than sharing saves
 
 export class ViewTree {
   root: BoxView;
   down: boolean;
-  limit: number; // boxes longer than this are wrapped
+  limit: number; // boxes longer than this are wrapped into bands
   private ids = 0;
   private viewCache = new Map<string, BoxView>();
 
@@ -45,25 +45,25 @@ export class ViewTree {
     this.root = this.build((_, path) => openModes.get(path) ?? "folded");
   }
 
-  /** Open or fold the box at a path; the boxes around it are opened too. */
+  /** Set the mode of the box at a path, and open the boxes around it. */
   setMode(path: string, mode: Mode): void {
     this.root = this.withMode(this.root, path.split("/").map(Number), mode);
   }
 
-  /** Open the boxes that hide a path. */
+  /** Open the boxes around a path. */
   reveal(path: string): void {
     const steps = path.split("/").map(Number);
     if (steps.length > 1) this.root = this.withMode(this.root, steps, "folded", true);
   }
 
-  /** Open all boxes down to a level; stacks with one module shown, unless all are wanted. */
+  /** Open all boxes down to a level; stacks show one module, unless `all` is set. */
   unfold(level: number, all: boolean): void {
     const decide = levelRule(level, all);
     this.root = this.build(decide, (plan, depth) => `${plan} ${Math.min(depth, level + 1)}`);
     this.fit();
   }
 
-  /** How many boxes that would show. */
+  /** The number of boxes that `unfold` would show. */
   count(level: number, all: boolean): number {
     const decide = levelRule(level, all);
     const totals = new Map<string, number>();
@@ -86,7 +86,7 @@ export class ViewTree {
     return count(this.data.root, 0);
   }
 
-  /** How deep the open boxes go: 1 where all are folded. */
+  /** The depth of the open boxes: 1 if all are folded. */
   level(): number {
     const depths = new Map<BoxView, number>();
     const depth = (view: BoxView): number => {
@@ -101,7 +101,7 @@ export class ViewTree {
     return depth(this.root);
   }
 
-  /** The level at which nothing but pills and further modules of stacks is folded. */
+  /** The level at which only pills and the further modules of stacks are folded. */
   deepest(): number {
     const depths = new Map<number, number>();
     const depth = (number: number): number => {
@@ -116,7 +116,7 @@ export class ViewTree {
     return depth(this.data.root);
   }
 
-  /** The same boxes open, the other way or wrapped elsewhere. */
+  /** Rebuild the same open boxes with another direction or wrap limit. */
   setOrientation(down: boolean, limit: number): void {
     this.down = down;
     this.limit = limit;
@@ -136,7 +136,7 @@ export class ViewTree {
     this.root = rebuild(this.root);
   }
 
-  /** Wrap where it fills a page best (as `_fit` in picture.py). */
+  /** Choose the wrap limit that fills a page best (as `_fit` in picture.py). */
   fit(): void {
     this.setOrientation(this.down, Infinity);
     const edges = this.data.plans.reduce((most, plan) => Math.max(most, plan.layout.routes.length), 0);
@@ -155,7 +155,7 @@ export class ViewTree {
     if (this.limit !== best.limit) this.setOrientation(this.down, best.limit);
   }
 
-  /** How large it can be shown, and how far it is from the form of a page. */
+  /** Score a layout: how large it can be shown, and how far its aspect is from a page's. */
   private score(): number {
     const { box, wrapCount } = this.root;
     const [width, height] = [Math.max(box.width, 1), Math.max(box.height, 1)];
@@ -209,7 +209,7 @@ export class ViewTree {
     return this.openView(view.name, view.part, view.mode, children);
   }
 
-  /** A box in another mode; a stack keeps what is open in its last module. */
+  /** Switch a box to another mode; a stack keeps what is open in its last module. */
   private switchMode(view: BoxView, mode: Mode): BoxView {
     const { name, part, fullPlan } = view;
     if (mode === view.mode || !fullPlan) return view;
@@ -259,12 +259,12 @@ export class ViewTree {
     return view;
   }
 
-  /** What is drawn for an open box: of a stack one module, the last (gradients may not flow into the first). */
+  /** The plan drawn for an open box: in mode "one" the last module of a stack (gradients may not flow into the first). */
   private planFor(fullPlan: Plan, mode: Mode): Plan {
     return mode === "one" ? this.data.plans[fullPlan.parts[fullPlan.parts.length - 1].plan] : fullPlan;
   }
 
-  /** Stacks and pills are no level of their own. */
+  /** Stacks and pills do not count as a level. */
   private childDepth(plan: Plan, part: Part, depth: number): number {
     return plan.sort === "stack" || (part.plan >= 0 && this.data.plans[part.plan].sort === "pill") ? depth : depth + 1;
   }

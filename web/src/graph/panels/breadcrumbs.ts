@@ -1,4 +1,4 @@
-// The way from the whole to the selected box; each step of it can be gone to.
+// Breadcrumbs from the root to the selected box; each one is a link.
 import type { App } from "../app";
 import { h } from "../dom";
 import type { PlacedBox } from "../layout/placement";

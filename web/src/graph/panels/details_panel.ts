@@ -1,10 +1,10 @@
-// What is known of the box that is pointed at or selected, beside the drawing.
+// The details panel beside the drawing: facts of the hovered or selected box.
 import type { App } from "../app";
 import { h, plural } from "../dom";
 import { joinAddress, type PlacedBox } from "../layout/placement";
 import { traceEdges } from "../layout/edge_trace";
 
-const MAX_LISTED = 12; // neighbours that are listed
+const MAX_LISTED = 12; // maximum number of neighbours listed
 
 export function detailsPanel(app: App): HTMLElement {
   const section = h("section", { class: "details", "aria-label": "Details" });
@@ -51,7 +51,7 @@ function boxDetails(app: App, box: PlacedBox): HTMLElement[] {
   return elements;
 }
 
-/** What can be opened or folded, for those who do not find the title. */
+/** Buttons to open or fold, for users who do not find the title. */
 function foldButtons(app: App, { path, view }: PlacedBox): HTMLElement {
   const { sort, times } = view.fullPlan!;
   const button = (label: string, mode: "folded" | "open" | "one"): HTMLElement =>
@@ -103,7 +103,7 @@ function neighbours(app: App, box: PlacedBox): HTMLElement[] {
   });
 }
 
-/** Its class or function; the rule of an operation is not the operation. */
+/** The class or function of a box; a backward rule is marked as such, because it is not the operation. */
 function kindOf(app: App, { view }: PlacedBox): string {
   const { kind, look } = app.data.leaves[view.part.leaf];
   return look === "gradient" ? `${kind}, backward` : kind;

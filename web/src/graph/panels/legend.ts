@@ -1,4 +1,4 @@
-// What the colours and marks mean: only those that the drawing shows now.
+// The legend: explains only the colours and marks that are visible now.
 import type { App } from "../app";
 import { rampAt } from "../render/colour_scale";
 import { h } from "../dom";
@@ -6,17 +6,17 @@ import { edgeKind, element } from "../render/painter";
 
 export interface LegendEntry {
   swatch: SVGElement; // 16 by 12
-  words: string;
+  text: string;
 }
 
 export function legend(app: App): HTMLElement {
   const list = h("ul", { class: "legend", "aria-label": "Legend" });
   const draw = (): void => {
     list.replaceChildren(
-      ...legendEntries(app).map(({ swatch, words }) => {
+      ...legendEntries(app).map(({ swatch, text }) => {
         const svg = element("svg", { width: 17, height: 13, viewBox: "-0.5 -0.5 17 13", "aria-hidden": "true" });
         svg.append(swatch);
-        return h("li", {}, svg, words);
+        return h("li", {}, svg, text);
       }),
     );
   };
@@ -33,15 +33,15 @@ export function legendEntries(app: App): LegendEntry[] {
     const hasNonFinite = app.boxes.some((box) => !box.view.composed && !Number.isFinite(colourScale.value(box) ?? 0));
     if (hasNonFinite) {
       const swatch = element("rect", { x: 0.5, y: 0.5, width: 15, height: 11, rx: 2, fill: data.colours.strange });
-      entries.push({ swatch, words: "NaN or infinite" });
+      entries.push({ swatch, text: "NaN or infinite" });
     }
-    entries.push({ swatch: rampSwatch(data.colours.ramp), words: `${data.colour_names[colourScale.quantity]}: ${low} – ${high}` });
+    entries.push({ swatch: rampSwatch(data.colours.ramp), text: `${data.colour_names[colourScale.quantity]}: ${low} – ${high}` });
   }
   for (const [mark, [entry]] of Object.entries(data.legend)) {
     if (!entry || !shownMarks.has(mark) || (mark === "edge" && !shownMarks.has("still") && !shownMarks.has("gradient"))) continue;
     const swatch = element("g");
-    swatch.innerHTML = entry[0]; // Python's own, nothing of the model is in it
-    entries.push({ swatch, words: entry[1] });
+    swatch.innerHTML = entry[0]; // written by Python; contains nothing of the model
+    entries.push({ swatch, text: entry[1] });
   }
   return entries;
 }
@@ -65,7 +65,7 @@ function collectMarks(app: App): Set<string> {
   return marks;
 }
 
-/** The colours from low to high. */
+/** A swatch of the colour ramp, from low to high. */
 function rampSwatch(ramp: string[]): SVGElement {
   const group = element("g");
   for (let n = 0; n < 9; n++) {

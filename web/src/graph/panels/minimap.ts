@@ -1,4 +1,4 @@
-// The whole drawing, small, and the window on it; drag to look elsewhere.
+// The minimap: the whole drawing, and the visible window on it; drag to pan.
 import type { App } from "../app";
 import { h } from "../dom";
 import { contains } from "../layout/rect";
@@ -42,7 +42,7 @@ export function minimap(app: App): HTMLElement {
     context.clearRect(0, 0, canvas.width, canvas.height);
     context.drawImage(buffer, 0, 0);
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.strokeStyle = isDark(app.theme) ? "#7cb7f5" : "#0b5cad"; // the accent of page.css
+    context.strokeStyle = isDark(app.theme) ? "#7cb7f5" : "#0b5cad"; // the accent of graph.css
     context.lineWidth = 1.5;
     context.strokeRect(left + view.x * scale, top + view.y * scale, view.width * scale, view.height * scale);
   };

@@ -1,4 +1,4 @@
-// Find boxes and items by name, class, function, shape or label, also where they are hidden.
+// The search index: boxes and items by name, class, function, shape or label, folded ones included.
 import type { Payload, Details, ItemDetails } from "../payload";
 import { joinAddress } from "../layout/placement";
 
@@ -6,19 +6,19 @@ export interface SearchEntry {
   path: string;
   name: string;
   kind: string;
-  address: string; // its address
+  address: string; // module address, "layer1.0.conv1"
   label: string; // an item's name in the history
-  text: string; // what is searched, in small letters
+  text: string; // the searched text, in lower case
 }
 
-const SLICE_MS = 8; // so long at a time, that the page never stands still
+const SLICE_MS = 8; // time slice per batch, so that the page stays responsive
 
-/** Small letters; a shape is written one way, however it was typed: 1×64×55×55. */
+/** Lower-case a text; a shape gets one spelling, however it was typed: 1×64×55×55. */
 export function normalize(text: string): string {
   return text.toLowerCase().replace(/(\d)\s*[x×,*]\s*(?=\d)/g, "$1×");
 }
 
-/** All boxes and items, in the order they ran; made bit by bit. */
+/** All boxes and items in execution order; built in time slices. */
 export class SearchIndex {
   readonly entries: SearchEntry[] = [];
   readonly ready: Promise<void>;
@@ -28,7 +28,7 @@ export class SearchIndex {
     this.ready = this.fill(walkEntries(data, details), pause);
   }
 
-  /** What has all words of a query: the best first, then in the order they ran. */
+  /** Entries that contain all words of a query: best rank first, then in execution order. */
   find(query: string): SearchEntry[] {
     const words = normalize(query).split(/\s+/).filter(Boolean);
     if (!words.length) return [];

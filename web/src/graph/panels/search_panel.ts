@@ -1,10 +1,10 @@
-// The search field and the list of what it found.
+// The search field and its list of matches.
 import type { App } from "../app";
 import { h, plural } from "../dom";
 import { SearchIndex, type SearchEntry } from "./search_index";
 
 const MAX_LISTED = 100;
-const TYPING_WAIT_MS = 90; // for the next letter
+const TYPING_WAIT_MS = 90; // delay after a key press before searching
 
 export class SearchPanel {
   readonly input = h("input", {

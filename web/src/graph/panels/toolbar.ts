@@ -1,4 +1,4 @@
-// What can be done with the drawing as a whole.
+// The toolbar: actions on the whole drawing.
 import type { App, ThemeName } from "../app";
 import { h, plural } from "../dom";
 import { savePng, saveSvg } from "../render/drawing_export";

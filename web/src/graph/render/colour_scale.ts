@@ -1,4 +1,4 @@
-// Colour by a number instead of by kind, as src/torcheer/drawing/looks/colour_scale.py does.
+// Colour boxes by a number instead of by kind, as src/torcheer/drawing/looks/colour_scale.py does.
 import type { PlacedBox } from "../layout/placement";
 import type { Paint } from "./painter";
 
@@ -7,13 +7,13 @@ const UNPAINTED_LOOKS = ["input", "output", "parameter", "buffer", "stop"]; // l
 export class ColourScale {
   private sums = [0];
   private counts = [0];
-  private nans = [0]; // apart: one of them would make all sums behind it so
+  private nans = [0]; // counted apart: one of them would spoil all later sums
   private infs = [0];
-  range: [number, number] = [0, 1]; // powers of ten
+  range: [number, number] = [0, 1]; // exponents of ten
 
   constructor(
     readonly quantity: string,
-    values: (number | string | null)[], // "NaN" and "Infinity" by their names
+    values: (number | string | null)[], // NaN and infinity come as the strings "NaN" and "Infinity"
     private readonly ramp: string[],
     private readonly nonFiniteColour: string,
   ) {
@@ -26,7 +26,7 @@ export class ColourScale {
     }
   }
 
-  /** What a box stands for: the sum of what is in it, of gradients the mean; null where nothing is known. */
+  /** The value of a box: the sum over its items, for gradients the mean; null if none is known. */
   value(box: PlacedBox): number | null {
     const end = box.firstItem + (box.view.fullPlan?.size ?? 1);
     const count = this.counts[end] - this.counts[box.firstItem];
@@ -37,7 +37,7 @@ export class ColourScale {
     return this.quantity === "gradient" ? total / count : total;
   }
 
-  /** Spread the colours over the values that are shown, by powers of ten. */
+  /** Fit the range to the visible values, on a logarithmic scale. */
   fit(boxes: PlacedBox[]): void {
     let [lowest, highest] = [Infinity, 0];
     for (const box of boxes) {
@@ -67,7 +67,7 @@ export class ColourScale {
   }
 }
 
-/** The colour of a share between 0 and 1, and the ink to write on it. */
+/** The ramp colour at a fraction between 0 and 1, and a readable text colour for it. */
 export function rampAt(ramp: string[], fraction: number): Paint {
   const position = Math.max(0, Math.min(1, fraction)) * (ramp.length - 1);
   const low = Math.min(Math.floor(position), ramp.length - 2);
@@ -75,7 +75,7 @@ export function rampAt(ramp: string[], fraction: number): Paint {
   return { fill, ink: inkOn(fill) };
 }
 
-/** The ink that can be read on a colour (as `ink_on` in colours.py). */
+/** A readable text colour on a fill (as `ink_on` in colours.py). */
 function inkOn(fill: string): string {
   const [red, green, blue] = [1, 3, 5].map((n) => {
     const channel = parseInt(fill.slice(n, n + 2), 16) / 255;

@@ -1,4 +1,4 @@
-// The drawing as a file of its own: everything that is unfolded now, with header, legend and font inside.
+// Export the drawing as a self-contained SVG or PNG: all that is unfolded, with header, legend and font.
 import type { App } from "../app";
 import { formatNumber } from "./edge_paths";
 import { legendEntries } from "../panels/legend";
@@ -6,8 +6,8 @@ import { element, translate } from "./painter";
 import { isDark } from "../drawing_theme";
 
 const [MARGIN, HEADER, BELOW] = [20, 46, 26]; // as in svg.py
-const PNG_SCALE = 2; // pixels of a PNG for one of the drawing
-const MAX_PNG_SIDE = 8000; // and at most so many on a side
+const PNG_SCALE = 2; // PNG pixels per drawing unit
+const MAX_PNG_SIDE = 8000; // maximum PNG side in pixels
 
 export function svgText(app: App): string {
   const { width, height } = app.root.view.box;
@@ -41,11 +41,11 @@ export function svgText(app: App): string {
   return new XMLSerializer().serializeToString(svg);
 }
 
-/** Frames, then edges, then boxes: nothing is covered that should be seen. */
+/** Frames, then edges, then boxes, so that nothing important is covered. */
 function drawBoxes(app: App): SVGElement[] {
   const [frames, edges, leaves]: SVGElement[][] = [[], [], []];
   for (const box of app.boxes) {
-    const put = (node: SVGElement, list: SVGElement[]): void => {
+    const placeNode = (node: SVGElement, list: SVGElement[]): void => {
       node.setAttribute("transform", translate(box.x, box.y));
       list.push(node);
     };
@@ -58,7 +58,7 @@ function drawBoxes(app: App): SVGElement[] {
       ? app.painter.frame(box.view)
       : app.painter.leaf(box.view.part.leaf, app.tree.down, app.paint(box));
     node.prepend(element("title", {}, [box.address, app.describe(box)].filter(Boolean).join("\n")));
-    put(node, box.view.composed ? frames : leaves);
+    placeNode(node, box.view.composed ? frames : leaves);
   }
   return [...frames, ...edges, ...leaves];
 }
@@ -66,11 +66,11 @@ function drawBoxes(app: App): SVGElement[] {
 function drawLegend(app: App, maxWidth: number): { element: SVGElement; width: number; height: number } {
   const group = element("g");
   let [left, top, widest] = [0, 0, 0];
-  for (const { swatch, words } of legendEntries(app)) {
-    const width = 22 + textWidth(words, 10) + 18;
+  for (const { swatch, text } of legendEntries(app)) {
+    const width = 22 + textWidth(text, 10) + 18;
     if (left && left + width > maxWidth) [left, top] = [0, top + 18];
     const entry = element("g", { transform: translate(left, top) });
-    entry.append(swatch, app.painter.text(22, 9.5, words, 10, "soft"));
+    entry.append(swatch, app.painter.text(22, 9.5, text, 10, "soft"));
     group.append(entry);
     left += width;
     widest = Math.max(widest, left);

@@ -1,10 +1,10 @@
-// How an edge is written in SVG: the same strings as in src/torcheer/drawing/looks/svg_shapes.py, tested on the same vectors.
+// Edges as SVG paths: the same strings as in src/torcheer/drawing/looks/svg_shapes.py, tested on the same vectors.
 import type { Point } from "../layout/compose";
 
-const CORNER_RADIUS = 5; // the radius of an edge's corners
-const ARROW_HEAD = [6, 3.2] as const; // length and half width of an arrow's head
+const CORNER_RADIUS = 5; // radius of an edge's corners
+const ARROW_HEAD = [6, 3.2] as const; // length and half width of an arrow head
 
-/** A number with at most one decimal; exactly between two, the even one, as Python has it. */
+/** Format a number with at most one decimal; ties round to even, as in Python. */
 export function formatNumber(value: number): string {
   if (value % 1 === 0) return String(Math.trunc(value) + 0);
   const tie = Number.isInteger(value * 4) && !Number.isInteger(value * 2);
@@ -12,7 +12,7 @@ export function formatNumber(value: number): string {
   return value.toFixed(1).replace(/\.0$/, "");
 }
 
-/** An edge with rounded corners. */
+/** The path of an edge with rounded corners. */
 export function linePath(points: Point[]): string {
   let path = `M${formatPoint(points[0])}`;
   for (let n = 1; n < points.length - 1; n++) {
@@ -23,7 +23,7 @@ export function linePath(points: Point[]): string {
   return `${path}L${formatPoint(points[points.length - 1])}`;
 }
 
-/** A head at the end of an edge, and the edge cut short under it. */
+/** The arrow head at the end of an edge, and the edge shortened under it. */
 export function arrowPath(points: Point[]): [string, Point[]] {
   const [previous, end] = points.slice(-2);
   const [x, y] = end;

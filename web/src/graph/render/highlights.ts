@@ -1,4 +1,4 @@
-// Light around the box that is pointed at or selected, along its tensors, and around what a search found.
+// Highlights: rings around the hovered or selected box, rays along its tensors, rings around search matches.
 import { visiblePath, type App } from "../app";
 import { linePath } from "./edge_paths";
 import type { PlacedBox } from "../layout/placement";
@@ -33,7 +33,7 @@ function boxesSharingWeights(app: App, box: PlacedBox): PlacedBox[] {
   return app.boxes.filter((other) => !other.view.composed && app.data.leaves[other.view.part.leaf].badge === badge);
 }
 
-/** What a search found, or the folded boxes that hide it. */
+/** The search matches, or the folded boxes that contain them. */
 function hitBoxes(app: App): Set<PlacedBox> {
   const boxes = new Set<PlacedBox>();
   for (const hit of app.searchHits.slice(0, MAX_HITS)) {

@@ -1,14 +1,14 @@
-// SVG elements for one box, one frame or the edges in a frame. The same marks as in src/torcheer/drawing/writers/svg.py: plain
-// attributes carry the light colours, classes let a dark page override them.
+// Create SVG elements for a box, a frame or the edges in a frame. The same marks as in
+// src/torcheer/drawing/writers/svg.py: attributes carry the light colours, classes let a dark page override them.
 import { EdgeFlow, type Payload, type Theme } from "../payload";
 import { arrowPath, linePath, formatNumber } from "./edge_paths";
 import type { BoxView } from "../layout/view_tree";
 
 const SVG = "http://www.w3.org/2000/svg";
 const [TITLE_SIZE, NOTE_SIZE] = [11.5, 10]; // font sizes, as in faces.py
-const TITLE_BASELINE = [15, 14]; // the first base line in a frame, and how far apart they are
+const TITLE_BASELINE = [15, 14]; // first base line of a title in its frame, and the line height
 
-// What XML cannot carry, so that a saved drawing can be read again.
+// Characters that XML cannot carry; replaced so that a saved drawing can be read again.
 const UNPRINTABLE = /[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g; // prettier-ignore
 
 export interface Paint {
@@ -41,7 +41,7 @@ export function translate(x: number, y: number): string {
   return `translate(${formatNumber(x)},${formatNumber(y)})`;
 }
 
-/** Parse what Python wrote and escaped, once for each distinct box. */
+/** Parses the SVG that Python wrote and escaped, once per distinct box. */
 export class Painter {
   private templates = new Map<string, SVGElement>();
   readonly theme: Theme;
@@ -50,14 +50,14 @@ export class Painter {
     this.theme = data.colours.light;
   }
 
-  /** A box without an inside, from its top left corner. */
+  /** A folded box or item, relative to its top left corner. */
   leaf(leaf: number, down: boolean, paint: Paint | null): SVGElement {
     const group = this.template(leaf, down).cloneNode(true) as SVGElement;
     if (paint) repaint(group, paint);
     return group;
   }
 
-  /** The outline of a box, for drawings of so many that nobody can read them. */
+  /** The outline of a box, for drawings with too many boxes to read. */
   outline(leaf: number, down: boolean): SVGElement {
     return mainRect(this.template(leaf, down));
   }
@@ -74,7 +74,7 @@ export class Painter {
     return group;
   }
 
-  /** The border and title of an open box, from its top left corner. */
+  /** The border and title of an open box, relative to its top left corner. */
   frame(view: BoxView): SVGElement {
     const { theme } = this;
     const group = element("g", { class: "open" });
@@ -94,11 +94,11 @@ export class Painter {
     return group;
   }
 
-  /** The lines between the boxes in a frame, and the notes at their ends; `wanted` chooses among routes and boxes. */
+  /** The edges between the boxes in a frame, and the notes at their ends; `filter` selects routes and boxes. */
   edges(view: BoxView, down: boolean, filter: EdgeFilter | null, notes: boolean): SVGElement {
     const group = element("g", { class: "edges" });
     const lines: Partial<Record<EdgeKind, string>> = {};
-    const heads: Partial<Record<EdgeKind, Set<string>>> = {}; // gradients that meet arrive as one
+    const heads: Partial<Record<EdgeKind, Set<string>>> = {}; // gradients that merge share one arrow head
     const { layout, flows } = view.plan!;
     view.composed!.paths.forEach((path, n) => {
       if (path.length < 2 || (filter && !filter.routes.has(n))) return;
@@ -124,7 +124,7 @@ export class Painter {
     return group;
   }
 
-  /** Shapes where results leave, names where arguments enter. */
+  /** Shapes at exits, names at entries. */
   private notes(view: BoxView, down: boolean, filter: EdgeFilter | null, group: SVGElement): void {
     const { places, entries, exits } = view.composed!;
     view.children.forEach((child, n) => {
@@ -168,7 +168,7 @@ export function edgeKind(data: Payload, back: boolean, flows: number): EdgeKind 
   return back ? "loop" : flows || !data.flowing ? "edge" : "still";
 }
 
-/** A frame around things that belong together, but are no module. */
+/** Whether a frame groups things that are not a module. */
 function isDashed(view: BoxView): boolean {
   return view.plan!.sort === "pill" || view.plan!.sort === "stack";
 }
@@ -177,7 +177,7 @@ function mainRect(leaf: SVGElement): SVGElement {
   return leaf.querySelector<SVGElement>("rect:not(.sheet):not(.badge)")!;
 }
 
-/** An overlay's colours instead of the family's. */
+/** Apply an overlay's colours instead of the family's. */
 function repaint(leaf: SVGElement, { fill, ink }: Paint): void {
   mainRect(leaf).style.fill = fill;
   leaf.querySelector("[class^='b-']")?.remove();

@@ -1,4 +1,4 @@
-// So many boxes that nobody can read them: plain rectangles on a canvas below the drawing.
+// Plain rectangles on a canvas below the drawing, for more boxes than can be read.
 import type { Camera } from "../input/camera";
 import type { PlacedBox } from "../layout/placement";
 import { element } from "./painter";
@@ -7,8 +7,8 @@ const MIN_BORDERED_PX = 6; // pixels high: smaller boxes get no border
 
 export interface BoxRectangle {
   box: PlacedBox;
-  template: SVGElement; // its outline, where it is drawn in full
-  fill: string; // an overlay's
+  template: SVGElement; // its outline as drawn in detail
+  fill: string; // the overlay's colour, "" for none
 }
 
 export class RectangleLayer {
@@ -25,7 +25,7 @@ export class RectangleLayer {
     svg.append(this.probe);
   }
 
-  /** Other colours: ask for them anew. */
+  /** Drop cached colours after a theme change. */
   clearStyles(): void {
     this.styleCache.clear();
   }
@@ -35,7 +35,8 @@ export class RectangleLayer {
     if (this.canvas.hidden) return;
     const ratio = Math.min(2, devicePixelRatio || 1);
     [this.canvas.width, this.canvas.height] = [Math.round(width * ratio), Math.round(height * ratio)];
-    // "willReadFrequently" keeps it off the graphics card: many small rectangles cost more to send there than to fill
+    // "willReadFrequently" keeps the canvas off the graphics card: many small rectangles cost more to upload than to
+    // fill
     const context = this.canvas.getContext("2d", { willReadFrequently: true })!;
     const { x, y, k } = this.camera;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -46,7 +47,7 @@ export class RectangleLayer {
       if (left > width || top > height || left + boxWidth < 0 || top + boxHeight < 0) continue;
       const [background, border] = this.stylesOf(template);
       if (boxHeight < MIN_BORDERED_PX) {
-        const colour = fill || border; // the border is all that would be seen
+        const colour = fill || border; // at this size only the border would be visible
         if (currentFill !== colour) context.fillStyle = currentFill = colour;
         context.fillRect(left, top, boxWidth, boxHeight);
       } else {

@@ -1,22 +1,22 @@
-// The drawing on the screen. Only what is near the window is in the document, and where there are more boxes than
-// anyone can read they are plain rectangles: a page with 100,000 boxes moves like one with 100.
+// The drawing on the screen. Only boxes near the window are in the document, and above MAX_DETAILED_BOXES they are
+// plain rectangles: a page with 100,000 boxes moves like one with 100.
 import { prefersReducedMotion, type Camera } from "../input/camera";
 import { RectangleLayer } from "./rectangle_layer";
 import type { PlacedBox } from "../layout/placement";
 import { contains, growRect, touches, type Rect } from "../layout/rect";
 import { element, translate, type Paint, type Painter, type EdgeFilter } from "./painter";
 
-const MAX_DETAILED_BOXES = 1200; // boxes that are drawn in full
-const MAX_EDGES = 6000; // edges that are drawn at all
-const MAX_UNFILTERED_EDGES = 600; // edges of a frame that are drawn without asking which are near
-const MAX_ANIMATED_BOXES = 300; // boxes that move to their new place
+const MAX_DETAILED_BOXES = 1200; // maximum number of boxes drawn in detail
+const MAX_EDGES = 6000; // maximum number of edges drawn
+const MAX_UNFILTERED_EDGES = 600; // edges of a frame up to which all are drawn, near the window or not
+const MAX_ANIMATED_BOXES = 300; // maximum number of boxes animated to their new position
 const MOVE_MS = 180;
 
 export interface StageContent {
-  boxes: PlacedBox[]; // the whole first
+  boxes: PlacedBox[]; // the root first
   down: boolean;
   paint: (box: PlacedBox) => Paint | null;
-  paintKey: string; // another text where the paint is another
+  paintKey: string; // changes whenever the paint changes
 }
 
 interface MountedElement {
@@ -46,16 +46,16 @@ export class Stage {
     this.rectangles = new RectangleLayer(camera, this.svg);
   }
 
-  /** Show these boxes; those that were there before move to their new place, seen from a camera that moved too. */
+  /** Show these boxes; boxes already mounted animate to their new position, relative to the camera's shift. */
   show(content: StageContent, shift: [number, number] | null): void {
-    const before = this.mounted;
+    const previous = this.mounted;
     this.content = content;
     this.loadedArea = null;
     this.update();
-    if (shift && !prefersReducedMotion() && this.mounted.size <= MAX_ANIMATED_BOXES) this.animateMoves(before, shift);
+    if (shift && !prefersReducedMotion() && this.mounted.size <= MAX_ANIMATED_BOXES) this.animateMoves(previous, shift);
   }
 
-  /** The camera moved. */
+  /** Redraw after a camera move. */
   update(): void {
     const { x, y, k } = this.camera;
     this.world.setAttribute("transform", `translate(${x},${y}) scale(${k})`);
@@ -73,7 +73,7 @@ export class Stage {
     const isCoarse = leaves.length > MAX_DETAILED_BOXES;
     const routes = frames.reduce((sum, { view }) => sum + view.plan!.layout.routes.length, 0);
     const mounted = new Map<string, MountedElement>();
-    const put = (layer: string, box: PlacedBox, key: string, make: () => SVGElement): SVGElement => {
+    const mountNode = (layer: string, box: PlacedBox, key: string, make: () => SVGElement): SVGElement => {
       const name = `${layer} ${box.path}`;
       const previous = key ? this.mounted.get(name) : undefined;
       const node = previous?.key === key ? previous.element : make();
@@ -85,7 +85,7 @@ export class Stage {
     };
     const innerFrames = frames.filter((box) => box.parent);
     this.layers.frames.replaceChildren(
-      ...innerFrames.map((box) => put("frame", box, `${box.view.id} ${content.down}`, () => this.frame(box))),
+      ...innerFrames.map((box) => mountNode("frame", box, `${box.view.id} ${content.down}`, () => this.frame(box))),
     );
     this.layers.edges.replaceChildren(
       ...frames.flatMap((box) => {
@@ -93,12 +93,12 @@ export class Stage {
         const filter = length > MAX_UNFILTERED_EDGES && !contains(loadedArea, rectOf(box)) ? filterNear(box, loadedArea) : null;
         if (routes > MAX_EDGES && (filter ? filter.routes.size : length) > MAX_EDGES / 2) return [];
         const key = filter ? "" : `${box.view.id} ${content.down} ${isCoarse}`;
-        return [put("edges", box, key, () => this.painter.edges(box.view, content.down, filter, !isCoarse))];
+        return [mountNode("edges", box, key, () => this.painter.edges(box.view, content.down, filter, !isCoarse))];
       }),
     );
     const detailedLeaves = isCoarse ? [] : leaves;
     this.layers.leaves.replaceChildren(
-      ...detailedLeaves.map((box) => put("leaf", box, `${box.view.id} ${content.down} ${content.paintKey}`, () => this.leaf(box))),
+      ...detailedLeaves.map((box) => mountNode("leaf", box, `${box.view.id} ${content.down} ${content.paintKey}`, () => this.leaf(box))),
     );
     this.rectangles.rectangles = (isCoarse ? leaves : []).map((box) => {
       const template = this.painter.outline(box.view.part.leaf, content.down);
@@ -126,10 +126,10 @@ export class Stage {
     return node;
   }
 
-  private animateMoves(before: Map<string, MountedElement>, [right, down]: [number, number]): void {
+  private animateMoves(mountedBefore: Map<string, MountedElement>, [right, down]: [number, number]): void {
     const timing = { duration: MOVE_MS, easing: "ease-out" };
     for (const [name, { element: node, x, y }] of this.mounted) {
-      const previous = before.get(name);
+      const previous = mountedBefore.get(name);
       if (!previous || (previous.element !== node && name.startsWith("edges"))) {
         node.animate([{ opacity: 0 }, { opacity: 1 }], timing);
       } else {
@@ -146,7 +146,7 @@ export function rectOf({ x, y, view }: PlacedBox): Rect {
   return { x, y, width: view.box.width, height: view.box.height };
 }
 
-/** Frames and leaves near the window, frames before those inside them. */
+/** Frames and leaves near the window, outer frames before inner ones. */
 function collectBoxes(root: PlacedBox, near: Rect): [PlacedBox[], PlacedBox[]] {
   const [frames, leaves]: [PlacedBox[], PlacedBox[]] = [[], []];
   const visit = (box: PlacedBox): void => {

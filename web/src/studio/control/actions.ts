@@ -1,18 +1,18 @@
-// What may be asked of a run, and when.
+// Which control actions are possible, and when.
 import type { State } from "../messages";
 
-/** Whether the run is busy: then the only thing to ask of it is to stop. */
+/** Whether the run is busy: then the only possible action is to stop. */
 export function isBusy({ status }: Pick<State, "status">): boolean {
   return status === "running" || status === "testing";
 }
 
-/** Whether a button can be pressed: the host understands it, the run is in the right state, nobody else has control. */
+/** Whether an action is possible: the host supports it, the run is in the right state, no other page has control. */
 export function isPossible(action: string, state: Pick<State, "status" | "can">, controller: string, connected: boolean): boolean {
   if (!connected || controller === "other" || !state.can.includes(action)) return false;
   return action === "stop" ? isBusy(state) : !isBusy(state);
 }
 
-/** A whole number in a range, whatever was typed. */
+/** Parse typed text as an integer, clamped to a range. */
 export function clampInteger(text: string, minimum: number, maximum: number): number {
   const number = Math.round(Number(text));
   return Number.isFinite(number) ? Math.min(maximum, Math.max(minimum, number)) : minimum;

@@ -1,4 +1,4 @@
-// The control bar: the buttons that drive a run, and who holds them.
+// The control bar: buttons that drive a run, and which page has control.
 import { useLayoutEffect, useState } from "preact/hooks";
 
 import { Icon, type IconName } from "../shell/icons";
@@ -21,7 +21,7 @@ const HINTS: Record<string, string> = {
   new_seed: "Another random seed for the next Init",
 };
 
-/** All buttons, or a sentence that says why there are none. */
+/** All buttons, or a sentence explaining why there are none. */
 export function ControlBar({ store }: { store: Store }) {
   const state = useValue(store.state);
   const hello = useValue(store.hello);
@@ -121,7 +121,7 @@ function usePossible(store: Store, action: string): boolean {
 function StepN({ store }: { store: Store }) {
   const { step_n } = useValue(store.state);
   const [count, setCount] = useState(step_n);
-  useLayoutEffect(() => setCount(step_n), [step_n]); // at once: later it would undo what was typed meanwhile
+  useLayoutEffect(() => setCount(step_n), [step_n]); // in a layout effect: a later effect would overwrite what the user typed meanwhile
   return (
     <span class="joined">
       <ActionButton store={store} action="step_n" label="N" name={`Step ${count} trials`} options={{ count }} />
@@ -152,7 +152,7 @@ interface IntegerInputProps {
 }
 
 function IntegerInput({ label, value, minimum, maximum, set }: IntegerInputProps) {
-  const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
+  const [draft, setDraft] = useState<string | null>(null); // null: not being edited
   const commit = (): void => {
     if (draft !== null) set(clampInteger(draft, minimum, maximum));
     setDraft(null);
@@ -177,7 +177,7 @@ function Controller({ store }: { store: Store }) {
   const controller = useValue(store.controller);
   const connected = useValue(store.connection) === "open";
   if (!connected) return null;
-  const take = (isTaken: boolean) => () => store.send({ kind: "control", take: isTaken });
+  const take = (hasControl: boolean) => () => store.send({ kind: "control", take: hasControl });
   return (
     <div class="controller" role="status">
       {controller === "you" && (
@@ -203,7 +203,7 @@ function Controller({ store }: { store: Store }) {
   );
 }
 
-/** Train where it stands, stop where it runs: the space bar. */
+/** The space bar: train if the run is paused, stop if it is busy. */
 export function trainOrStop(store: Store): void {
   const state = store.state.get();
   const action = isBusy(state) ? "stop" : "train";

@@ -1,24 +1,24 @@
-// One line of the parameter form.
+// One field of the parameter form.
 import { useEffect, useId, useLayoutEffect, useState } from "preact/hooks";
 
 import type { Json, Parameter } from "../messages";
 import { parseValue, formatField } from "./parameter_values";
 
-const PENDING_TIMEOUT_MS = 4000; // then the run has not taken it, and the field says what the run says
+const PENDING_TIMEOUT_MS = 4000; // after this the run has not accepted the value, and the field shows the run's value again
 
 interface FieldProps {
   parameter: Parameter;
-  locked: boolean; // somebody else has control
+  locked: boolean; // another page has control
   change: (value: Json) => void;
 }
 
-/** A parameter: its name, its value, and a way to change it where it may be changed. */
+/** A parameter: its name, its value, and an input if it is editable. */
 export function ParameterField({ parameter, locked, change }: FieldProps) {
   const { name, kind, editable, doc, group } = parameter;
   const [pending, changePending] = usePending(parameter.value, change);
   const [heading] = group.split(" · "); // "digits · datasets"
   const label = heading && name.startsWith(`${heading}.`) ? name.slice(heading.length + 1) : name;
-  const id = useId(); // a name may hold spaces, or anything else
+  const id = useId(); // a name may contain spaces or anything else
   const props = { parameter, id, disabled: locked, pending, change: changePending };
   const isScalar = !Array.isArray(parameter.value);
   return (
@@ -39,7 +39,7 @@ export function ParameterField({ parameter, locked, change }: FieldProps) {
   );
 }
 
-// What was sent stands in the field until the run answers with its own value.
+// The value sent stays in the field until the run answers with its own.
 function usePending(value: Json, send: (value: Json) => void): [Json | undefined, (value: Json) => void] {
   const [pending, setPending] = useState<Json | undefined>(undefined);
   const serialized = JSON.stringify(value);
@@ -93,7 +93,7 @@ function ChoiceInput({ parameter, id, disabled, pending, change }: InputProps) {
 }
 
 function TextInput({ parameter, id, disabled, pending, change }: InputProps) {
-  const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
+  const [draft, setDraft] = useState<string | null>(null); // null: not being edited
   const parsed = draft === null ? null : parseValue(parameter, draft);
   const problem = parsed && "wrong" in parsed ? parsed.wrong : "";
   const commit = (): void => {

@@ -1,4 +1,4 @@
-// The parameter form at the left: groups of parameters, what may be changed as fields, the rest as text.
+// The parameter form on the left: groups of parameters, editable ones as inputs, the others as text.
 import { useState } from "preact/hooks";
 
 import type { Parameter } from "../messages";
@@ -7,9 +7,9 @@ import { useTableOnly } from "../tables/table_chooser";
 import { ParameterField } from "./parameter_field";
 import { UpdateRates } from "./update_rates";
 
-const MIN_SEARCHABLE = 12; // from so many on, a box to search them is worth its room
+const MIN_SEARCHABLE = 12; // number of parameters from which a search box is shown
 
-/** The form. */
+/** The parameter form. */
 export function ParameterForm({ store }: { store: Store }) {
   const parameters = useValue(store.parameters);
   const hello = useValue(store.hello);
@@ -58,7 +58,7 @@ function ParameterGroup({ title, members, store }: { title: string; members: Par
   );
 }
 
-/** By group, in the order in which groups come first. */
+/** Group parameters, in the order in which the groups first appear. */
 export function groupParameters(parameters: Parameter[]): [string, Parameter[]][] {
   const groups = new Map<string, Parameter[]>();
   for (const parameter of parameters) {

@@ -1,18 +1,18 @@
-// A parameter's value as text, and text as a value that may be sent.
+// Format a parameter's value as text, and parse typed text into a value.
 import type { Json, Parameter } from "../messages";
 import { formatValue } from "../tables/value_format";
 
 type ValueKind = Pick<Parameter, "kind" | "choices" | "minimum" | "maximum">;
 
-/** What was typed as a value, or a sentence that says what is wrong with it. */
+/** The parsed value, or a sentence that says what is wrong with the text. */
 export type ParseResult = { value: Json } | { wrong: string };
 
-/** How a value stands in its field. */
+/** Format a value for its field. */
 export function formatField(value: Json): string {
   return Array.isArray(value) ? value.map(formatField).join(", ") : formatValue(value, 12);
 }
 
-/** Read what was typed for a parameter; a list stays one. */
+/** Parse the text typed for a parameter; a list stays a list. */
 export function parseValue(parameter: ValueKind & { value: Json }, text: string): ParseResult {
   if (!Array.isArray(parameter.value)) return parseScalar(parameter, text.trim());
   const parts = text.replace(/^\s*\[|\]\s*$/g, "").split(",");

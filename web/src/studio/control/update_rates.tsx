@@ -1,4 +1,4 @@
-// How often the network's state is recorded for the view, while it trains and while it is tested.
+// Update rates: how often the network's state is recorded for the view, in training and in testing.
 import type { Every } from "../messages";
 import { useValue, type Store } from "../store";
 
@@ -12,7 +12,7 @@ const CHOICES: { value: string; title: string }[] = [
   { value: "off", title: "off" },
 ];
 
-/** Two choices; "automatic" takes 1% of the run's time at most. */
+/** Two choices; "automatic" takes at most 1% of the run's time. */
 export function UpdateRates({ store }: { store: Store }) {
   const { train, test } = useValue(store.viewSettings);
   return (

@@ -1,17 +1,17 @@
-// The Graph tab: the drawing of a recorded pass, a page of its own in a frame that may run its script and no more.
+// The Graph tab: the drawing of a recorded pass, a separate page in a sandboxed frame that may only run its script.
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import { addKeyBindings } from "../key_bindings";
 import { useValue, type Store } from "../store";
 import { theme } from "../theme";
 
-/** The drawing, from when the tab is opened first; what was unfolded in it stays so while others are open. */
+/** The drawing, loaded when the tab is first opened; it keeps its state while other tabs are open. */
 export function GraphTab({ store }: { store: Store }) {
   const hello = useValue(store.hello);
   const isOpen = useValue(store.tab) === "graph";
   const isPass = hello?.source === "pass";
   useEffect(() => {
-    if (isOpen && hello && !isPass) store.tab.set("network"); // another run is shown now
+    if (isOpen && hello && !isPass) store.tab.set("network"); // another run is open now
   }, [isOpen, hello, isPass]);
   useEffect(
     () => (isPass ? addKeyBindings([{ key: "4", description: "Graph tab", run: () => store.tab.set("graph") }]) : undefined),
@@ -22,12 +22,12 @@ export function GraphTab({ store }: { store: Store }) {
 
 function DrawingFrame({ address, open }: { address: string; open: boolean }) {
   const frame = useRef<HTMLIFrameElement>(null);
-  const [source, setSource] = useState(""); // the address with the theme it began with: another one would load it again
+  const [source, setSource] = useState(""); // the URL with its initial theme: another src would reload the frame
   const [loaded, setLoaded] = useState("");
   const themeName = useValue(theme);
   useEffect(() => {
     const isSame = source.split("#")[0] === address;
-    if (isSame) frame.current?.contentWindow?.location.replace(`${address}#${themeName}`); // a fragment alone loads nothing
+    if (isSame) frame.current?.contentWindow?.location.replace(`${address}#${themeName}`); // changing only the fragment does not reload
     else setSource(open ? `${address}#${themeName}` : "");
   }, [address, open, themeName]);
   if (!source) return null;

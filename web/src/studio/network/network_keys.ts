@@ -1,4 +1,4 @@
-// The tab's keys, as the page's help lists them.
+// Key bindings of the Network tab, as listed in the help.
 import type { KeyBinding } from "../key_bindings";
 import type { NetworkPresenter } from "./presenter";
 import { neighbour } from "./scene/unit_grid";
@@ -13,9 +13,9 @@ const ARROWS = [
   { name: "ArrowUp", right: 0, down: -1 },
   { name: "ArrowDown", right: 0, down: 1 },
 ];
-const [TURN, PAN] = [14, 40]; // pixels of a drag that does the same
+const [TURN, PAN] = [14, 40]; // pixels of an equivalent drag
 
-/** Keys that mean something while the tab is shown. */
+/** The bindings that are active on the Network tab. */
 export function networkKeyBindings(presenter: NetworkPresenter): KeyBinding[] {
   const moments = () => presenter.store.moments.get();
   const key = (name: string, description: string, run: () => void, label?: string): KeyBinding => ({ key: name, label, description, run, tab: "network" }); // prettier-ignore
@@ -68,7 +68,7 @@ function goToView(presenter: NetworkPresenter, number: number): void {
 function moveCamera(presenter: NetworkPresenter, motion: "turn" | "pan", right: number, down: number): void {
   withScene(presenter, (scene) => {
     scene.markTouched();
-    scene.orbit[motion](-right, -down); // one looks to the right, so that the picture goes to the left
+    scene.orbit[motion](-right, -down); // the camera moves right, so the picture moves left
   });
 }
 
@@ -80,7 +80,7 @@ function moveSelection(presenter: NetworkPresenter, right: number, down: number)
   if (unit !== selected.unit) presenter.select({ layer: selected.layer, unit });
 }
 
-// The layer above or below, at about the same place; the first one where nothing is selected.
+// Select the layer above or below, at about the same relative position; the first layer if nothing is selected.
 function changeLayer(presenter: NetworkPresenter, step: number): void {
   const layers = presenter.store.net.get()?.layers.filter(({ units }) => units) ?? [];
   if (!layers.length) return;

@@ -1,10 +1,10 @@
-// Pointer and wheel over the picture.
+// Pointer and wheel gestures over the 3D view.
 import type { NetworkPresenter } from "./presenter";
 import { Scene } from "./scene/scene";
 
-const CLICK_SLOP_PX = 5; // pixels that a click may wander
+const CLICK_SLOP_PX = 5; // pixels a click may move
 
-/** Listen; the answer ends it. */
+/** Attach the listeners; returns a function that removes them. */
 export function attachOrbitGestures(presenter: NetworkPresenter, host: HTMLElement): () => void {
   const abort = new AbortController();
   const on = <K extends keyof HTMLElementEventMap>(name: K, run: (event: HTMLElementEventMap[K]) => void): void =>
@@ -39,7 +39,7 @@ class PointerTracker {
     if (event.target instanceof Element && event.target.closest("button, a, input, select")) return;
     this.host.setPointerCapture(event.pointerId);
     this.host.focus({ preventScroll: true });
-    this.host.classList.add("by-pointer"); // no ring around what somebody clicked
+    this.host.classList.add("by-pointer"); // no focus ring after a click
     if (!this.pointers.size) this.travelled = 0;
     this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
   }
@@ -87,7 +87,7 @@ class PointerTracker {
     scene.zoom(Math.exp(Math.max(-240, Math.min(240, event.deltaY * lines)) * 0.0015), x, y);
   }
 
-  // Once per picture: finding what lies there takes a moment.
+  // At most once per animation frame: picking takes a moment.
   private hover(event: PointerEvent): void {
     this.last = this.localPoint(event);
     this.frameRequest ||= requestAnimationFrame(() => {

@@ -1,11 +1,11 @@
-// The picture as a file: what is drawn, and the names and the legend that lie over it.
+// Export the view as a PNG: the canvas, plus the labels and the legend over it.
 import { theme } from "../theme";
 import type { NetworkPresenter } from "./presenter";
 import { formatMoment } from "./values/timeline";
 
 const TEXT_SELECTOR = ".network-label:not([hidden]) > *, .network-legend :is(b, span, small, li)";
 
-/** A PNG of what one sees, and a line that says what it is. */
+/** A PNG of the view, with a caption line. */
 export function pngOf(presenter: NetworkPresenter): Promise<Blob | null> {
   presenter.scene.draw();
   const { canvas } = presenter.scene;
@@ -22,7 +22,7 @@ export function pngOf(presenter: NetworkPresenter): Promise<Blob | null> {
   return new Promise((resolve) => output.toBlob(resolve, "image/png"));
 }
 
-// As CSS paints the stage: radial-gradient(120% 90% at 50% 38%).
+// The stage's CSS background: radial-gradient(120% 90% at 50% 38%).
 function drawBackground(context: CanvasRenderingContext2D, stage: HTMLElement): void {
   const { clientWidth: width, clientHeight: height } = stage;
   const style = getComputedStyle(stage);
@@ -64,7 +64,7 @@ function drawRing(context: CanvasRenderingContext2D, { x, y, width }: DOMRect, c
   context.stroke();
 }
 
-// Where the browser has put a text, in its font and colour.
+// Draw a text where the browser laid it out, in its font and colour.
 function drawText(context: CanvasRenderingContext2D, element: HTMLElement, boxOf: (element: Element) => DOMRect): void {
   const style = getComputedStyle(element);
   const range = document.createRange();
@@ -88,7 +88,7 @@ function ellipsize(context: CanvasRenderingContext2D, text: string, width: numbe
   return `${text}…`;
 }
 
-// The stroke before the name of a kind of arrow.
+// The line sample before the name of an arrow type.
 function drawArrowSample(context: CanvasRenderingContext2D, element: HTMLElement, textBox: DOMRect): void {
   const style = getComputedStyle(element, "::before");
   context.strokeStyle = style.borderTopColor;
@@ -103,8 +103,8 @@ function drawArrowSample(context: CanvasRenderingContext2D, element: HTMLElement
 
 function drawHeadline(context: CanvasRenderingContext2D, stage: HTMLElement, presenter: NetworkPresenter): void {
   const { moment, variable, item } = presenter.displayed.get();
-  const shown = presenter.store.moments.get().find(({ id }) => id === moment);
-  const caption = [variable, ...(item ? [`item ${item}`] : []), ...(shown ? [formatMoment(shown)] : [])].filter(Boolean).join(" · ");
+  const shownMoment = presenter.store.moments.get().find(({ id }) => id === moment);
+  const caption = [variable, ...(item ? [`item ${item}`] : []), ...(shownMoment ? [formatMoment(shownMoment)] : [])].filter(Boolean).join(" · ");
   const { color, fontFamily } = getComputedStyle(stage);
   context.fillStyle = color;
   context.textBaseline = "top";

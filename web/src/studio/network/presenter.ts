@@ -1,4 +1,4 @@
-// What stands between the store and the picture: takes frames until a state is complete, and only then shows it.
+// The presenter between the store and the scene: collects frames until a state is complete, then shows it.
 import type { FrameHead, Json, Moment, Net, Shown, Variable } from "../messages";
 import { Signal, type Store } from "../store";
 import { theme } from "../theme";
@@ -13,42 +13,42 @@ import { saveSettings, rangeSetting, loadSettings, type Settings } from "./setti
 import { indexOfPosition } from "./values/timeline";
 import { ExactValues, type ExactValue } from "./values/exact_values";
 
-/** What is on the screen. */
+/** The state on the screen. */
 export interface DisplayedState {
   look: number;
   moment: number; // -1: nothing
   variable: string;
   item: number;
-  missing: ReadonlyMap<string, string>; // layers without a value, and why
+  missing: ReadonlyMap<string, string>; // layers without a value -> the reason
 }
 
-/** What lies under the pointer. */
+/** The unit under the pointer. */
 export interface HoverTarget {
   target: PickResult;
   x: number;
   y: number;
-  exact: ExactValue | null; // null until the answer came
-  approximate: number | undefined; // from the byte; undefined where there is none
+  exact: ExactValue | null; // null until the answer arrives
+  approximate: number | undefined; // decoded from the byte; undefined if there is no data
 }
 
 const NOTHING_DISPLAYED: DisplayedState = { look: -1, moment: -1, variable: "", item: 0, missing: new Map() };
 const HOVER_WAIT_MS = 60;
 
-/** The tab's state that is not the store's. */
+/** State of the Network tab that is not in the store. */
 export class NetworkPresenter {
   readonly settings = new Signal<Settings>(loadSettings());
   readonly displayed = new Signal<DisplayedState>(NOTHING_DISPLAYED);
   readonly hovered = new Signal<HoverTarget | null>(null);
   readonly isPlaying = new Signal(false);
-  readonly isContextLost = new Signal(false); // the browser took the canvas's memory away, and may give it back
+  readonly isContextLost = new Signal(false); // the browser dropped the WebGL context, and may restore it
   readonly scene: Scene | FlatScene;
   readonly webgl: boolean;
   readonly values: ExactValues;
   private readonly unsubscribers: (() => void)[] = [];
   private pendingFrames = new Map<string, Frame>();
-  private pendingState = ""; // of which look and moment
+  private pendingState = ""; // look number and moment of the pending frames
   private timer = 0;
-  private shownMoments: readonly Moment[] = []; // the moments there were when what is on the screen was sent
+  private shownMoments: readonly Moment[] = []; // the list of moments at the time the displayed state was sent
 
   constructor(
     readonly store: Store,
@@ -65,7 +65,7 @@ export class NetworkPresenter {
     this.scene.select(store.selection.get());
     this.unsubscribers.push(
       store.net.subscribe((net) => this.receiveNet(net)),
-      store.hello.subscribe(() => this.values.clear()), // another source may have the same moments
+      store.hello.subscribe(() => this.values.clear()), // another source may reuse the moments' ids
       store.onFrame((head, bytes) => this.receiveFrame(head, bytes)),
       store.onShown((shown) => this.receiveShown(shown)),
       store.selection.subscribe((unit) => this.scene.select(unit)),
@@ -75,17 +75,17 @@ export class NetworkPresenter {
     );
   }
 
-  /** The variable that is asked for. */
+  /** The variable with this name; by default the requested one. */
   variable(name = this.store.viewSettings.get().variable): Variable | undefined {
     return this.store.net.get()?.variables.find((variable) => variable.name === name);
   }
 
-  /** Whether the variable is one of the weights of a clicked unit. */
+  /** Whether the variable holds weights of the selected unit. */
   isWeight(name?: string): boolean {
     return this.variable(name)?.of === "weight";
   }
 
-  /** How the values that are asked for are spread over the colours; with `seen`, those on the screen. */
+  /** How the requested values map to colours; with `displayed`, those on the screen. */
   range(displayed = false): RangeSetting {
     return rangeSetting(this.settings.get(), this.variable((displayed && this.displayed.get().variable) || undefined));
   }
@@ -101,7 +101,7 @@ export class NetworkPresenter {
     this.store.selection.set(unit);
   }
 
-  /** The pointer is there, or nowhere. */
+  /** Set the pointer's position; null if it left the view. */
   hoverAt(point: { x: number; y: number } | null): void {
     const target = point && this.scene.pickAt(point.x, point.y);
     this.scene.hover(target);
@@ -112,7 +112,7 @@ export class NetworkPresenter {
     if (!isSame) this.scheduleValue();
   }
 
-  /** The exact value of a unit at the moment that is shown. */
+  /** The exact value of a unit at the displayed moment. */
   exact(unit: Unit, column = -1): Promise<ExactValue> {
     const { variable, item, moment } = this.displayed.get();
     const momentId = column < 0 ? moment : (this.momentOfColumn(unit.layer, column)?.id ?? -1);
@@ -120,17 +120,17 @@ export class NetworkPresenter {
     return this.values.ask({ ...unit, variable, item, moment: momentId, of: selection });
   }
 
-  /** What the byte of a cell stands for. */
+  /** The value that a cell's byte stands for. */
   approximate({ layer, cell }: PickResult): number | undefined {
     const frame = this.scene.frames.get(layer);
     return frame && cell >= 0 ? valueOf(frame.head, frame.bytes[cell] ?? 0) : undefined;
   }
 
-  /** Which moment a column of a layer's raster is; the last one is the one that is looked at. */
+  /** The moment of a column in a layer's raster; the last column is the displayed moment. */
   momentOfColumn(layer: string, column: number): Moment | undefined {
     const { moment } = this.displayed.get();
     const columns = this.scene.frames.get(layer)?.head.grid[3] ?? 0;
-    const moments = this.shownMoments.some(({ id }) => id === moment) ? this.shownMoments : this.store.moments.get(); // told late
+    const moments = this.shownMoments.some(({ id }) => id === moment) ? this.shownMoments : this.store.moments.get(); // its message came late
     const last = indexOfPosition(moments, { live: false, moment, isPlaying: false });
     return moments[last - (columns - 1 - column)];
   }
@@ -139,7 +139,7 @@ export class NetworkPresenter {
     return this.scene instanceof Scene ? this.scene.orbit.pose : null;
   }
 
-  /** What the canvas shows, in words. */
+  /** Describe the canvas in words. */
   summary(): string {
     const net = this.store.net.get();
     if (!net) return this.store.hello.get() ? "No network" : "Connecting";
@@ -185,7 +185,7 @@ export class NetworkPresenter {
     return this.cachedPalette;
   }
 
-  // The same network again, after the connection was lost or from a recording, keeps its camera.
+  // Receiving the same network again, after a reconnect or from a recording, keeps the camera.
   private receiveNet(net: Net | null): void {
     const text = JSON.stringify(net);
     if (text === this.netKey) return;
@@ -204,7 +204,7 @@ export class NetworkPresenter {
     this.scene.setRange(this.range(true));
   }
 
-  // A frame of an earlier look is late; one of another moment begins another state.
+  // A frame of an earlier look is stale; one of another moment starts another state.
   private receiveFrame(head: FrameHead, bytes: Uint8Array): void {
     if (head.look !== this.store.lookNumber) return;
     const state = `${head.look} ${head.moment}`;
@@ -215,9 +215,9 @@ export class NetworkPresenter {
 
   private receiveShown({ look, moment, missing: names, why }: Shown): void {
     const missing = new Map(names.map((name, n) => [name, why[n] ?? ""]));
-    if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // the next may come
+    if (look !== this.store.lookNumber) return void this.store.send({ kind: "seen", look, moment }); // acknowledge, so that the server sends the next
     const frames = this.pendingFrames;
-    if (`${look} ${moment}` !== this.pendingState) frames.clear(); // of this state nothing came
+    if (`${look} ${moment}` !== this.pendingState) frames.clear(); // no frame of this state arrived
     [this.pendingFrames, this.pendingState] = [new Map(), ""];
     this.shownMoments = this.store.moments.get();
     const { variable, item } = this.store.viewSettings.get();
@@ -236,7 +236,7 @@ export class NetworkPresenter {
     this.scheduleValue();
   }
 
-  // Not at once: a pointer that crosses a layer would ask for hundreds of values.
+  // Debounced: a pointer that crosses a layer would request hundreds of values.
   private scheduleValue(): void {
     window.clearTimeout(this.timer);
     this.timer = window.setTimeout(() => void this.fetchValue(), HOVER_WAIT_MS);
@@ -254,7 +254,7 @@ export class NetworkPresenter {
   }
 }
 
-/** A value of JSON as an object, or an empty one. */
+/** A JSON value as an object; an empty object if it is none. */
 export function asRecord(value: Json): Record<string, Json> {
   return value !== null && typeof value === "object" && !Array.isArray(value) ? value : {};
 }

@@ -1,5 +1,5 @@
-// How the network is shown: chosen by the reader, remembered by the browser.
-import { loadItem, saveItem } from "../theme";
+// Settings of the Network tab, kept in the browser's local storage.
+import { loadItem, saveItem } from "../local_storage";
 import type { Variable } from "../messages";
 import type { Pose } from "./scene/orbit_camera";
 import { defaultRangeSetting, type RangeSetting } from "./values/value_ranges";
@@ -7,11 +7,11 @@ import { defaultRangeSetting, type RangeSetting } from "./values/value_ranges";
 export interface Settings {
   labels: boolean;
   arrows: boolean;
-  height: number; // of bars
-  lean: boolean; // a stack leans to fill the window
-  speed: number; // moments a second when it plays
-  rasterLength: number; // moments
-  ranges: Record<string, RangeSetting>; // by variable (asked by hasOwn: its name may be "constructor"), where somebody changed it
+  height: number; // bar height factor
+  lean: boolean; // whether a stack leans to fill the window
+  speed: number; // moments per second when playing
+  rasterLength: number; // in moments
+  ranges: Record<string, RangeSetting>; // by variable, if changed by the user (look up with hasOwn: a variable may be named "constructor")
 }
 
 export const DEFAULT_SETTINGS: Settings = {
@@ -21,7 +21,7 @@ export const DEFAULT_SETTINGS: Settings = {
 const SETTINGS_KEY = "torcheer.network";
 const VIEWS_KEY = "torcheer.network.views";
 
-/** What was chosen before, as far as it makes sense today. */
+/** Load the stored settings, skipping what is no longer valid. */
 export function loadSettings(): Settings {
   const stored = loadRecord(SETTINGS_KEY);
   const settings: Settings = { ...DEFAULT_SETTINGS, ranges: {} };
@@ -33,18 +33,18 @@ export function loadSettings(): Settings {
   return settings;
 }
 
-/** Keep what was chosen. */
+/** Store the settings. */
 export function saveSettings(settings: Settings): void {
   saveItem(SETTINGS_KEY, JSON.stringify(settings));
 }
 
-/** The range and colours of a variable: as chosen, or as the variable has it. */
+/** The range and colours of a variable: as chosen, else the variable's default. */
 export function rangeSetting(settings: Settings, variable: Variable | undefined): RangeSetting {
   const isChosen = variable && Object.hasOwn(settings.ranges, variable.name);
   return isChosen ? settings.ranges[variable.name] : defaultRangeSetting(variable);
 }
 
-/** Four views of a network that somebody saved; null where nobody did. */
+/** The four saved views of a network; null for an empty slot. */
 export function savedViews(network: string): (Pose | null)[] {
   const views = loadRecord(VIEWS_KEY);
   const stored = Object.hasOwn(views, network) ? views[network] : null;
@@ -63,7 +63,7 @@ function loadRecord(key: string): Record<string, unknown> {
     const value: unknown = JSON.parse(loadItem(key) ?? "{}");
     return isRecord(value) ? value : {};
   } catch {
-    return {}; // somebody else wrote there
+    return {}; // not our JSON
   }
 }
 

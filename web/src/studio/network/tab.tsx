@@ -1,4 +1,4 @@
-// The Network tab: a network's layers in 3D, and all that one can ask of them.
+// The Network tab: a network's layers in 3D, with its toolbars and panels.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { addKeyBindings } from "../key_bindings";
 import { Signal, useValue, type Store } from "../store";
@@ -14,7 +14,7 @@ import { StageTools, NetworkToolbar } from "./panels/network_toolbar";
 
 const currentPresenter = new Signal<NetworkPresenter | null>(null);
 
-/** The selected unit, for the side of other tabs; the Network tab shows it itself. */
+/** The selected unit, beside the other tabs; the Network tab has its own panel. */
 export function Inspector({ store }: { store: Store }) {
   const presenter = useValue(currentPresenter);
   const tab = useValue(store.tab);
@@ -50,7 +50,7 @@ export function NetworkTab({ store }: { store: Store }) {
   );
 }
 
-// What lies over the picture.
+// Elements that lie over the canvas.
 function StageOverlay({ presenter, host }: { presenter: NetworkPresenter; host: HTMLElement }) {
   return (
     <>
@@ -63,7 +63,7 @@ function StageOverlay({ presenter, host }: { presenter: NetworkPresenter; host: 
   );
 }
 
-// The picture in words, for who does not see it.
+// The view in words, for screen readers.
 function Summary({ presenter, host }: { presenter: NetworkPresenter; host: HTMLElement }) {
   useValue(presenter.store.hello);
   useValue(presenter.store.net);

@@ -1,4 +1,4 @@
-// What tests may ask the page: where things are and what is drawn. Nothing here changes anything.
+// Read-only hooks for the browser tests: positions, what is drawn, the pose.
 import type { NetworkPresenter } from "./presenter";
 import { Scene } from "./scene/scene";
 
@@ -8,7 +8,7 @@ declare global {
   }
 }
 
-/** Let tests look; the answer ends it. */
+/** Expose the hooks as `window.__studio`; returns a function that removes them. */
 export function exposeTestHooks(presenter: NetworkPresenter): () => void {
   const { scene } = presenter;
   window.__studio = Object.freeze({

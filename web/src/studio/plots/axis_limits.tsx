@@ -1,4 +1,4 @@
-// Where the axes begin and end, typed; an empty box is automatic.
+// Inputs for axis limits; an empty input means automatic.
 import { useState } from "preact/hooks";
 
 import { formatValue } from "../tables/value_format";
@@ -6,12 +6,12 @@ import { updateChoices, type PlotChoices } from "./plot_choices";
 import type { PlotView } from "./plot_view";
 
 interface LimitedAxis {
-  key: string; // as `Limits` has it
+  key: string; // key in `Limits`
   label: string;
-  range: [number, number]; // as it is now
+  range: [number, number]; // the current range
 }
 
-/** Two boxes for each axis. */
+/** Two inputs for each axis. */
 export function AxisLimits({ name, choices, view }: { name: string; choices: PlotChoices; view: PlotView }) {
   const axes: LimitedAxis[] = [{ key: "x", label: "x", range: view.xRange }];
   for (const { columns, range } of view.scales) {
@@ -50,7 +50,7 @@ interface LimitInputProps {
 }
 
 function LimitInput({ label, value, current, isWrong, set }: LimitInputProps) {
-  const [draft, setDraft] = useState<string | null>(null); // null: nobody is typing
+  const [draft, setDraft] = useState<string | null>(null); // null: not being edited
   const number = Number(draft);
   const isInvalid = draft !== null && !Number.isFinite(number);
   const commit = (): void => {

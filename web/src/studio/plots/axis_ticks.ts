@@ -1,14 +1,14 @@
-// Where an axis has its numbers; the plot and its SVG use the same ones.
+// Axis ticks; the plot and its SVG export use the same ones.
 import { formatNumber } from "../tables/value_format";
 
-/** Round numbers in a range, about `wanted` of them; whole ones where only those mean something. */
-export function ticks(lowest: number, highest: number, count: number, log: boolean, whole = false): number[] {
+/** Round numbers in a range, about `count` of them; integers only, with `integersOnly`. */
+export function ticks(lowest: number, highest: number, count: number, log: boolean, integersOnly = false): number[] {
   if (!(highest > lowest) || !Number.isFinite(highest - lowest)) return Number.isFinite(lowest) ? [lowest] : [];
   if (log && lowest > 0 && highest / lowest >= 10) return decades(lowest, highest, count);
   const rough = (highest - lowest) / Math.max(1, count);
   const power = 10 ** Math.floor(Math.log10(rough));
   const roundStep = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999)!;
-  const step = whole ? Math.max(1, roundStep) : roundStep;
+  const step = integersOnly ? Math.max(1, roundStep) : roundStep;
   const values: number[] = [];
   for (let index = Math.ceil(lowest / step - 1e-9); index * step <= highest + step * 1e-9; index++) {
     values.push(Number((index * step).toPrecision(12)));
@@ -31,12 +31,12 @@ function decades(lowest: number, highest: number, count: number): number[] {
   return values;
 }
 
-/** The numbers as text, each as long as it must be to differ from its neighbours. */
+/** Format tick values, each with as many digits as needed. */
 export function tickTexts(values: number[]): string[] {
   return values.map((value) => formatNumber(value, 10));
 }
 
-/** A range that holds these values with some air; a single value gets some on both sides. */
+/** Pad a range around these values; a single value is padded on both sides. */
 export function padRange(lowest: number, highest: number, log: boolean): [number, number] {
   if (!Number.isFinite(lowest) || !Number.isFinite(highest)) return log ? [0.1, 10] : [0, 1];
   if (log) {

@@ -1,4 +1,4 @@
-// A plot on the screen: uPlot, told what to draw and when to draw it anew.
+// A plot on the screen, drawn with uPlot.
 import uPlot from "uplot";
 
 import type { Theme } from "../theme";
@@ -9,15 +9,15 @@ import { tickTexts, ticks } from "./axis_ticks";
 import type { Range, PlotView, Zoom } from "./plot_view";
 
 export const FONT = "12px system-ui, sans-serif";
-const RAW_ALPHA = "55"; // of the line behind a smoothed one
+const RAW_ALPHA = "55"; // alpha of the raw line behind a smoothed one
 
-/** What a chart tells. */
+/** Events of a chart. */
 export interface ChartEvents {
   hover: (index: number | null) => void;
   zoom: (zoom: Zoom) => void;
 }
 
-/** One plot in an element. */
+/** One plot in a host element. */
 export class Chart {
   private plot: uPlot | null = null;
   private signature = "";
@@ -32,7 +32,7 @@ export class Chart {
     return this.plot?.ctx.canvas ?? null;
   }
 
-  /** Draw a view; where only its numbers differ from the last one, nothing is built again. */
+  /** Draw a view; if only its numbers changed, the plot is not rebuilt. */
   show(view: PlotView, theme: Theme): void {
     this.view = view;
     const newSignature = signatureOf(view, theme);
@@ -42,14 +42,14 @@ export class Chart {
     this.plot = new uPlot(this.options(theme), dataOf(view), this.host);
   }
 
-  /** Put the cursor on a row, as the mouse would; null takes it away. */
+  /** Put the cursor on a row, as the mouse would; null removes it. */
   point(index: number | null): void {
     const x = index === null ? undefined : this.view.x[index];
     const left = x === undefined ? -10 : this.plot?.valToPos(x, "x") ?? -10;
     this.plot?.setCursor({ left, top: left < 0 ? -10 : this.plot.over.clientHeight / 2 });
   }
 
-  /** Fill the element again. */
+  /** Resize to the host element. */
   resize(): void {
     const { clientWidth: width, clientHeight: height } = this.host;
     if (this.plot && width && height) this.plot.setSize({ width, height });
@@ -131,12 +131,12 @@ export class Chart {
   }
 }
 
-/** A colour of the page's theme. */
+/** Read a colour of the page's theme. */
 export function themeColour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-/** The key of the y axis that a column belongs to. */
+/** The key of a column's y axis. */
 export function scaleKeyOf(view: PlotView, column: string): string {
   return view.scales.find(({ columns }) => columns.includes(column))?.key ?? "y0";
 }
@@ -167,7 +167,7 @@ function signatureOf({ lines, logX, logY, scales, xLabel }: PlotView, theme: The
   return JSON.stringify([parts, logX, logY, xLabel, theme, scales.map(({ key, label }) => [key, label])]);
 }
 
-// Lines of one plot may have values at different x: the cursor takes each one's nearest.
+// Lines of a plot may have values at different x: the cursor snaps to each line's nearest.
 function nearestIndex(plot: uPlot, series: number, index: number): number {
   const cells = plot.data[series];
   if (!cells || typeof cells[index] === "number") return index;

@@ -4,9 +4,9 @@ import uPlot from "uplot";
 import type { Line } from "./plot_lines";
 import { indexRange } from "./plot_view";
 
-const CAP_ROOM = 10; // pixels between points from which on bars have caps
+const CAP_ROOM = 10; // minimum pixels between points for bars with caps
 
-/** Draw the error bars of a line; closer points have bars without caps. */
+/** Draw the error bars of a line; without caps if points are close together. */
 export function drawErrorBars(plot: uPlot, line: Line, scale: string, colour: string): void {
   const { ctx, bbox, scales } = plot;
   const x = plot.data[0] as number[];

@@ -1,4 +1,4 @@
-// Colours of lines that people with any kind of colour vision can tell apart; dashes where there are more lines than colours.
+// Line colours that are distinguishable with any colour vision; dashes if there are more lines than colours.
 import type { Theme } from "../theme";
 
 const COLOURS: Record<Theme, string[]> = {
@@ -7,7 +7,7 @@ const COLOURS: Record<Theme, string[]> = {
 };
 const DASHES: number[][] = [[], [6, 4], [2, 3], [9, 3, 2, 3]];
 
-/** How the line of this number is drawn. */
+/** The stroke of the line with this number. */
 export function lineStroke(number: number, theme: Theme): { colour: string; dash: number[] } {
   const colours = COLOURS[theme];
   return { colour: colours[number % colours.length], dash: DASHES[Math.floor(number / colours.length) % DASHES.length] };

@@ -1,12 +1,13 @@
-// Points of a line that are not finite: at the edges of the plot, as they have no place in it.
+// Marks for the non-finite points of a line, at the edges of the plot.
 import uPlot from "uplot";
 
 import { nonFiniteKind } from "../non_finite";
 import { indexRange } from "./plot_view";
 
-const MARK_PX = 4; // pixels from its middle to its corners
+const MARK_PX = 4; // pixels from a mark's centre to its corners
 
-/** Mark them in the line's colour: a cross at the bottom for NaN, a triangle that points out of the plot for infinities. */
+/** Draw the marks in the line's colour: a cross at the bottom for NaN, a triangle pointing out of the plot for
+ * infinities. */
 export function drawNonFinite(plot: uPlot, values: readonly (number | null | undefined)[], colour: string): void {
   const { ctx, bbox, scales } = plot;
   const x = plot.data[0] as number[];

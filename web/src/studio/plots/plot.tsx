@@ -1,4 +1,4 @@
-// The plot itself: the chart, its readout, and the buttons above it.
+// The plot: chart, readout and toolbar.
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
@@ -14,7 +14,7 @@ import { lineStroke } from "./line_palette";
 import { FULL_ZOOM, indexRange, zoomX, type PlotView } from "./plot_view";
 
 interface PlotProps {
-  name: string; // of the table
+  name: string; // the table's name
   title: string;
   view: PlotView;
   zoomed: boolean;
@@ -33,7 +33,7 @@ export function Plot({ name, title, view, zoomed }: PlotProps) {
   const move = (event: KeyboardEvent): void => {
     const target = moveReadout(event.key, hovered, indexRange(view.x, view.xRange));
     if (target === undefined) return;
-    event.preventDefault(); // it means the readout, not the zoom
+    event.preventDefault(); // the arrows move the readout, not the zoom
     chart.current?.point(target);
     setAnnouncement(target === null ? "" : describeRow(view, target));
   };
@@ -115,7 +115,7 @@ function PlotTools({ name, title, view, zoomed, canvas }: PlotProps & { canvas: 
   );
 }
 
-// The legend; under the cursor it says the values there, otherwise the newest.
+// The legend with values: those under the cursor, otherwise the newest.
 function Readout({ view, index }: { view: PlotView; index: number | null }) {
   const themeName = useValue(theme);
   const row = index ?? view.x.length - 1;
@@ -137,7 +137,7 @@ function Readout({ view, index }: { view: PlotView; index: number | null }) {
   );
 }
 
-// Where a key takes the readout among the rows in sight; null: back to the newest, undefined: it is not such a key.
+// The readout's new row after a key press; null: back to the newest, undefined: not a readout key.
 function moveReadout(key: string, current: number | null, [first, last]: [number, number]): number | null | undefined {
   if (first >= last) return undefined;
   const row = current ?? last;

@@ -1,4 +1,4 @@
-// A plot as a file: CSV of its lines, SVG, PNG.
+// Export a plot as CSV, SVG or PNG.
 import type { Json } from "../messages";
 import { formatCsv, download } from "../tables/csv";
 import type { Theme } from "../theme";
@@ -7,7 +7,7 @@ import { lineStroke } from "./line_palette";
 import { plotSvg, type Paper } from "./plot_svg";
 import type { PlotView } from "./plot_view";
 
-/** What is drawn, as numbers: x, each line, and behind a smoothed line what it was made of. */
+/** The plotted numbers as CSV: x, each line, and for a smoothed line its raw values. */
 export function plotCsv(view: PlotView): string {
   const columns: { name: string; cells: (number | null | undefined)[] }[] = [{ name: view.xLabel, cells: view.x }];
   for (const { label, values, raw, nonFinite, error } of view.lines) {
@@ -19,19 +19,19 @@ export function plotCsv(view: PlotView): string {
   return formatCsv(columns.map(({ name }) => name), rows);
 }
 
-/** The colours of the page as they are now. */
+/** The page's current colours. */
 export function currentPaper(): Paper {
   return { paper: themeColour("--panel"), ink: themeColour("--ink"), soft: themeColour("--soft"), grid: themeColour("--grid") };
 }
 
-/** Save the plot as SVG, in the size it has on the screen. */
+/** Save the plot as SVG, at its size on the screen. */
 export function saveSvg(view: PlotView, name: string, title: string, canvas: HTMLCanvasElement, theme: Theme): void {
   const { width, height } = canvas.getBoundingClientRect();
   const size = { width: Math.round(width), height: Math.round(height), title };
   download(`${name}.svg`, plotSvg(view, size, theme, currentPaper()), "image/svg+xml");
 }
 
-/** Save the plot as PNG: the canvas on paper, with a title and a legend above. */
+/** Save the plot as PNG, with a title and a legend above. */
 export function savePng(view: PlotView, name: string, title: string, canvas: HTMLCanvasElement, theme: Theme): void {
   const output = document.createElement("canvas");
   const scale = canvas.width / canvas.getBoundingClientRect().width;

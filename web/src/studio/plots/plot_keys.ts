@@ -1,13 +1,13 @@
-// The tab's keys, as the page's help lists them.
+// Key bindings of the Plots tab, as listed in the help.
 import type { KeyBinding } from "../key_bindings";
 import { Signal } from "../signal";
 import { updateChoices } from "./plot_choices";
 import { FULL_ZOOM, zoomX, type PlotView } from "./plot_view";
 
-/** The plot that the keys mean: the one on the screen. */
+/** The plot on the screen, which the keys act on. */
 export const shownPlot = new Signal<{ name: string; view: PlotView } | null>(null);
 
-/** Keys that mean something while the tab is shown. */
+/** The bindings that are active on the Plots tab. */
 export function plotKeyBindings(): KeyBinding[] {
   const zoomBy = (factor: number, shift = 0) => () => zoomPlot(factor, shift);
   return [

@@ -1,17 +1,17 @@
-// From a table to lines over one x axis: columns chosen, split by the legend column, smoothed.
+// From a table to lines over one x axis: selected columns, split by the legend column, smoothed.
 import type { Column, Json } from "../messages";
 import type { Table } from "../tables/table_rows";
 import { formatValue } from "../tables/value_format";
 
 export type Cells = (number | null | undefined)[]; // null: no value here; undefined: this line has no such x
 
-/** What the reader chose. */
+/** The choices that determine the lines. */
 export interface LineChoices {
-  x: string; // a column; "" counts the rows
-  legend: string; // the column whose values make a line each; "": none
-  error: string | null; // the column of all error bars; "": none; null: the one that each column names
+  x: string; // a column; "" counts rows
+  legend: string; // the column whose values get a line each; "": none
+  error: string | null; // the error-bar column of all lines; "": none; null: the one that each column names
   columns: string[];
-  smoothing: number; // 0: none, towards 1: more
+  smoothing: number; // 0: none; towards 1: more
   logX: boolean;
   logY: boolean;
 }
@@ -20,20 +20,20 @@ export interface LineChoices {
 export interface Line {
   label: string;
   column: string;
-  number: number; // decides its colour
-  values: Cells; // as drawn: smoothed
-  raw: Cells | null; // behind it, where it was smoothed
-  nonFinite: Cells; // of what is not finite, which has no place in `values`
+  number: number; // determines its colour
+  values: Cells; // as drawn, smoothed
+  raw: Cells | null; // the raw values behind a smoothed line
+  nonFinite: Cells; // the non-finite values, which are null in `values`
   error: Cells | null; // half the length of its error bars
 }
 
-/** All that a plot shows. */
+/** All lines of a plot. */
 export interface PlotLines {
   x: number[];
   xLabel: string;
   xIsInteger: boolean; // x counts something: 1, 2, 3
   lines: Line[];
-  remarks: string[]; // what is not shown, and why
+  remarks: string[]; // what is left out, and why
 }
 
 const MAX_GROUPS = 16;
@@ -43,7 +43,7 @@ export function plottable(table: Table): Column[] {
   return table.head.columns.filter(({ name, type }) => (type === "int" || type === "float") && name !== table.head.x);
 }
 
-/** The lines of a table. */
+/** Build the lines of a table. */
 export function buildLines(table: Table, choices: LineChoices): PlotLines {
   const remarks: string[] = [];
   const groups = groupsOf(table, choices.legend, remarks);
@@ -65,8 +65,8 @@ export function buildLines(table: Table, choices: LineChoices): PlotLines {
 }
 
 interface Group {
-  name: string; // "" where there is no legend
-  rows: Uint32Array | null; // null: all of them, in order
+  name: string; // "" without a legend
+  rows: Uint32Array | null; // null: all rows, in order
 }
 
 function groupsOf(table: Table, column: string, remarks: string[]): Group[] {
@@ -97,7 +97,7 @@ function isRising(cells: Json[], rows: Uint32Array | null): boolean {
 
 interface XPositions {
   x: number[];
-  of: (group: Group) => (index: number) => number; // where a group's row lies in x; -1: nowhere
+  of: (group: Group) => (index: number) => number; // index in x of a group's row; -1: none
 }
 
 function xPositions(table: Table, groups: Group[], xName: string, log: boolean, remarks: string[]): XPositions {
@@ -160,7 +160,7 @@ function alignColumn(table: Table, name: string, group: Group, position: (index:
   return aligned;
 }
 
-/** An exponential mean of what came before; its start is not drawn towards zero. Gaps stay gaps. */
+/** Exponential moving average, unbiased at its start. Gaps stay gaps. */
 export function smooth(values: Cells, weight: number): Cells {
   let sum = 0;
   let weightSum = 0;
@@ -183,7 +183,7 @@ function dropNonPositive(lines: Line[], remarks: string[]): void {
     line.values = line.values.map(positive);
     const droppedValues = dropped;
     line.raw = line.raw && line.raw.map(positive);
-    dropped = droppedValues; // the same points, behind
+    dropped = droppedValues; // the raw points are the same ones
   }
   remarkDropped(dropped, "y", remarks);
 }

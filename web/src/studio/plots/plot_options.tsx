@@ -1,4 +1,4 @@
-// Beside the plot: which columns are drawn, and how.
+// Plot options: which columns are drawn, and how.
 import { useId } from "preact/hooks";
 
 import type { Column } from "../messages";
@@ -17,7 +17,7 @@ interface PlotOptionsProps {
   view: PlotView;
 }
 
-/** The options. */
+/** The options beside the plot. */
 export function PlotOptions({ table, choices, view }: PlotOptionsProps) {
   const { name } = table.head;
   const columns = plottable(table);
@@ -83,9 +83,9 @@ function DrawingOptions({ table, choices, columns }: { table: Table; choices: Pl
           onInput={({ currentTarget }) => updateChoices(name, { smoothing: Number(currentTarget.value) })}
         />
       </label>
-      <SelectField label="x axis" now={choices.x ?? x} options={[...toOptions(xColumns), ["", "row"]]} set={(x) => updateChoices(name, { x, zoom: FULL_ZOOM })} />
-      <SelectField label="Line for each" now={choices.legend ?? legend} options={[["", "no column"], ...toOptions(legendColumns)]} set={(legend) => updateChoices(name, { legend })} />
-      <SelectField label="Error bars" now={choices.error} options={[[null, "as the table says"], ["", "none"], ...toOptions(columns)]} set={(error) => updateChoices(name, { error })} />
+      <SelectField label="x axis" current={choices.x ?? x} options={[...toOptions(xColumns), ["", "row"]]} set={(x) => updateChoices(name, { x, zoom: FULL_ZOOM })} />
+      <SelectField label="Line for each" current={choices.legend ?? legend} options={[["", "no column"], ...toOptions(legendColumns)]} set={(legend) => updateChoices(name, { legend })} />
+      <SelectField label="Error bars" current={choices.error} options={[[null, "as the table says"], ["", "none"], ...toOptions(columns)]} set={(error) => updateChoices(name, { error })} />
       <Checkbox label="Logarithmic x" on={choices.logX} set={(logX) => updateChoices(name, { logX, zoom: { x: null, y: null } })} />
       <Checkbox label="Logarithmic y" on={choices.logY} set={(logY) => updateChoices(name, { logY, zoom: { ...choices.zoom, y: null } })} />
       <Checkbox label="Own y axis each" on={choices.separateAxes} set={(separateAxes) => updateChoices(name, { separateAxes, zoom: { ...choices.zoom, y: null } })} />
@@ -95,9 +95,9 @@ function DrawingOptions({ table, choices, columns }: { table: Table; choices: Pl
 
 type SelectOption = [value: string | null, text: string];
 
-function SelectField({ label, now, options, set }: { label: string; now: string | null; options: SelectOption[]; set: (value: string | null) => void }) {
+function SelectField({ label, current, options, set }: { label: string; current: string | null; options: SelectOption[]; set: (value: string | null) => void }) {
   const id = useId();
-  const index = options.findIndex(([value]) => value === now);
+  const index = options.findIndex(([value]) => value === current);
   return (
     <div class="stacked">
       <label for={id}>{label}</label>

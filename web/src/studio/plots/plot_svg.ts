@@ -1,4 +1,4 @@
-// A plot as an SVG file: the same lines, axes and ticks as on the screen, as vectors.
+// A plot as SVG: the same lines, axes and ticks as on the screen.
 import type { Theme } from "../theme";
 import { scaleKeyOf } from "./chart";
 import type { Cells, Line } from "./plot_lines";
@@ -6,7 +6,7 @@ import { lineStroke } from "./line_palette";
 import { tickTexts, ticks } from "./axis_ticks";
 import { indexRange, type Range, type PlotView } from "./plot_view";
 
-/** Colours of what is not a line. */
+/** Colours of everything but the lines. */
 export interface Paper {
   paper: string;
   ink: string;
@@ -21,7 +21,7 @@ interface PlotArea {
   bottom: number;
 }
 
-/** The file's text. */
+/** The SVG document. */
 export function plotSvg(view: PlotView, size: { width: number; height: number; title: string }, theme: Theme, paper: Paper): string {
   const { width, height, title } = size;
   const box: PlotArea = { left: 64, top: 32 + 18 * Math.ceil(view.lines.length / 4), right: width - 20, bottom: height - 44 };
@@ -42,7 +42,7 @@ export function plotSvg(view: PlotView, size: { width: number; height: number; t
   return parts.join("\n") + "\n";
 }
 
-/** Text that XML may contain. */
+/** Escape text for XML. */
 export function escape(text: string): string {
   const codes: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
   // eslint-disable-next-line no-control-regex
@@ -113,7 +113,7 @@ function linePaths(view: PlotView, line: Line, box: PlotArea, theme: Theme): str
   return parts;
 }
 
-/** The path of a line; where several points share a pixel, only the lowest and highest of them. */
+/** The path of a line; if several points share a pixel, only the lowest and highest. */
 export function linePath(view: PlotView, cells: Cells, x: AxisScale, y: AxisScale): string {
   const [first, last] = indexRange(view.x, view.xRange);
   const points: string[] = [];

@@ -1,28 +1,28 @@
-// What part of the lines is seen: the ranges of the axes, automatic or zoomed.
+// The visible part of the lines: axis ranges, automatic or zoomed.
 import type { Column } from "../messages";
 import type { Line, PlotLines } from "./plot_lines";
 import { padRange } from "./axis_ticks";
 
 export type Range = [number, number];
 
-/** The reader's zoom; null: automatic. */
+/** The user's zoom; null: automatic. */
 export interface Zoom {
   x: Range | null;
   y: Record<string, Range> | null; // by scale
 }
 
-/** The ends of axes that were typed, by the axis' name: "x", "y" for all columns, "y " and a column; null: automatic. */
+/** Axis limits entered by the user, by axis: "x", "y" for all columns, "y <column>"; null: automatic. */
 export type Limits = ReadonlyMap<string, readonly [number | null, number | null]>;
 
-/** How the lines are looked at. */
+/** How the lines are viewed. */
 export interface ViewOptions {
   logX: boolean;
   logY: boolean;
-  separateAxes: boolean; // each column has a y axis of its own
+  separateAxes: boolean; // each column has its own y axis
   limits: Limits;
 }
 
-/** Lines with their axes: the plot on the screen and the SVG are both drawn from this. */
+/** Lines with their axes; both the plot and its SVG export are drawn from this. */
 export interface PlotView extends PlotLines {
   logX: boolean;
   logY: boolean;
@@ -30,7 +30,7 @@ export interface PlotView extends PlotLines {
   scales: Scale[];
 }
 
-/** A y axis: all columns share one, or each has its own. */
+/** A y axis, shared by all columns or one per column. */
 export interface Scale {
   key: string;
   label: string;
@@ -43,7 +43,7 @@ const X_PADDING = 0.015;
 
 export const FULL_ZOOM: Zoom = { x: null, y: null };
 
-/** Find the ranges. */
+/** Compute the axis ranges of the lines. */
 export function buildView(lines: PlotLines, columns: Column[], { logX, logY, separateAxes, limits }: ViewOptions, zoom: Zoom): PlotView {
   const { x } = lines;
   const xRange = zoom.x ?? applyLimits(paddedX(x, logX), limits.get("x"), logX);
@@ -58,7 +58,7 @@ export function buildView(lines: PlotLines, columns: Column[], { logX, logY, sep
   return { ...lines, logX, logY, xRange, scales };
 }
 
-/** A range whose ends are where they were typed; where the other end is on the wrong side of one, it is as far away as it was. */
+/** Apply limits to a range; if one limit passes the other end, that end moves along and the width is kept. */
 export function applyLimits([low, high]: Range, limit: readonly [number | null, number | null] | undefined, log: boolean): Range {
   const [minimum, maximum] = (limit ?? []).map((end) => (end !== null && log && end <= 0 ? null : end));
   if (typeof minimum === "number" && typeof maximum === "number") return minimum < maximum ? [minimum, maximum] : [low, high];
@@ -68,7 +68,7 @@ export function applyLimits([low, high]: Range, limit: readonly [number | null, 
   return [low, high];
 }
 
-// Long lines go from edge to edge; where points are seen, the first and the last have some air.
+// Long lines go from edge to edge; if single points are visible, the first and last get padding.
 function paddedX(x: number[], log: boolean): Range {
   const [first, last] = [x[0], x[x.length - 1]];
   if (x.length <= 1 || last === first) return padRange(first ?? NaN, last ?? NaN, log);
@@ -122,7 +122,7 @@ function bisect(x: number[], isPast: (value: number) => boolean): number {
   return low;
 }
 
-/** Zoom by a factor around the middle, along x; `by` moves it by a part of its width. */
+/** Zoom x around its middle by a factor; `shift` moves it by a fraction of its width. */
 export function zoomX(view: PlotView, factor: number, shift = 0): Range {
   const toAxis = (value: number): number => (view.logX ? Math.log(value) : value);
   const fromAxis = (value: number): number => (view.logX ? Math.exp(value) : value);
@@ -133,7 +133,7 @@ export function zoomX(view: PlotView, factor: number, shift = 0): Range {
   return isUsableRange(zoomed, view) ? zoomed : view.xRange;
 }
 
-// Not so near that numbers run out of digits, nor so far that the lines are a dot.
+// Neither beyond the precision of numbers nor so far out that the lines are a dot.
 function isUsableRange([low, high]: Range, { x, logX }: PlotView): boolean {
   const [first, last] = [x[0] ?? 0, x[x.length - 1] ?? 1];
   if (!Number.isFinite(low) || !Number.isFinite(high) || (logX && low <= 0)) return false;

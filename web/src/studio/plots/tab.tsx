@@ -1,4 +1,4 @@
-// The Plots tab: a table's columns as lines, and the table beside them.
+// The Plots tab: a table's columns as lines, optionally with the table beside them.
 import { useMemo, useState } from "preact/hooks";
 
 import { Icon } from "../shell/icons";
@@ -6,7 +6,7 @@ import { useValue, type Store } from "../store";
 import { NoTables, TableChooser, useTable } from "../tables/table_chooser";
 import { TablePane } from "../tables/table_pane";
 import type { Table } from "../tables/table_rows";
-import { loadItem, saveItem } from "../theme";
+import { loadItem, saveItem } from "../local_storage";
 import { plotChoices, choicesOf, effectiveChoices } from "./plot_choices";
 import { buildLines, plottable } from "./plot_lines";
 import { PlotOptions } from "./plot_options";
@@ -15,11 +15,11 @@ import { buildView } from "./plot_view";
 
 const TABLE_BESIDE_KEY = "torcheer.table-beside";
 
-/** The tab. */
+/** The Plots tab. */
 export function PlotsTab({ store }: { store: Store }) {
   const { table, all } = useTable(store);
   const [isTableShown, setTableShown] = useState(loadItem(TABLE_BESIDE_KEY) === "yes");
-  if (!table) return <NoTables store={store} what="plots" />;
+  if (!table) return <NoTables store={store} plural="plots" />;
   const toggle = (): void => {
     saveItem(TABLE_BESIDE_KEY, isTableShown ? "no" : "yes");
     setTableShown(!isTableShown);

@@ -1,13 +1,13 @@
-// Alerts: how many there are, the newest said aloud, and the list.
+// Alerts: their count, an announcement of the newest, and the list.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { AlertSeen } from "../messages";
 import { useValue, type Store } from "../store";
 import { Icon } from "./icons";
 
-const MAX_LISTED = 200; // of many thousand, the newest are worth reading
+const MAX_LISTED = 200; // only the newest of many thousands are listed
 
-/** A button with the number of alerts that opens the list of them. */
+/** A button with the number of alerts, which opens their list. */
 export function Alerts({ store }: { store: Store }) {
   const alerts = useValue(store.alerts);
   const count = useValue(store.alertCount);
@@ -78,21 +78,21 @@ function LayerLink({ alert, store }: { alert: AlertSeen; store: Store }) {
   );
 }
 
-/** Close what is open with Escape or a click elsewhere; the answer goes on its outermost element. */
+/** Close a popup on Escape or a click outside; returns the ref for its outermost element. */
 export function usePopupClose(open: boolean, close: () => void) {
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (!open) return;
     const handleKey = (event: KeyboardEvent): void => {
       if (event.key !== "Escape") return;
-      event.preventDefault(); // it means this list, not what is selected behind it
+      event.preventDefault(); // Escape closes this list and keeps the selection behind it
       close();
       box.current?.querySelector("button")?.focus();
     };
     const handleClick = (event: MouseEvent): void => {
       if (!box.current?.contains(event.target as Node)) close();
     };
-    document.addEventListener("keydown", handleKey, true); // before the page's own keys
+    document.addEventListener("keydown", handleKey, true); // before the page's own key bindings
     document.addEventListener("mousedown", handleClick);
     return () => {
       document.removeEventListener("keydown", handleKey, true);

@@ -1,8 +1,8 @@
-// What stands across the page when there is no connection: what is true, as far as it is known here.
+// The banner shown without a connection: what is known about the server and the run.
 import type { Ended, State } from "../messages";
 import { useValue, type Store } from "../store";
 
-/** Nothing while connected. */
+/** The banner; nothing while connected. */
 export function Banner({ store }: { store: Store }) {
   const connection = useValue(store.connection);
   const refused = useValue(store.refused);
@@ -51,7 +51,7 @@ function LostMessage({ store, ended }: { store: Store; ended: Ended | null }) {
   );
 }
 
-// A viewer that was killed has no last words, and nobody else can be asked.
+// A killed viewer sends no farewell, so the state of training is unknown.
 function trainingOutcome({ status }: State): string {
   if (status === "done") return "Training had ended before that.";
   if (status === "lost") return "The process that trained was gone before that.";

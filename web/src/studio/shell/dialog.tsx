@@ -1,10 +1,10 @@
-// A box over the page that holds the focus and closes with Escape; the browser's own <dialog> does the work.
+// A modal that traps focus and closes with Escape, using the browser's <dialog>.
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
 import { Icon } from "./icons";
 
-/** A dialog, open as long as it is drawn. */
+/** A dialog, open while mounted. */
 export function Dialog(props: { title: string; wide?: boolean; close: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {

@@ -1,7 +1,7 @@
-// A part of the page that fails must not take the others with it.
+// An error boundary: a failing part of the page must not take down the others.
 import { Component, type ComponentChildren } from "preact";
 
-/** Draws its children, or says what went wrong with them. */
+/** Render the children, or their error. */
 export class ErrorBoundary extends Component<{ part: string; children: ComponentChildren }, { error: string }> {
   state = { error: "" };
 

@@ -1,12 +1,12 @@
-// The keys, listed.
+// The list of key bindings.
 import { keyBindings, type KeyBinding } from "../key_bindings";
 import { useValue } from "../signal";
 import { Dialog } from "./dialog";
 import { TABS } from "./tabs";
 
-/** What the keyboard does, everywhere and on each tab. */
+/** All keys, global ones and those of each tab. */
 export function Help({ close }: { close: () => void }) {
-  const all = useValue(keyBindings).filter(({ description }) => description); // of several that go together, the first one says it
+  const all = useValue(keyBindings).filter(({ description }) => description); // in a group of keys only the first has a description
   const everywhere = all.filter(({ tab }) => !tab);
   return (
     <Dialog title="Keys" close={close}>

@@ -1,4 +1,4 @@
-// Small pictures for buttons; each is one path on a grid of 16, in the colour of the text.
+// Icons for buttons: one path each on a 16×16 grid, in the text colour.
 const PATHS = {
   play: "M4.5 2.8v10.4L13 8z",
   stop: "M3.8 3.8h8.4v8.4H3.8z",
@@ -26,7 +26,7 @@ const PATHS = {
 
 export type IconName = keyof typeof PATHS;
 
-/** A picture beside or instead of a word; whoever shows it alone gives the button a name. */
+/** An icon; a button with only an icon needs an aria-label. */
 export function Icon({ name }: { name: IconName }) {
   return (
     <svg class="icon" viewBox="0 0 16 16" width="14" height="14" aria-hidden="true" focusable="false">

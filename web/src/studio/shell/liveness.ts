@@ -1,10 +1,10 @@
-// Whether what is shown still goes on: the word beside the title, and what else depends on it.
+// Liveness: whether the shown source can still change, as the label beside the title.
 import type { State } from "../messages";
 import { useValue, type Store } from "../store";
 
 const SOURCE_LABELS = new Map([["recording", "Recording"], ["run", "Run"], ["pass", "Pass"], ["nothing", "Waiting"]]);
 
-/** What is shown, in a word: "Live" only while more can come. */
+/** The label of a source: "Live" only while more data can come. */
 export function livenessLabel(source: string, status: State["status"], connection: string): string {
   if (source !== "live") return SOURCE_LABELS.get(source) ?? source;
   if (status === "done") return "Ended";
@@ -12,7 +12,7 @@ export function livenessLabel(source: string, status: State["status"], connectio
   return connection === "lost" ? "Last seen" : "Live";
 }
 
-/** The same of what the page shows now; "" before it is known. */
+/** The label of the current source; "" before it is known. */
 export function useLivenessLabel(store: Store): string {
   const hello = useValue(store.hello);
   const { status } = useValue(store.state);

@@ -1,4 +1,4 @@
-// Sentences that come and go: what went wrong, what was done.
+// Notices that disappear by themselves: problems and confirmations.
 import { useEffect } from "preact/hooks";
 
 import { useValue, type Notice, type Store } from "../store";
@@ -6,7 +6,7 @@ import { Icon } from "./icons";
 
 const NOTICE_MS = 9000;
 
-/** The sentences of now, the newest last; screen readers hear them. */
+/** Current notices, newest last; announced to screen readers. */
 export function Notices({ store }: { store: Store }) {
   const notices = useValue(store.notices);
   return (

@@ -1,4 +1,4 @@
-// The page: bars above and below, parameters at the left, a tab in the middle, the selection at the right.
+// The page: bars above and below, parameters on the left, a tab in the middle, the selection on the right.
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 import { ControlBar, trainOrStop } from "../control/control_bar";
@@ -10,7 +10,8 @@ import { plotKeyBindings } from "../plots/plot_keys";
 import { PlotsTab } from "../plots/tab";
 import { useValue, type Store, type TabName } from "../store";
 import { TablesTab } from "../tables/tab";
-import { loadItem, saveItem, cycleTheme as turnTheme } from "../theme";
+import { loadItem, saveItem } from "../local_storage";
+import { cycleTheme } from "../theme";
 import { Banner } from "./banner";
 import { ErrorBoundary } from "./error_boundary";
 import { Help } from "./help";
@@ -21,9 +22,9 @@ import { TABS } from "./tabs";
 import { TopBar } from "./top_bar";
 
 const SIDE_KEY = "torcheer.parameters";
-const WIDE_PX = 1100; // pixels from which on the parameters stand open at first
+const WIDE_PX = 1100; // minimum window width for an initially open parameter form
 
-/** Everything. */
+/** The whole page. */
 export function Page({ store }: { store: Store }) {
   const [openHelp, setHelp] = useState(false);
   const [side, setSide] = useState(() => (loadItem(SIDE_KEY) ?? (window.innerWidth >= WIDE_PX ? "open" : "shut")) === "open");
@@ -63,7 +64,7 @@ export function Page({ store }: { store: Store }) {
   );
 }
 
-// The network stays where it is when another tab is open: its camera and its pictures are costly to make again.
+// The network stays mounted when another tab is open: its camera and meshes are costly to rebuild.
 function Panels({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const panel = (name: TabName) => ({
@@ -98,7 +99,7 @@ function usePageKeys(store: Store, toggleSide: () => void, openHelp: () => void)
         { key: " ", label: "Space", description: "Train, or stop", run: () => trainOrStop(store) },
         ...TABS.map(({ name, title }, index) => ({ key: String(index + 1), description: `${title} tab`, run: () => store.tab.set(name) })),
         { key: "p", label: "P", description: "Parameters: show or hide", run: toggleSide },
-        { key: "d", label: "D", description: "Dark, light, or as the system has it", run: turnTheme },
+        { key: "d", label: "D", description: "Dark, light, or as the system has it", run: cycleTheme },
         { key: "?", description: "This list", run: openHelp },
         ...plotKeyBindings(),
       ]),

@@ -1,4 +1,4 @@
-// What is shown: one of several runs, the live network, or a recording; and keeping a recording.
+// Choosing the source: a run, the live network or a recording; saving recordings.
 import { useState } from "preact/hooks";
 
 import type { Recording } from "../messages";
@@ -6,14 +6,14 @@ import { useValue, type Store } from "../store";
 import { Dialog } from "./dialog";
 import { Icon } from "./icons";
 
-/** The runs of a folder to choose from; nothing where there is no choice. */
+/** Choose among the runs of a folder; nothing if there is no choice. */
 export function RunChooser({ store }: { store: Store }) {
   const runs = useValue(store.runs);
   const run = useValue(store.run);
   if (!runs.length) return null;
   const choose = (list: HTMLSelectElement): void => {
     store.send({ kind: "open_run", id: Number(list.value) });
-    list.value = String(run); // it says what is shown; the server may refuse the other
+    list.value = String(run); // keep showing the current run; the server may refuse the other
   };
   return (
     <select class="runs" aria-label="Run" value={String(run)} onChange={({ currentTarget }) => choose(currentTarget)}>
@@ -27,7 +27,7 @@ export function RunChooser({ store }: { store: Store }) {
   );
 }
 
-/** Save what was recorded; open what was saved. */
+/** Save the recorded states; open a saved recording. */
 export function Recordings({ store }: { store: Store }) {
   const hello = useValue(store.hello);
   const moments = useValue(store.moments);

@@ -1,4 +1,4 @@
-// The last line of the page: what the run is doing, and where it is.
+// The status bar: what the run is doing, and its counters.
 import { useValue, type Store } from "../store";
 import { useTableOnly } from "../tables/table_chooser";
 import { formatValue } from "../tables/value_format";
@@ -7,7 +7,7 @@ const STATUS_LABELS = new Map([
   ["running", "Running"], ["paused", "Paused"], ["testing", "Testing"], ["done", "Done"], ["idle", "Idle"], ["lost", "Lost"],
 ]);
 
-const FINAL_STATUSES = new Set(["done", "lost"]); // whoever goes away, these stay true
+const FINAL_STATUSES = new Set(["done", "lost"]); // these stay true after the connection is lost
 
 /** Status and counters. */
 export function StatusBar({ store }: { store: Store }) {

@@ -1,4 +1,4 @@
-// The tabs: one is in the tab order, arrows go to the others, as ARIA has it.
+// The tab list, as ARIA specifies: one tab is in the tab order, arrows move to the others.
 import { useValue, type Store, type TabName } from "../store";
 
 export const TABS: { name: TabName; title: string }[] = [
@@ -14,7 +14,7 @@ const KEY_MOVES: Record<string, (index: number) => number> = {
   End: () => -1,
 };
 
-/** The list of tabs. */
+/** The tab list. */
 export function Tabs({ store }: { store: Store }) {
   const current = useValue(store.tab);
   const tabs = useValue(store.hello)?.source === "pass" ? [...TABS, GRAPH] : TABS;

@@ -1,4 +1,4 @@
-// The first line of the page: what is shown, the tabs, and how the connection is.
+// The top bar: title, tabs, theme, help and connection.
 import { themeChoice, nextChoice, theme, cycleTheme, type ThemeChoice } from "../theme";
 import { useValue, type Store } from "../store";
 import { useTableOnly } from "../tables/table_chooser";
@@ -16,7 +16,7 @@ const THEME_BUTTONS: Record<ThemeChoice, { name: string; icon: IconName }> = {
 
 /** The top bar. */
 export function TopBar({ store, help }: { store: Store; help: () => void }) {
-  useValue(theme); // the system may change, and with it what comes next
+  useValue(theme); // the system's theme may change, and with it the next choice
   const { name, icon } = THEME_BUTTONS[nextChoice(useValue(themeChoice))];
   return (
     <header class="top">

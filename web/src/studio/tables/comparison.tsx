@@ -1,4 +1,4 @@
-// A column of tensors, its rows compared: how alike they are, along which axes they differ, which form groups.
+// Compare the rows of a tensor column: similarity, principal components, clusters.
 import { useEffect, useState } from "preact/hooks";
 
 import type { TableHead } from "../messages";
@@ -8,10 +8,10 @@ import { Dendrogram } from "./dendrogram";
 import { HeatMap } from "./heat_map";
 import { ScatterPlot } from "./scatter_plot";
 
-/** What the server answers, whichever was asked for. */
+/** The server's response to any of the analyses. */
 interface ComparisonResult {
   labels: string[];
-  total: number; // rows there are
+  total: number; // total number of rows
   matrix?: (number | null)[][];
   points?: [number, number][];
   explained?: number[];
@@ -25,7 +25,7 @@ const KINDS = [
   { name: "clusters", title: "Clusters", doc: "The nearest two groups are joined, again and again; further right is less alike." },
 ];
 
-/** A dialog with a picture of each. */
+/** A dialog with one picture per analysis. */
 export function Comparison({ store, table, column, close }: { store: Store; table: TableHead; column: string; close: () => void }) {
   const [kind, setKind] = useState("similarity");
   const { result, problem } = useAnalysis(store, table.name, column, kind);
@@ -55,9 +55,9 @@ export function Comparison({ store, table, column, close }: { store: Store; tabl
 
 function useAnalysis(store: Store, table: string, column: string, kind: string): { result: ComparisonResult | null; problem: string } {
   const [answer, setAnswer] = useState<{ kind: string; result: ComparisonResult | null; problem: string } | null>(null);
-  const hello = useValue(store.hello); // a new connection: what was asked of the one before may have been lost
+  const hello = useValue(store.hello); // after a reconnect, request again: the last request may have been lost
   useEffect(() => {
-    let isCurrent = true; // an answer that comes after another question is too late
+    let isCurrent = true; // an answer to an earlier request is stale
     const update = (result: ComparisonResult | null, problem = "") => isCurrent && setAnswer({ kind, result, problem });
     store.ask({ kind: "ask_analysis", table, column, analysis: kind }).then(
       (result) => update(result as unknown as ComparisonResult),

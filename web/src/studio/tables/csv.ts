@@ -1,7 +1,7 @@
-// Tables as text that other programs read, and handing it to the reader.
+// Tables as CSV, and handing text to the user: download and clipboard.
 import type { Json } from "../messages";
 
-/** Lines of cells; quoted where they must be, tensors as JSON. */
+/** Format rows as CSV; cells are quoted if needed, tensors written as JSON. */
 export function formatCsv(names: string[], rows: Iterable<Json[]>, separator = ","): string {
   const lines = [names.map((name) => quoteCell(name, separator)).join(separator)];
   for (const row of rows) lines.push(row.map((cell) => quoteCell(formatCell(cell), separator)).join(separator));
@@ -17,7 +17,7 @@ function quoteCell(text: string, separator: string): string {
   return /["\r\n]/.test(text) || text.includes(separator) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Let the browser save something. */
+/** Let the browser download something. */
 export function download(name: string, content: Blob | string, type = "text/plain"): void {
   const blob = typeof content === "string" ? new Blob([content], { type }) : content;
   const link = document.createElement("a");
@@ -27,7 +27,7 @@ export function download(name: string, content: Blob | string, type = "text/plai
   window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** Put text on the clipboard; pages that are not served securely have only the old way. */
+/** Copy text to the clipboard; pages without a secure context need the old way. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);

@@ -1,17 +1,17 @@
-// Which rows were joined, and at which distance: a tree that lies on its side, leaves at the left.
+// A dendrogram on its side, leaves at the left: which rows were merged, and at which distance.
 import { ticks, tickTexts } from "../plots/axis_ticks";
 import { shorten } from "./scatter_plot";
 
 const [WIDTH, TOP, ROW, CHAR_WIDTH] = [640, 24, 16, 6.5];
 
-/** What joins two branches: their ends, and where the joint lies; all in rows and distances. */
+/** A joint of two branches: their ends and its position, in rows and distances. */
 export interface Joint {
-  from: [number, number]; // distances at which the two branches begin
+  from: [number, number]; // distances at which the two branches start
   rows: [number, number];
   distance: number;
 }
 
-/** The joints of a tree; `order` says in which row a leaf stands. */
+/** The joints of a tree; `order` gives the row of each leaf. */
 export function jointsOf(order: number[], merges: [number, number, number][]): Joint[] {
   const rowOf = new Map(order.map((leaf, place) => [leaf, place]));
   const heights = new Map<number, number>();
@@ -24,7 +24,7 @@ export function jointsOf(order: number[], merges: [number, number, number][]): J
   });
 }
 
-/** The tree. */
+/** The dendrogram. */
 export function Dendrogram({ labels, order, merges }: { labels: string[]; order: number[]; merges: [number, number, number][] }) {
   const joints = jointsOf(order, merges);
   const maxDistance = Math.max(...merges.map(([, , distance]) => distance)) || 1;

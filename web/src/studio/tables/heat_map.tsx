@@ -1,4 +1,4 @@
-// How alike every two rows are, as a square of colours.
+// A heat map of the similarity of every two rows.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { useValue } from "../signal";
@@ -6,10 +6,10 @@ import { theme } from "../theme";
 import { moveCursor, colourOf } from "./tensor_cell";
 import { formatValue } from "./value_format";
 
-const [MAX_SIZE_PX, RESERVED_HEIGHT_PX] = [416, 300]; // pixels that the square has at most, and that it leaves to what is around it
-const MIN_LABEL_PX = 11; // pixels of a row from which on its label is written
+const [MAX_SIZE_PX, RESERVED_HEIGHT_PX] = [416, 300]; // maximum size of the map, and the height reserved for what is around it
+const MIN_LABEL_PX = 11; // minimum row height in pixels for labels
 
-/** The square; the mouse and the arrows read it. */
+/** The heat map; mouse and arrow keys read it. */
 export function HeatMap({ labels, matrix }: { labels: string[]; matrix: (number | null)[][] }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [cursor, setCursor] = useState<[number, number] | null>(null);

@@ -1,9 +1,9 @@
-// Which rows of a table are shown, and in which order.
+// The rows of a table that are shown, and their order.
 import type { Json } from "../messages";
 import type { Table } from "./table_rows";
 import { formatValue } from "./value_format";
 
-/** A column to sort by; null leaves the rows as they came. */
+/** A column to sort by; null keeps the original order. */
 export interface Sort {
   column: string;
   down: boolean;
@@ -18,7 +18,7 @@ const COMPARISONS: Record<string, (a: number, b: number) => boolean> = {
   "=": (a, b) => a === b,
 };
 
-/** Row numbers in the order in which they are shown. */
+/** Row indices, filtered and sorted. */
 export function orderRows(table: Table, filter: string, sort: Sort | null): Uint32Array {
   const tests = parseFilter(table, filter);
   let rows = new Uint32Array(table.count);
@@ -29,13 +29,13 @@ export function orderRows(table: Table, filter: string, sort: Sort | null): Uint
   return cells ? sortRows(rows, cells, sort.down) : rows;
 }
 
-/** What a header's click does: rising, falling, as they came. */
+/** The sort after a header click: ascending, descending, original order. */
 export function nextSort(current: Sort | null, column: string): Sort | null {
   if (current?.column !== column) return { column, down: false };
   return current.down ? null : { column, down: true };
 }
 
-// "loss<0.5" compares a column; all other words together must stand in some cell.
+// "loss<0.5" compares a column; all other words together must occur in some cell.
 function parseFilter(table: Table, filter: string): RowTest[] {
   const names = table.head.columns.map(({ name }) => name);
   const tests: RowTest[] = [];
@@ -58,7 +58,7 @@ function contains(cell: Json | undefined, word: string): boolean {
   return typeof cell !== "object" && formatValue(cell).toLowerCase().includes(word);
 }
 
-// Missing values stand last, whichever way it is sorted, and NaN before them; equals stay as they came.
+// Missing values come last in either direction, and NaN before them; the sort is stable.
 function sortRows(rows: Uint32Array, cells: Json[], down: boolean): Uint32Array {
   const sign = down ? -1 : 1;
   const numeric = rows.every((row) => typeof cells[row] === "number" || cells[row] === null);

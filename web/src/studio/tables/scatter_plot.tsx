@@ -1,13 +1,13 @@
-// Rows as points along two axes.
+// A scatter plot of rows along two axes.
 import { useState } from "preact/hooks";
 
 import { ticks, tickTexts } from "../plots/axis_ticks";
 import { formatValue } from "./value_format";
 
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [640, 400, 56, 44];
-const [CHAR_WIDTH, LINE_HEIGHT] = [6, 12]; // about the size of a letter
+const [CHAR_WIDTH, LINE_HEIGHT] = [6, 12]; // approximate character size
 
-/** The picture; the mouse and the arrows go from point to point. */
+/** The plot; mouse and arrow keys move from point to point. */
 export function ScatterPlot({ labels, points, explained }: { labels: string[]; points: [number, number][]; explained: number[] }) {
   const [cursor, setCursor] = useState<number | null>(null);
   const [x, y] = [0, 1].map((axis) => paddedRange(points.map((point) => point[axis])));
@@ -49,7 +49,7 @@ export function ScatterPlot({ labels, points, explained }: { labels: string[]; p
   );
 }
 
-/** On which side of its point each label has room; "": on none. */
+/** The side of each point on which its label fits; "": neither. */
 export function labelSides(positions: [number, number][], widths: number[]): ("right" | "left" | "")[] {
   const occupied = positions.map(([x, y]) => [x - 5, y - 5, x + 5, y + 5]);
   return positions.map(([x, y], row) => {
@@ -88,7 +88,7 @@ function paddedRange(values: number[]): [number, number] {
   return [low - padding, high + padding];
 }
 
-/** A label that fits beside a point or a branch. */
+/** Shorten a label to fit beside a point or a branch. */
 export function shorten(label: string, maxLength = 20): string {
   return label.length > maxLength ? `${label.slice(0, maxLength - 1)}…` : label;
 }

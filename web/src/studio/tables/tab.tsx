@@ -3,10 +3,10 @@ import type { Store } from "../store";
 import { NoTables, TableChooser, useTable } from "./table_chooser";
 import { TablePane } from "./table_pane";
 
-/** One table at a time, whole. */
+/** One table at a time. */
 export function TablesTab({ store }: { store: Store }) {
   const { table, all } = useTable(store);
-  if (!table) return <NoTables store={store} what="tables" />;
+  if (!table) return <NoTables store={store} plural="tables" />;
   return (
     <div class="tables-tab">
       <TableChooser all={all} table={table} />

@@ -1,4 +1,4 @@
-// Which table a tab shows; both tabs show the same one.
+// Which table is shown; the Plots and Tables tabs share the choice.
 import { useEffect } from "preact/hooks";
 
 import { plottable } from "../plots/plot_lines";
@@ -8,19 +8,19 @@ import type { Table } from "./table_rows";
 const chosenTable = new Signal("");
 const TABLE_ORDER = ["train_epoch", "test_epoch", "test_trial", "run", "train_step", "patterns"];
 
-/** The table to show: the chosen one, else the first log that has rows; it stays when it is emptied for a new run. */
+/** The table to show: the chosen one, else the first log with rows; it stays when it is emptied for a new run. */
 export function useTable(store: Store): { table: Table | null; all: Table[] } {
   const tables = useValue(store.tables);
   const name = useValue(chosenTable);
   const all = [...tables.values()].sort((a, b) => rank(a) - rank(b));
-  const first = all.find((table) => table.count && plottable(table).length); // patterns are no log: they wait
+  const first = all.find((table) => table.count && plottable(table).length); // patterns are not a log, so they are not chosen first
   useEffect(() => {
     if (first && !tables.has(name)) chosenTable.set(first.head.name);
   }, [first?.head.name, tables.has(name)]);
   return { table: tables.get(name) ?? first ?? all[0] ?? null, all };
 }
 
-/** Whether what is shown is a table and nothing else. */
+/** Whether the source is a table and nothing else. */
 export function useTableOnly(store: Store): boolean {
   const tables = useValue(store.tables);
   const net = useValue(store.net);
@@ -53,12 +53,12 @@ export function TableChooser({ all, table }: { all: Table[]; table: Table }) {
   );
 }
 
-/** What stands where there is no table at all. */
-export function NoTables({ store, what }: { store: Store; what: string }) {
+/** Shown if there is no table at all. */
+export function NoTables({ store, plural }: { store: Store; plural: string }) {
   const hello = useValue(store.hello);
   return (
     <p class="empty">
-      {hello ? `Nothing recorded yet: ${what} appear here when a run reports numbers.` : "Loading…"}
+      {hello ? `Nothing recorded yet: ${plural} appear here when a run reports numbers.` : "Loading…"}
     </p>
   );
 }

@@ -1,4 +1,4 @@
-// A table on the screen: only the rows in sight are drawn, headers sort.
+// A virtualized table: only visible rows are rendered; headers sort.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Column, Json } from "../messages";
@@ -10,15 +10,15 @@ import { formatValue } from "./value_format";
 
 const ROW_HEIGHT = 26;
 const TENSOR_ROW_HEIGHT = 44;
-const OVERSCAN_ROWS = 6; // rows above and below those in sight
-const MAX_HEIGHT_PX = 8_000_000; // pixels that every browser can scroll; longer tables move faster than the bar
+const OVERSCAN_ROWS = 6; // rows rendered above and below the visible ones
+const MAX_HEIGHT_PX = 8_000_000; // height every browser can scroll; longer tables scroll faster than the bar
 
 interface TableGridProps {
   table: Table;
   order: Uint32Array;
   sort: Sort | null;
   setSort: (sort: Sort | null) => void;
-  compare: (column: string) => void; // the rows of a column of tensors
+  compare: (column: string) => void; // compares the rows of a tensor column
 }
 
 /** The grid. */
@@ -62,17 +62,17 @@ export function TableGrid({ table, order, sort, setSort, compare }: TableGridPro
   );
 }
 
-function readViewport(box: HTMLElement, set: (seen: { top: number; height: number }) => void): void {
+function readViewport(box: HTMLElement, set: (viewport: { top: number; height: number }) => void): void {
   set({ top: box.scrollTop, height: box.clientHeight });
 }
 
-function watchSize(box: HTMLElement, set: (seen: { top: number; height: number }) => void): () => void {
+function watchSize(box: HTMLElement, set: (viewport: { top: number; height: number }) => void): () => void {
   const observer = new ResizeObserver(() => readViewport(box, set));
   observer.observe(box);
   return () => observer.disconnect();
 }
 
-// Who has scrolled to the end sees new rows come; who has not is left where they are.
+// If scrolled to the end, stay there as rows arrive; otherwise keep the position.
 function useStickToEnd(box: { current: HTMLDivElement | null }, count: number, sort: Sort | null): void {
   const wasAtEnd = useRef(true);
   const element = box.current;

@@ -1,4 +1,4 @@
-// A table with its filter and its exports; on its own tab, and beside a plot.
+// A table with its filter and exports; on its own tab, and beside a plot.
 import { useMemo, useState } from "preact/hooks";
 
 import type { Json } from "../messages";

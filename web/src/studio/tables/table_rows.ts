@@ -1,7 +1,7 @@
-// A table as the page holds it: columns that grow at their end.
+// A table in memory: columns that grow at their end.
 import type { Json, Rows, TableHead } from "../messages";
 
-/** The columns are shared between versions and only ever grow; `generation` says when they were begun anew. */
+/** Columns are shared between versions and only ever grow; `generation` changes when they are restarted. */
 export interface Table {
   head: TableHead;
   columns: Record<string, Json[]>;
@@ -16,7 +16,7 @@ export function emptyTable(head: TableHead): Table {
   return { head, columns: Object.create(null), count: 0, generation: ++generations };
 }
 
-/** The table with `rows` put where they belong; 0 starts it anew, and what was sent twice is replaced. */
+/** Insert rows at `rows.first`; 0 restarts the table, and rows sent twice are replaced. */
 export function withRows(table: Table, rows: Pick<Rows, "first" | "columns">): Table {
   const overlaps = rows.first < table.count;
   const base = rows.first === 0 ? emptyTable(table.head) : overlaps ? truncateTable(table, rows.first) : table;
@@ -24,7 +24,7 @@ export function withRows(table: Table, rows: Pick<Rows, "first" | "columns">): T
   const count = rows.first + added;
   for (const name of Object.keys(rows.columns)) {
     const column = (base.columns[name] ??= []);
-    while (column.length < rows.first) column.push(null); // a column that came later, or rows that were lost
+    while (column.length < rows.first) column.push(null); // a column that came later, or lost rows
     for (const cell of rows.columns[name]) column.push(cell);
   }
   for (const column of Object.values(base.columns)) while (column.length < count) column.push(null);

@@ -1,4 +1,4 @@
-// A tensor in a cell of a table: a little grid of colours, its values on hover.
+// A tensor in a table cell: a small grid of colours, with values on hover.
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Json } from "../messages";
@@ -10,15 +10,15 @@ import { formatValue } from "./value_format";
 
 const MAX_CELLS = 4096;
 
-/** A tensor as rows and columns; leading axes lie side by side. */
+/** A tensor as a 2D plane; leading axes lie side by side. */
 export interface TensorPlane {
   rows: number;
   columns: number;
-  values: (number | null)[]; // null where there is none
-  indexAt: (row: number, column: number) => number[]; // the index of a place
+  values: (number | null)[]; // null: no value
+  indexAt: (row: number, column: number) => number[]; // the tensor index of a cell
 }
 
-/** Lay a nested list out flat. */
+/** Lay a nested list out on a plane. */
 export function layOutPlane(cell: Json): TensorPlane {
   const shape = shapeOf(cell);
   const values = flattenCell(cell);
@@ -70,11 +70,11 @@ export function colourOf(value: number | null, name: Theme): [number, number, nu
   return middle.map((from, channel) => Math.round(from + (end[channel] - from) * strength)) as [number, number, number];
 }
 
-/** The picture; `size` is the largest value of the column, where colours end. */
+/** The picture; `size` is the column's largest absolute value, where the colours end. */
 export function TensorCell({ cell, size, height }: { cell: Json; size: number; height: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [title, setTitle] = useState("");
-  const [cursor, setCursor] = useState<[number, number] | null>(null); // where the keys are
+  const [cursor, setCursor] = useState<[number, number] | null>(null); // the keyboard cursor
   const plane = layOutPlane(cell);
   const themeName = useValue(theme);
   useLayoutEffect(() => paintPlane(canvas.current!, plane, size, themeName), [cell, size, themeName]);
@@ -88,7 +88,7 @@ export function TensorCell({ cell, size, height }: { cell: Json; size: number; h
   const move = (event: KeyboardEvent): void => {
     const target = moveCursor(event.key, cursor ?? [0, 0], plane);
     if (!target) return;
-    event.preventDefault(); // it means a value, not the table's rows
+    event.preventDefault(); // the arrows read values, and do not scroll the table
     setCursor(target);
   };
   const scale = Math.max(1, Math.min(8, Math.floor(height / plane.rows)));
@@ -114,13 +114,13 @@ export function TensorCell({ cell, size, height }: { cell: Json; size: number; h
   );
 }
 
-/** A place of a tensor and its value, for people. */
+/** A cell's index and value as text. */
 export function describeCell(plane: TensorPlane, row: number, column: number): string {
   const value = plane.values[row * plane.columns + column];
   return `[${plane.indexAt(row, column).join(", ")}] = ${value === null ? "no value" : formatValue(value)}`;
 }
 
-/** Where an arrow, Home or End takes a cursor among rows and columns; null for other keys. */
+/** The cursor after an arrow, Home or End key; null for other keys. */
 export function moveCursor(key: string, [row, column]: [number, number], { rows, columns }: Pick<TensorPlane, "rows" | "columns">): [number, number] | null {
   switch (key) {
     case "ArrowUp": return [Math.max(0, row - 1), column];
@@ -149,13 +149,13 @@ function paintPlane(canvas: HTMLCanvasElement | null, plane: TensorPlane, size: 
   context.putImageData(image, 0, 0);
 }
 
-const maxCache = new WeakMap<Json[], { seen: number; size: number }>();
+const maxCache = new WeakMap<Json[], { scannedRows: number; size: number }>();
 
-/** The largest absolute value of a column of tensors; each row is looked at once. */
+/** The largest absolute value of a tensor column; each row is scanned once. */
 export function maxAbsolute(cells: Json[]): number {
-  const entry = maxCache.get(cells) ?? { seen: 0, size: 0 };
-  for (; entry.seen < cells.length; entry.seen++) {
-    for (const value of flattenCell(cells[entry.seen])) {
+  const entry = maxCache.get(cells) ?? { scannedRows: 0, size: 0 };
+  for (; entry.scannedRows < cells.length; entry.scannedRows++) {
+    for (const value of flattenCell(cells[entry.scannedRows])) {
       if (value !== null && Number.isFinite(value)) entry.size = Math.max(entry.size, Math.abs(value));
     }
   }

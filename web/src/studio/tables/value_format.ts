@@ -1,8 +1,8 @@
-// Numbers and other values as short text.
+// Format numbers and other values as short text.
 import type { Json } from "../messages";
 import { nonFiniteKind, NON_FINITE_NAMES } from "../non_finite";
 
-/** A value in a few characters: 6 digits for numbers, powers of ten where they are shorter. */
+/** Format a value in a few characters: numbers with 6 digits, scientific notation if shorter. */
 export function formatValue(value: Json | undefined, digits = 6): string {
   if (value === null || value === undefined) return "";
   if (typeof value === "number") return formatNumber(value, digits);
@@ -10,7 +10,7 @@ export function formatValue(value: Json | undefined, digits = 6): string {
   return JSON.stringify(value);
 }
 
-/** A number with at most so many digits that say something. */
+/** Format a number with at most `digits` significant digits. */
 export function formatNumber(value: number, digits = 6): string {
   const kind = nonFiniteKind(value);
   if (kind) return NON_FINITE_NAMES[kind];

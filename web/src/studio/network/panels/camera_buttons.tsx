@@ -1,4 +1,4 @@
-// Where it is looked at from: fit, reset and four views that can be saved.
+// Camera buttons: fit, reset and four saved views.
 import { useEffect, useState } from "preact/hooks";
 import { Icon } from "../../shell/icons";
 import { useValue } from "../../store";

@@ -1,4 +1,4 @@
-// What the colours mean, and what the pointer is on.
+// The colour legend, and the tooltip under the pointer.
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { useValue } from "../../store";
 import { paintNonFinite, nonFiniteKind, NON_FINITE_NAMES, type NonFinite } from "../../non_finite";
@@ -9,7 +9,7 @@ import { findColourMap, buildRamp } from "../values/colour_maps";
 import { unravelUnit, tileName, cellAt } from "../scene/unit_grid";
 import { nonFiniteIn } from "../values/value_ranges";
 
-/** The colour bar with its numbers, and the arrows there are. */
+/** The colour bar with its numbers, and the arrow types in use. */
 export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   const { arrows } = useValue(presenter.settings);
   const displayed = useValue(presenter.displayed);
@@ -56,7 +56,7 @@ export function ColourLegend({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-// NaN and the infinities, where there are any.
+// NaN and the infinities, if there are any.
 function NonFiniteKey({ presenter }: { presenter: NetworkPresenter }) {
   useValue(presenter.displayed);
   const kinds = nonFiniteIn(presenter.scene.frames.values());
@@ -83,7 +83,7 @@ function NonFiniteSwatch({ kind }: { kind: NonFinite }) {
   return <canvas ref={canvas} class="swatch" width={32} height={20} aria-hidden="true" />;
 }
 
-/** What lies under the pointer: layer, index, value. */
+/** The tooltip: layer, index and value under the pointer. */
 export function Tooltip({ presenter }: { presenter: NetworkPresenter }) {
   const hovered = useValue(presenter.hovered);
   const net = useValue(presenter.store.net);
@@ -139,7 +139,7 @@ function columnLabel(presenter: NetworkPresenter, layer: string, column: number)
   return moment ? `step ${moment.step}` : "not recorded";
 }
 
-// Beside the pointer, on the side of the window where there is room.
+// Place the tooltip beside the pointer, on the side of the window that has room.
 function tooltipPosition(presenter: NetworkPresenter, hovered: HoverTarget): Record<string, string> {
   const { innerWidth: width, innerHeight: height } = window;
   const { left, top } = presenter.scene.canvas.getBoundingClientRect();
@@ -148,7 +148,7 @@ function tooltipPosition(presenter: NetworkPresenter, hovered: HoverTarget): Rec
   return { ...side, ...(y > height - 180 ? { bottom: `${height - y + 10}px` } : { top: `${y + 14}px` }) };
 }
 
-/** "[3, 0, 7]", or of a layer that is a line "unit 7". */
+/** "[3, 0, 7]", or "unit 7" for a one-dimensional layer. */
 export function formatUnit(shape: number[], unit: number): string {
   return shape.length < 2 ? `unit ${unit}` : `[${unravelUnit(shape, unit).join(", ")}]`;
 }
@@ -157,7 +157,7 @@ function formatApproximate(value: number): string {
   return Number.isFinite(value) ? `≈ ${formatShort(value)}` : formatShort(value);
 }
 
-/** A number in few characters. */
+/** Format a number in few characters. */
 export function formatShort(value: number): string {
   const kind = nonFiniteKind(value);
   if (kind) return NON_FINITE_NAMES[kind];

@@ -1,10 +1,10 @@
-// What to do where there is nothing to see.
+// Hints shown when there is nothing to see, and what to do about it.
 import type { ComponentChildren } from "preact";
 import { useLivenessLabel } from "../../shell/liveness";
 import { useValue } from "../../store";
 import type { NetworkPresenter } from "../presenter";
 
-/** A hint in the middle of the picture; nothing where there are values. */
+/** A hint in the middle of the view; nothing if there are values. */
 export function EmptyHints({ presenter }: { presenter: NetworkPresenter }) {
   const isContextLost = useValue(presenter.isContextLost);
   return (
@@ -26,21 +26,21 @@ export function EmptyHints({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-// Why there is nothing to see, as far as it is known.
+// Why there is nothing to see, as far as is known.
 function EmptyReason({ presenter }: { presenter: NetworkPresenter }) {
   const { store } = presenter;
   const hello = useValue(store.hello);
   const net = useValue(store.net);
   const displayed = useValue(presenter.displayed);
   const selection = useValue(store.selection);
-  const look = useValue(store.viewSettings);
+  const settings = useValue(store.viewSettings);
   const moments = useValue(store.moments);
   if (!hello) return <Hint title="Connecting…">The network comes as soon as the studio's server answers.</Hint>;
   if (!net || !net.layers.length) return <NoNetwork presenter={presenter} source={hello.source} />;
-  if (presenter.isWeight(look.variable) && !selection) {
+  if (presenter.isWeight(settings.variable) && !selection) {
     return (
       <Hint title="Click a unit" small>
-        {look.variable} are the weights {look.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
+        {settings.variable} are the weights {settings.variable.startsWith("r") ? "into" : "out of"} the unit that you click.
       </Hint>
     );
   }
@@ -101,7 +101,7 @@ function NoValues({ presenter, source }: { presenter: NetworkPresenter; source: 
   );
 }
 
-// There are values, but not of this variable and item.
+// There are values, but none of this variable and item.
 function NoVariable({ presenter }: { presenter: NetworkPresenter }) {
   const { variable, item, missing } = useValue(presenter.displayed);
   const reasons = [...new Set(missing.values())];
@@ -122,7 +122,7 @@ function NoVariable({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-/** Half a sentence as one. */
+/** Turn half a sentence into a sentence. */
 export function sentence(text: string): string {
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
@@ -130,7 +130,7 @@ export function sentence(text: string): string {
 interface HintProps {
   title: string;
   small?: boolean;
-  late?: boolean; // only where it takes long
+  late?: boolean; // shown only if loading takes long
   children?: ComponentChildren;
 }
 

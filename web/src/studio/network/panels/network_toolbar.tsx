@@ -1,4 +1,4 @@
-// What is shown and how: the line above the picture.
+// The toolbar above the view: variable, item, mode, range and colours.
 import { useState } from "preact/hooks";
 import { Icon } from "../../shell/icons";
 import { useValue } from "../../store";
@@ -22,7 +22,7 @@ const RANGE_MODES: { value: RangeMode; title: string }[] = [
   { value: "fixed", title: "fixed" },
 ];
 
-/** The controls of the tab. */
+/** The controls above the view. */
 export function NetworkToolbar({ presenter }: { presenter: NetworkPresenter }) {
   return (
     <div class="network-tools" role="toolbar" aria-label="Network view">
@@ -33,7 +33,7 @@ export function NetworkToolbar({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-/** The controls that lie over the picture. */
+/** The controls that lie over the view. */
 export function StageTools({ presenter }: { presenter: NetworkPresenter }) {
   return (
     <div class="network-over" role="toolbar" aria-label="Picture">
@@ -126,7 +126,7 @@ function ModeGroup({ presenter }: { presenter: NetworkPresenter }) {
   );
 }
 
-// Arrows go from one to the next, and choose it, as in any group of which one is chosen.
+// Arrow keys move to the next mode and choose it, as in any radio group.
 function walkModes(event: KeyboardEvent, mode: string, choose: (value: string) => void): void {
   const step = ["ArrowRight", "ArrowDown"].includes(event.key) ? 1 : ["ArrowLeft", "ArrowUp"].includes(event.key) ? -1 : 0;
   if (!step || !(event.currentTarget instanceof HTMLElement)) return;
@@ -246,7 +246,7 @@ async function savePicture(presenter: NetworkPresenter): Promise<void> {
   const name = [presenter.store.net.get()?.name || "network", variable, moment >= 0 ? String(moment) : ""];
   link.download = `${name.filter(Boolean).join("-").replace(/[^\w.-]+/g, "_")}.png`;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000); // not before the download began
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000); // not before the download has started
 }
 
 interface NumberInputProps {
@@ -259,7 +259,7 @@ interface NumberInputProps {
   isInteger?: boolean;
 }
 
-/** A number that is taken when one is done with it, and left as it was where it is none. */
+/** A number field: commits on Enter or blur, and keeps the old value if the text is not a number. */
 export function NumberInput({ id, value, set, label, minimum = -Infinity, maximum = Infinity, isInteger = false }: NumberInputProps) {
   const [draft, setDraft] = useState<string | null>(null);
   const commit = (text: string): void => {
@@ -269,7 +269,7 @@ export function NumberInput({ id, value, set, label, minimum = -Infinity, maximu
     const clamped = Math.max(minimum, Math.min(maximum, isInteger ? Math.round(number) : number));
     if (clamped !== value) set(clamped);
   };
-  const step = (by: number): void => commit(String(value + by));
+  const step = (amount: number): void => commit(String(value + amount));
   return (
     <input
       id={id}

@@ -1,4 +1,4 @@
-// The line below the picture: which of the recorded moments is looked at.
+// The time bar below the view: which recorded moment is shown.
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Moment } from "../../messages";
 import { Icon } from "../../shell/icons";
@@ -9,19 +9,19 @@ import { isBehind, moveBy, moveTo, advance, indexOfPosition, togglePlay, formatM
 
 const SPEEDS = [1, 2, 5, 10, 30];
 
-/** Where the slider stands now. */
+/** The slider's current position. */
 export function currentPosition(presenter: NetworkPresenter): TimelinePosition {
   const { moment } = presenter.store.viewSettings.get();
   return { live: moment < 0, moment, isPlaying: presenter.isPlaying.get() };
 }
 
-/** Go there; the store asks the server for it. */
+/** Go to a position; the store requests it from the server. */
 export function seek(presenter: NetworkPresenter, position: TimelinePosition): void {
   presenter.isPlaying.set(position.isPlaying);
   presenter.store.viewSettings.patch({ moment: position.live ? -1 : position.moment });
 }
 
-/** So many moments on or back; those who step look at the past, and stay there. */
+/** Step forward or back by a number of moments; stepping leaves live mode. */
 export function stepBy(presenter: NetworkPresenter, count: number): void {
   seek(presenter, moveBy(presenter.store.moments.get(), currentPosition(presenter), count));
 }
@@ -37,9 +37,9 @@ export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
   const position: TimelinePosition = { live: moment < 0, moment, isPlaying: playing };
   const index = indexOfPosition(moments, position);
   const isEmpty = !moments.length;
-  const shown = moments.find(({ id }) => id === displayed.moment) ?? moments[index];
+  const shownMoment = moments.find(({ id }) => id === displayed.moment) ?? moments[index];
   const state = useValue(presenter.store.state);
-  const isLate = position.live && isBehind(shown, state);
+  const isLate = position.live && isBehind(shownMoment, state);
   const step = (count: number) => () => stepBy(presenter, count);
   const atStart = isEmpty || index <= 0;
   const atEnd = isEmpty || (!position.live && index >= moments.length - 1) || position.live;
@@ -61,9 +61,9 @@ export function TimeBar({ presenter }: { presenter: NetworkPresenter }) {
         <StepButton name="10 moments on" label="+10" disabled={atEnd} run={step(10)} />
       </div>
       <Slider presenter={presenter} moments={moments} position={index} />
-      <output class="when" aria-live="off" title={isLate ? `${formatMoment(shown)}; step ${String(state.counters.Step)}, where the run is, was not recorded` : formatMoment(shown)}>
+      <output class="when" aria-live="off" title={isLate ? `${formatMoment(shownMoment)}; step ${String(state.counters.Step)}, where the run is, was not recorded` : formatMoment(shownMoment)}>
         {isLate && "last recorded: "}
-        {formatMoment(shown)}
+        {formatMoment(shownMoment)}
       </output>
       <label title="Moments a second when it plays">
         <span class="soft">Speed</span>
@@ -103,7 +103,7 @@ function StepButton({ name, label, disabled, run }: { name: string; label: strin
   );
 }
 
-// While somebody drags it, the slider keeps the moments it had when the drag began: its end does not run away.
+// During a drag the slider keeps the moments it started with, so that its end does not move.
 function Slider({ presenter, moments, position }: { presenter: NetworkPresenter; moments: readonly Moment[]; position: number }) {
   const [drag, setDrag] = useState<{ list: readonly Moment[]; index: number } | null>(null);
   const list = drag?.list ?? moments;
@@ -114,13 +114,13 @@ function Slider({ presenter, moments, position }: { presenter: NetworkPresenter;
       dragEnd.abort();
       setDrag(null);
     };
-    // Listened for at once, not after the next picture: a short click is over by then, and would never be let go.
+    // Added at once, not in an effect: a short click would be over by then, and the drag would never end.
     for (const end of ["pointerup", "pointercancel"]) window.addEventListener(end, release, { signal: dragEnd.signal });
     setDrag({ list: moments, index: position });
   };
   const move = (index: number): void => {
-    setDrag((now) => now && { ...now, index });
-    const current = presenter.store.moments.get(); // of those that were there when the drag began, some may be gone
+    setDrag((current) => current && { ...current, index });
+    const current = presenter.store.moments.get(); // some of the moments from the start of the drag may be gone
     seek(presenter, moveTo(current, indexOfPosition(current, moveTo(list, index))));
   };
   return (
@@ -140,7 +140,7 @@ function Slider({ presenter, moments, position }: { presenter: NetworkPresenter;
   );
 }
 
-// One moment after the other, none before the last one was drawn.
+// Play moment after moment, each only after the one before was drawn.
 function usePlay(presenter: NetworkPresenter, playing: boolean): void {
   const { speed } = useValue(presenter.settings);
   const due = useRef(0);
@@ -149,7 +149,7 @@ function usePlay(presenter: NetworkPresenter, playing: boolean): void {
     due.current = performance.now() + 1000 / speed;
     const timer = window.setInterval(() => {
       const position = currentPosition(presenter);
-      if (!position.isPlaying) return; // paused a moment ago: the timer ends with the next picture
+      if (!position.isPlaying) return; // just paused: the timer is cleared at the next render
       if (position.live) return presenter.isPlaying.set(false);
       if (performance.now() < due.current || presenter.displayed.get().moment !== position.moment) return;
       due.current = performance.now() + 1000 / speed - 8;

@@ -1,4 +1,4 @@
-// The selected unit: what it is, what it says now, how its layer is, and how it got there.
+// The panel of the selected unit: its identity, its value, its layer's statistics, its values over time.
 import { useEffect, useState } from "preact/hooks";
 import type { PlacedLayer } from "../../messages";
 import { Icon } from "../../shell/icons";
@@ -9,7 +9,7 @@ import { formatShort, formatUnit } from "./colour_legend";
 import { UnitTrace } from "./unit_trace";
 import type { ExactValue } from "../values/exact_values";
 
-/** The panel on the right; nothing where nothing is selected. */
+/** The panel on the right; nothing without a selection. */
 export function UnitPanel({ presenter }: { presenter: NetworkPresenter }) {
   const selection = useValue(presenter.store.selection);
   const net = useValue(presenter.store.net);
@@ -89,7 +89,7 @@ function NonFiniteCount({ name, count }: { name: string; count: number }) {
   );
 }
 
-// The value at the moment that is shown; the one before stays until the answer came.
+// The value at the displayed moment; the previous one stays until the answer arrives.
 function useExactValue(presenter: NetworkPresenter, selection: Selection): ExactValue | null {
   const { look, moment, variable } = useValue(presenter.displayed);
   const [exact, setExact] = useState<ExactValue | null>(null);

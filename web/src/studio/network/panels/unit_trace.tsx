@@ -1,4 +1,4 @@
-// A unit's variables over all recorded moments, as lines.
+// A unit's variables over all recorded moments, as a line plot.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Json } from "../../messages";
@@ -11,7 +11,7 @@ import { formatShort } from "./colour_legend";
 
 export const LINE_COLOURS = ["#2a78d6", "#e07b00", "#12946a", "#c9377f", "#7b61d1", "#8a6d00"];
 const REFRESH_MS = 400;
-const MAX_VARIABLES = 32; // variables that the server answers at once
+const MAX_VARIABLES = 32; // maximum number of variables per request
 
 interface TraceLines {
   moments: number[];
@@ -19,13 +19,13 @@ interface TraceLines {
   values: ReadonlyMap<string, (number | null)[]>;
 }
 
-/** The plot and its switches. */
+/** The plot and its toggles. */
 export function UnitTrace({ presenter, selection }: { presenter: NetworkPresenter; selection: Selection }) {
   const net = useValue(presenter.store.net);
   const all = (net?.variables ?? []).filter(({ of }) => of !== "weight").map(({ name }) => name);
   const names = all.slice(0, MAX_VARIABLES);
   const [hidden, setHidden] = useState<readonly string[]>([]);
-  const shown = names.filter((name) => !hidden.includes(name));
+  const visibleNames = names.filter((name) => !hidden.includes(name));
   const lines = useTrace(presenter, selection, names);
   const toggle = (name: string): void =>
     setHidden(hidden.includes(name) ? hidden.filter((other) => other !== name) : [...hidden, name]);
@@ -45,7 +45,7 @@ export function UnitTrace({ presenter, selection }: { presenter: NetworkPresente
         </p>
       )}
       {lines ? (
-        <TracePlot presenter={presenter} lines={lines} names={names} shown={shown} />
+        <TracePlot presenter={presenter} lines={lines} names={names} shown={visibleNames} />
       ) : (
         <p class="soft">{lines === undefined ? "Loading…" : "Nothing was recorded yet."}</p>
       )}
@@ -61,7 +61,7 @@ function TraceSwatch({ ink }: { ink: string }) {
   );
 }
 
-// Asked again as moments come, not more than a few times a second, and never twice at once; null where there are none.
+// Requested again as moments arrive, throttled to REFRESH_MS, never twice at once; null if there are no moments.
 function useTrace(presenter: NetworkPresenter, { layer, unit }: Selection, names: string[]): TraceLines | null | undefined {
   const { item } = useValue(presenter.store.viewSettings);
   const [lines, setLines] = useState<TraceLines | null | undefined>(undefined);
@@ -76,7 +76,7 @@ function useTrace(presenter: NetworkPresenter, { layer, unit }: Selection, names
       const answer = names.length ? await presenter.store.ask(question).catch(() => undefined) : null;
       isAsking = false;
       if (isOver) return;
-      if (answer !== undefined) setLines(parseTrace(answer)); // asked in vain: what is drawn stays
+      if (answer !== undefined) setLines(parseTrace(answer)); // the request failed: keep the current plot
       if (isOutdated) askLater();
     };
     const askLater = (): void => void (timer ||= window.setTimeout(() => void ask(), REFRESH_MS));
@@ -179,7 +179,7 @@ function valueAt({ values }: TraceLines, name: string, index: number): string {
   return typeof value === "number" ? formatShort(value) : "–";
 }
 
-// Steps; where they begin anew (after Init) the number of the moment, as lines must not run backwards.
+// Steps; if they start over (after Init), moment indices instead, as lines must not run backwards.
 function xValues({ steps }: TraceLines): number[] {
   return steps.every((step, n) => !n || step >= steps[n - 1]) ? steps : steps.map((_, n) => n);
 }
@@ -191,7 +191,7 @@ function traceData(lines: TraceLines, names: string[]): uPlot.AlignedData {
 
 type DrawnRef = { current: { lines: TraceLines; mark: number } };
 
-function plotOptions(host: HTMLElement, names: string[], shown: string[], drawn: DrawnRef, point: (at: number | null) => void): uPlot.Options { // prettier-ignore
+function plotOptions(host: HTMLElement, names: string[], visibleNames: string[], drawn: DrawnRef, point: (at: number | null) => void): uPlot.Options { // prettier-ignore
   const style = getComputedStyle(host);
   const [ink, grid] = [style.color, style.getPropertyValue("--net-grid").trim() || "#8884"];
   const axis = { stroke: ink, grid: { stroke: grid, width: 1 }, ticks: { stroke: grid, size: 4 }, font: "11px system-ui, sans-serif" }; // prettier-ignore
@@ -204,25 +204,25 @@ function plotOptions(host: HTMLElement, names: string[], shown: string[], drawn:
     ],
     series: [
       {},
-      ...names.map((label, n) => ({ label, stroke: LINE_COLOURS[n % LINE_COLOURS.length], width: 1.5, show: shown.includes(label), points: { show: false } })), // prettier-ignore
+      ...names.map((label, n) => ({ label, stroke: LINE_COLOURS[n % LINE_COLOURS.length], width: 1.5, show: visibleNames.includes(label), points: { show: false } })), // prettier-ignore
     ],
     hooks: {
       draw: [
         (plot) => drawMark(plot, plot.data[0][drawn.current.mark], ink),
-        (plot) => shown.forEach((name) => drawNonFinite(plot, drawn.current.lines.values.get(name) ?? [], LINE_COLOURS[names.indexOf(name) % LINE_COLOURS.length])),
+        (plot) => visibleNames.forEach((name) => drawNonFinite(plot, drawn.current.lines.values.get(name) ?? [], LINE_COLOURS[names.indexOf(name) % LINE_COLOURS.length])),
       ],
       setCursor: [(plot) => point(plot.cursor.idx ?? null)],
     },
   }; // prettier-ignore
 }
 
-// What the axis says at one of its places; nothing between two steps.
+// The tick label at a position of the axis; empty between two steps.
 function stepAt(lines: TraceLines, x: number): string {
   const step = xValues(lines) === lines.steps ? x : lines.steps[x];
   return Number.isInteger(step) ? String(step) : "";
 }
 
-// Where the picture stands in time.
+// Draw the time marker: the moment the view shows.
 function drawMark(plot: uPlot, position: number | undefined, ink: string): void {
   if (position === undefined) return;
   const x = plot.valToPos(position, "x", true);

@@ -1,4 +1,4 @@
-// Arrows between layers: where they run and what they look like. Each type of projection has its side, colour and dash.
+// Arrows between layers: their paths and styles. Each type of projection has its side, colour and dash.
 import {
   BufferGeometry, ConeGeometry, CubicBezierCurve3, Float32BufferAttribute, Matrix4, Mesh, Quaternion, ShaderMaterial,
   TubeGeometry, Vector3, CustomBlending, GLSL3, OneFactor, OneMinusSrcAlphaFactor,
@@ -9,7 +9,7 @@ import { ARROW_FRAGMENT, ARROW_VERTEX } from "./shaders";
 
 export interface ArrowStyle {
   title: string;
-  dash: number; // in widths; 0: none
+  dash: number; // in widths; 0: solid
   light: string;
   dark: string;
 }
@@ -23,18 +23,18 @@ export const ARROW_STYLES: Record<string, ArrowStyle> = {
 };
 
 const MARGIN = 0.4;
-const MANY_PROJECTIONS = 1500; // projections beyond which each is drawn with fewer corners
+const MANY_PROJECTIONS = 1500; // number of projections above which arrows get fewer segments
 
-/** A type of projection as it is drawn: one that has no look of its own looks as forward does. */
+/** The style name of a projection's type; unknown types are drawn as forward. */
 export function arrowType(type: string): string {
   return Object.hasOwn(ARROW_STYLES, type) ? type : "forward";
 }
 
-/** All arrows of a network as one mesh; null where there are none. */
+/** All arrows of a network as one mesh; null if there are none. */
 export function buildArrows(net: Net, dark: boolean, radius: number): Mesh<BufferGeometry, ShaderMaterial> | null {
   const layers = new Map(net.layers.map((placed) => [placed.layer.name, placed]));
   const builder = new ArrowMeshBuilder(net.projections.length > MANY_PROJECTIONS ? 6 : 20, radius);
-  const drawnKeys = new Set<string>(); // two projections of a kind between the same layers are one arrow
+  const drawnKeys = new Set<string>(); // projections of one type between the same layers share an arrow
   for (const { sender, receiver, type } of net.projections) {
     const [from, to] = [layers.get(sender), layers.get(receiver)];
     const styleName = arrowType(type);
@@ -47,7 +47,7 @@ export function buildArrows(net: Net, dark: boolean, radius: number): Mesh<Buffe
   return builder.mesh();
 }
 
-/** The way of an arrow from the edge of one plane to the edge of another. */
+/** The path of an arrow from the edge of one plane to the edge of another. */
 export function arrowPath(from: PlacedLayer, to: PlacedLayer, type: string): CubicBezierCurve3 {
   if (from === to) return selfLoop(from);
   const [across, up, along] = [0, 1, 2].map((n) => to.place[n] - from.place[n]);
@@ -57,7 +57,7 @@ export function arrowPath(from: PlacedLayer, to: PlacedLayer, type: string): Cub
   return type === "forward" ? (pathUpwards(from, to) ?? pathAround(from, to, 1, 0.25)) : pathAround(from, to, -1, 0.6 + Math.min(3, Math.abs(up) * 0.18)); // prettier-ignore
 }
 
-// Where a stack leans: from the right edge up to the front edge of the layer above; null where that edge is elsewhere.
+// In a leaning stack: from the right edge up to the front edge of the layer above; null if that edge is out of reach.
 function pathUpwards(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 | null {
   const right = from.place[0] + from.size[0] / 2 + MARGIN;
   const x = right + 0.7;
@@ -69,7 +69,7 @@ function pathUpwards(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 | nu
   return new CubicBezierCurve3(start, bend, below, new Vector3(x, to.place[1], front));
 }
 
-// From edge to edge on one side; what is not plain forward runs on the left, behind the names.
+// From edge to edge on one side; all but plain forward arrows run on the left, behind the names.
 function pathAround(from: PlacedLayer, to: PlacedLayer, side: number, bulge: number): CubicBezierCurve3 {
   const edge = (layer: PlacedLayer): number => layer.place[0] + side * (layer.size[0] / 2 + MARGIN);
   const outermost = (side > 0 ? Math.max(edge(from), edge(to)) : Math.min(edge(from), edge(to))) + side * bulge;
@@ -78,7 +78,7 @@ function pathAround(from: PlacedLayer, to: PlacedLayer, side: number, bulge: num
   return new CubicBezierCurve3(point(edge(from), from), point(outermost, from), point(outermost, to), point(edge(to), to));
 }
 
-// To the foot of the next stack: behind the layers, which hide it where they are in front of it.
+// To the foot of the next stack: behind the layers, which may cover it.
 function pathBehind(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 {
   const backEdge = (layer: PlacedLayer): number => layer.place[2] - layer.size[1] / 2 - MARGIN;
   const farthest = Math.min(backEdge(from), backEdge(to)) - 2;
@@ -86,7 +86,7 @@ function pathBehind(from: PlacedLayer, to: PlacedLayer): CubicBezierCurve3 {
   return new CubicBezierCurve3(point(from, backEdge(from)), point(from, farthest), point(to, farthest), point(to, backEdge(to)));
 }
 
-// Beside each other: from edge to edge, in a low arch.
+// Side by side: from edge to edge, in a low arch.
 function pathSideways(from: PlacedLayer, to: PlacedLayer, axis: 0 | 1, sign: number): CubicBezierCurve3 {
   const place = (layer: PlacedLayer, side: number): Vector3 => {
     const [x, y, z] = layer.place;
@@ -102,7 +102,7 @@ function pathSideways(from: PlacedLayer, to: PlacedLayer, axis: 0 | 1, sign: num
   return new CubicBezierCurve3(start, lift(start, sign), lift(end, -sign), end);
 }
 
-// To itself: out of the left edge and back into it.
+// A self loop: out of the left edge and back into it.
 function selfLoop({ place: [x, y, z], size: [width, depth] }: PlacedLayer): CubicBezierCurve3 {
   const [edge, half] = [x - width / 2 - MARGIN, Math.min(depth * 0.2, 1)];
   const point = (right: number, front: number): Vector3 => new Vector3(right, y, z - depth * 0.25 + front);

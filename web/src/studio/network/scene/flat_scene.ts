@@ -1,4 +1,4 @@
-// The network as flat cells on a plain canvas, for browsers that draw no 3D.
+// The network as flat cells on a 2D canvas, for browsers without WebGL.
 import type { Net, PlacedLayer } from "../../messages";
 import { nonFiniteKind } from "../../non_finite";
 import { findColourMap, parseColour, buildRamp } from "../values/colour_maps";
@@ -18,7 +18,7 @@ interface Plate {
   height: number;
 }
 
-/** The 2D picture: what `Scene` is, without a camera. */
+/** The 2D counterpart of `Scene`, without a camera. */
 export class FlatScene {
   readonly canvas = document.createElement("canvas");
   frames: ReadonlyMap<string, Frame> = new Map();
@@ -77,13 +77,13 @@ export class FlatScene {
     if (!plate) return null;
     const { placed } = plate;
     const [layout, frame] = [this.layout(plate), this.frames.get(placed.layer.name) ?? null];
-    const cell = cellUnder(layout.whole, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
+    const cell = cellUnder(layout.plane, (x - plate.left) / plate.width, (y - plate.top) / plate.height);
     return pickResult({ placed, frame, layout }, cell);
   }
 
   project({ layer, unit }: Unit): { x: number; y: number } | null {
     const plate = this.plates.find(({ placed }) => placed.layer.name === layer);
-    const raster = this.frames.get(layer)?.head.raster; // there a unit is a row
+    const raster = this.frames.get(layer)?.head.raster; // in a raster a unit is a row
     if (!plate || raster || unit < 0 || unit >= plate.placed.units) return null;
     const layout = this.layout(plate);
     const [left, top] = sentCellFraction(layout, sentCellOf(layout, cellOfUnit(plate.placed.grid, layout, unit)));
@@ -122,7 +122,7 @@ export class FlatScene {
     this.arrange();
   }
 
-  // In rows, the input first, as large as the window allows.
+  // Arrange the layers in rows, the input first, as large as the window allows.
   private arrange(): void {
     const layers = this.net?.layers ?? [];
     let scale = 80;
@@ -167,7 +167,7 @@ export class FlatScene {
     }
   }
 
-  // All tiles below each other, a pixel per cell.
+  // All tiles stacked vertically, one pixel per cell.
   private imageOf(name: string, { sent }: FrameLayout, placed: PlacedLayer): [HTMLCanvasElement, number, number] {
     const image = document.createElement("canvas");
     [image.width, image.height] = [Math.max(1, sent[3]), Math.max(1, sent[0] * sent[1] * sent[2])];

@@ -1,25 +1,25 @@
-// Which names the picture wants: one for each layer, and for each tile that is large on the screen.
+// Label requests: one per layer, and one per tile that is large enough on the screen.
 import { Vector3 } from "three";
 import { sentCellFraction, tileName } from "./unit_grid";
 import type { LabelSpot, LabelRequest } from "./labels";
 import type { LayerMesh } from "./layer_mesh";
 
-const MIN_NAMED_PX = 14; // pixels of a plane that still gets its name
-const MIN_TILE_PX = 130; // pixels of a tile that gets its own
+const MIN_NAMED_PX = 14; // minimum size in pixels of a plane that gets a name
+const MIN_TILE_PX = 130; // minimum size in pixels of a tile that gets a name
 const MAX_TILES = 48;
-const MAX_TITLE_LENGTH = 24; // letters of a name; of a longer path its end is shown, where layers differ
+const MAX_TITLE_LENGTH = 24; // characters; of a longer path the end is shown, where layers differ
 
-/** How the scene is seen. */
+/** The viewport that labels are computed for. */
 export interface LabelViewport {
   width: number;
   height: number;
   worldPerPixel: number;
   isCrowded: boolean;
-  hasValues: boolean; // whether some layer has values
-  onScreen(point: Vector3): { x: number; y: number } | null; // null: behind the one who looks
+  hasValues: boolean; // whether any layer has values
+  onScreen(point: Vector3): { x: number; y: number } | null; // null: behind the camera
 }
 
-/** The names of a layer and of its tiles. */
+/** The label requests of a layer and its tiles. */
 export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isSelected: boolean): LabelRequest[] {
   const { layer, place, size } = layerMesh.placed;
   const corner = (a: number, c: number): { x: number; y: number } | null =>
@@ -36,13 +36,13 @@ export function labelRequests(layerMesh: LayerMesh, viewport: LabelViewport, isS
   return [{ ...request, weight: (isSelected ? 1e9 : 0) + wide }, ...tiles];
 }
 
-/** A name as it stands beside its layer: "…denselayer3.conv" of a long path. */
+/** Shorten a layer's name: "…denselayer3.conv" for a long path. */
 export function shortTitle(name: string): string {
   const cut = name.length > MAX_TITLE_LENGTH && /^[\w.]+$/.test(name) ? name.indexOf(".", name.length - MAX_TITLE_LENGTH) : -1;
   return cut < 0 ? name : `…${name.slice(cut + 1)}`;
 }
 
-// Left of it, below it, right of it: where most of the picture is not.
+// Candidate positions left, below and right of the plane, away from most of the picture.
 function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
   const left = quad.reduce((best, corner) => (corner.x < best.x ? corner : best));
   const front = quad.reduce((best, corner) => (corner.y > best.y ? corner : best));
@@ -56,16 +56,16 @@ function labelSpots(quad: { x: number; y: number }[]): LabelSpot[] {
   ];
 }
 
-// "map 3" at the front of each tile that is large enough on the screen.
+// "map 3" at the front edge of each tile that is large enough on the screen.
 function tileRequests(layerMesh: LayerMesh, viewport: LabelViewport): LabelRequest[] {
   const { layer, place, size, units, grid } = layerMesh.placed;
   const sent = layerMesh.layout.sent;
   const wide = (layerMesh.cellSize()[0] * sent[3]) / viewport.worldPerPixel;
   if (sent[0] * sent[1] === 1 || wide < MIN_TILE_PX || layerMesh.frame?.head.raster) return [];
   const requests: LabelRequest[] = [];
-  const shown = Math.min(sent[0] * sent[1], Math.ceil(units / (grid[2] * grid[3])));
+  const tileCount = Math.min(sent[0] * sent[1], Math.ceil(units / (grid[2] * grid[3])));
   const half = (layerMesh.cellSize()[1] * 0.5) / size[1];
-  for (let tile = 0; tile < shown && requests.length < MAX_TILES; tile++) {
+  for (let tile = 0; tile < tileCount && requests.length < MAX_TILES; tile++) {
     const front = ((tile + 1) * sent[2] - 1) * sent[3] + Math.floor(sent[3] / 2);
     const [left, back] = sentCellFraction(layerMesh.layout, front);
     const [x, z] = [place[0] + (left - 0.5) * size[0], place[2] + (back + half - 0.5) * size[1]];

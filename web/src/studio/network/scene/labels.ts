@@ -1,28 +1,28 @@
-// Names beside the layers, as text over the canvas: never on top of each other, and none on what is too small for it.
-// Where there are many layers, a name stands only where it covers no layer but its own.
+// Layer names as HTML over the canvas: they never overlap, and planes that are too small get none. With many layers, a
+// name is shown only where it covers no other layer.
 
 export interface LabelRequest {
   key: string;
   title: string;
   detail: string;
-  weight: number; // whose wish comes first
-  spots: LabelSpot[]; // the best first
+  weight: number; // higher weights are placed first
+  spots: LabelSpot[]; // candidate positions, best first
   isSelected: boolean;
-  quad?: { x: number; y: number }[]; // what it names, as it is seen; the names of others keep clear of it if they can
+  quad?: { x: number; y: number }[]; // the labelled plane on the screen; other labels avoid it if they can
 }
 
 export interface LabelSpot {
-  x: number; // of the point it belongs to
+  x: number; // anchor point, in pixels
   y: number;
-  align: "left" | "right" | "centre"; // where the text lies of that point
+  align: "left" | "right" | "centre"; // side of the text at the anchor
 }
 
-/** Where labels may lie. */
+/** The area where labels may be placed. */
 export interface LabelArea {
   width: number;
   height: number;
-  occupied: LabelBox[]; // by buttons and the legend
-  isCrowded: boolean; // with so many layers that only what is in nobody's way is shown
+  occupied: LabelBox[]; // boxes of buttons and the legend
+  isCrowded: boolean; // so many layers that only labels without overlap are shown
 }
 
 interface LabelBox {
@@ -38,11 +38,11 @@ export class Labels {
 
   constructor(private readonly host: HTMLElement) {}
 
-  /** Show what fits, in the order of weight. */
+  /** Place the labels that fit, in order of weight. */
   show(requests: LabelRequest[], area: LabelArea): void {
     const occupied = [...area.occupied];
     const quads = requests.flatMap(({ quad, key }) => (quad ? [{ quad, key, ...boundsOf(quad) }] : []));
-    const shown = new Set<string>();
+    const shownKeys = new Set<string>();
     for (const request of [...requests].sort((candidate, another) => another.weight - candidate.weight)) {
       const label = this.labelFor(request);
       const free = request.spots.map((spot) => labelBox(spot, label)).filter((candidate) => isFree(candidate, occupied, area));
@@ -50,14 +50,14 @@ export class Labels {
       const box = clear ?? (area.isCrowded && !request.isSelected ? undefined : free[0]);
       if (!box) continue;
       occupied.push(box);
-      shown.add(request.key);
+      shownKeys.add(request.key);
       label.element.style.transform = `translate(${Math.round(box.left)}px, ${Math.round(box.top)}px)`;
       label.element.classList.toggle("chosen", request.isSelected);
     }
-    for (const [key, { element }] of this.labels) element.hidden = !shown.has(key);
+    for (const [key, { element }] of this.labels) element.hidden = !shownKeys.has(key);
   }
 
-  /** Forget all labels: another network. */
+  /** Remove all labels, for another network. */
   clear(): void {
     this.labels.clear();
     this.host.replaceChildren();
@@ -108,7 +108,7 @@ function boundsOf(quad: { x: number; y: number }[]): LabelBox {
   return { left, top, width: Math.max(...xs) - left, height: Math.max(...ys) - top };
 }
 
-// Whether a corner or the middle of a box lies on a quad, whose corners go around, or a corner of that in the box.
+// Whether a corner or the centre of the box lies on the quad (corners in order), or a corner of the quad in the box.
 function coversQuad(box: LabelBox, quad: { x: number; y: number }[]): boolean {
   const { left, top, width, height } = box;
   if (quad.some(({ x, y }) => overlaps(box, { left: x, top: y, width: 0, height: 0 }))) return true;

@@ -1,4 +1,4 @@
-// One layer in the scene: its plane, and on it bars or cells that read the same texture of bytes.
+// The meshes of one layer: its plane, and bars or cells that read the same byte texture.
 import {
   BoxGeometry, BufferGeometry, CustomBlending, DataTexture, Float32BufferAttribute, GLSL3, Group, InstancedBufferGeometry,
   Mesh, NearestFilter, OneFactor, OneMinusSrcAlphaFactor, RedFormat, ShaderMaterial, Vector2, Vector3, Vector4,
@@ -24,8 +24,8 @@ export interface ScenePalette {
   accent: string;
 }
 
-const PLANE_MARGIN = 0.35; // of the plane around its cells
-const MAX_TEXTURE_WIDTH = 2048; // a texture's row
+const PLANE_MARGIN = 0.35; // width of the plane's rim around its cells
+const MAX_TEXTURE_WIDTH = 2048; // maximum width of a texture row
 
 type Uniforms = Record<string, IUniform>;
 
@@ -34,13 +34,13 @@ const blending = {
   premultipliedAlpha: true, glslVersion: GLSL3,
 } as const; // prettier-ignore
 
-/** A layer that can be drawn. */
+/** A drawable layer. */
 export class LayerMesh {
   readonly group = new Group();
   frame: Frame | null = null;
   form: LayerForm = "cells";
-  barHeight = 1; // of the highest bar
-  layout: FrameLayout; // of what is shown
+  barHeight = 1; // height of the highest bar
+  layout: FrameLayout; // of the displayed frame
   private readonly bars: Mesh<InstancedBufferGeometry, ShaderMaterial>;
   private readonly cells: Mesh<BufferGeometry, ShaderMaterial>;
   private readonly plane: Mesh<BufferGeometry, ShaderMaterial>;
@@ -65,18 +65,18 @@ export class LayerMesh {
     this.cells = new Mesh(squareGeometry(), makeMaterial(this.uniforms, CELL_VERTEX, CELL_FRAGMENT));
     this.plane = new Mesh(squareGeometry(), planeMaterial(placed));
     this.plane.material.depthWrite = false;
-    this.plane.position.y = -0.02; // below the lids of bars that hang down
+    this.plane.position.y = -0.02; // below the caps of bars that hang down
     this.group.position.set(...placed.place);
-    for (const mesh of [this.bars, this.cells, this.plane]) mesh.frustumCulled = false; // shaders place them
+    for (const mesh of [this.bars, this.cells, this.plane]) mesh.frustumCulled = false; // the shaders position them
     this.group.add(this.bars, this.cells, this.plane);
     this.setFrame(null);
   }
 
-  /** Show these values; null shows that there are none. */
+  /** Show a frame's values; null shows that there are none. */
   setFrame(frame: Frame | null): void {
     this.frame = frame;
     this.layout = layoutOf(this.placed.grid, frame?.head ?? null);
-    const { whole, sent, block } = this.layout;
+    const { plane, sent, block } = this.layout;
     this.resizeTexture(Math.max(1, cellsOf(sent)));
     const bytes = this.texture.image.data as Uint8Array;
     if (frame) bytes.set(frame.bytes.subarray(0, bytes.length));
@@ -85,26 +85,26 @@ export class LayerMesh {
     const uniforms = this.uniforms;
     uniforms.count.value = this.bars.geometry.instanceCount = this.cellCount();
     uniforms.grid.value.set(...sent);
-    uniforms.tile.value.set(whole[3], whole[2]);
+    uniforms.tile.value.set(plane[3], plane[2]);
     uniforms.block.value.set(block[1], block[0]);
-    uniforms.gap.value = gapOf(whole);
+    uniforms.gap.value = gapOf(plane);
     uniforms.fill.value = cellsOf(sent) > 4000 ? 0.92 : 0.82;
     if (frame) uniforms.span.value.set(frame.head.lo, frame.head.hi);
   }
 
-  /** How bars and cells are coloured, and how high a bar is. */
+  /** Set the colour range and the baseline of the bars. */
   setRange(range: [number, number]): void {
     this.uniforms.range.value.set(...range);
     this.uniforms.ground.value = baselineOf(range);
   }
 
-  /** Put it elsewhere. */
+  /** Move the layer. */
   moveTo(place: [number, number, number]): void {
     this.placed.place = place;
     this.group.position.set(...place);
   }
 
-  /** Bars or cells. */
+  /** Switch between bars and cells. */
   setForm(form: LayerForm): void {
     this.form = form;
     this.bars.visible = form === "bars";
@@ -127,27 +127,27 @@ export class LayerMesh {
     set(this.plane.material.uniforms.glow, palette.accent);
   }
 
-  /** Mark cells; -1 for none. */
+  /** Highlight cells; -1 for none. */
   highlight(selectedCell: number, hoveredCell: number): void {
     this.uniforms.chosen.value = selectedCell;
     this.uniforms.pointed.value = hoveredCell;
     this.plane.material.uniforms.lit.value = selectedCell >= 0 || hoveredCell >= 0 ? 1 : 0;
   }
 
-  /** In which order: bars and cells before their plane, so that what hangs below it is seen through it. */
+  /** Set the draw order: bars and cells before their plane, so that bars hanging below are visible through it. */
   setOrder(order: number): void {
     this.bars.renderOrder = order;
     this.plane.renderOrder = order + 1;
     this.cells.renderOrder = order + 2;
   }
 
-  /** The cell that shows a unit; -1 in a raster, where a unit is a line. */
+  /** The cell that shows a unit; -1 in a raster, where a unit is a row. */
   cellOf(unit: number): number {
     if (this.frame?.head.raster) return -1;
     return sentCellOf(this.layout, cellOfUnit(this.placed.grid, this.layout, unit));
   }
 
-  /** How high the bar of a cell is. */
+  /** The height of a cell's bar. */
   heightOf(cell: number): number {
     const byte = this.form === "bars" && this.frame ? this.frame.bytes[cell] : 0;
     const value = this.frame ? valueOf(this.frame.head, byte) : undefined;
@@ -159,10 +159,10 @@ export class LayerMesh {
     return Math.max(-1, Math.min(1, (value - ground) / reach)) * this.barHeight;
   }
 
-  /** How wide and deep a cell that was sent is. */
+  /** Width and depth of a sent cell, in world units. */
   cellSize(): [number, number] {
-    const { whole, block } = this.layout;
-    const [across, down] = spanOf(whole);
+    const { plane, block } = this.layout;
+    const [across, down] = spanOf(plane);
     return [(this.placed.size[0] * block[1]) / across, (this.placed.size[1] * block[0]) / down];
   }
 
@@ -183,7 +183,7 @@ export class LayerMesh {
     return Math.min(head.count, this.cellOf(units - 1) + 1);
   }
 
-  /** A texture for so many cells; the one there is, where it fits. */
+  /** Make the texture fit a number of cells, reusing the current one if it does. */
   private resizeTexture(cells: number): void {
     const across = Math.min(MAX_TEXTURE_WIDTH, cells);
     const { width, height } = this.texture.image;

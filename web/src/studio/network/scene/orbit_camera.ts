@@ -1,24 +1,24 @@
-// Where the scene is looked at from: a point that is turned around, two angles and a distance.
+// The orbit camera: a target point, two angles and a distance.
 import { Matrix4, PerspectiveCamera, Vector3 } from "three";
 
 export interface Pose {
-  x: number; // the point that is looked at
+  x: number; // the target point
   y: number;
   z: number;
-  azimuth: number; // in radians; 0 looks from the front
-  elevation: number; // in radians; above 0 from above
+  azimuth: number; // in radians; 0 is the front
+  elevation: number; // in radians; positive is above
   distance: number;
 }
 
-const FIELD_OF_VIEW = 28; // degrees, of the shorter side: little perspective, as in a drawing
+const FIELD_OF_VIEW = 28; // degrees, along the shorter side: little perspective, as in a drawing
 const MAX_ELEVATION = Math.PI / 2 - 0.01;
-const FIT_MARGIN = 0.94; // of the window that a fitted scene takes
+const FIT_MARGIN = 0.94; // fraction of the window that a fitted scene takes
 
-/** A camera that turns around a point. */
+/** A camera that orbits a point. */
 export class OrbitCamera {
   readonly camera = new PerspectiveCamera(FIELD_OF_VIEW, 1, 0.1, 1000);
   pose: Pose = { x: 0, y: 0, z: 0, azimuth: 0.3, elevation: 0.4, distance: 30 };
-  sceneSize = 100; // of the scene; how far away and how near one may go
+  sceneSize = 100; // the scene's size in world units; limits how near and how far the camera may go
   private width = 1;
   private height = 1;
 
@@ -30,7 +30,7 @@ export class OrbitCamera {
     this.set({});
   }
 
-  /** Look from elsewhere. */
+  /** Change the pose. */
   set(part: Partial<Pose>): void {
     const pose = { ...this.pose, ...part };
     pose.elevation = Math.max(-MAX_ELEVATION, Math.min(MAX_ELEVATION, pose.elevation));
@@ -40,23 +40,23 @@ export class OrbitCamera {
     this.onChange();
   }
 
-  /** Turn, by pixels. */
+  /** Rotate, by pixels. */
   turn(right: number, down: number): void {
     const { azimuth, elevation } = this.pose;
     this.set({ azimuth: azimuth - right * 0.006, elevation: elevation + down * 0.006 });
   }
 
-  /** Move the picture, by pixels. */
+  /** Pan, by pixels. */
   pan(right: number, down: number): void {
     const scale = this.worldPerPixel();
     const [sideways, up] = [new Vector3(), new Vector3()];
     this.camera.matrixWorld.extractBasis(sideways, up, new Vector3());
     const { x, y, z } = this.pose;
-    const moved = new Vector3(x, y, z).addScaledVector(sideways, -right * scale).addScaledVector(up, down * scale);
-    this.set({ x: moved.x, y: moved.y, z: moved.z });
+    const target = new Vector3(x, y, z).addScaledVector(sideways, -right * scale).addScaledVector(up, down * scale);
+    this.set({ x: target.x, y: target.y, z: target.z });
   }
 
-  /** Come nearer (factor below 1); this point of the scene, or what is looked at, stays where it is in the window. */
+  /** Zoom in (factor below 1); the given point, by default the target, stays fixed in the window. */
   zoom(factor: number, point = new Vector3(this.pose.x, this.pose.y, this.pose.z)): void {
     const { x, y, z, distance } = this.pose;
     const newDistance = this.clampDistance(distance * factor);
@@ -64,7 +64,7 @@ export class OrbitCamera {
     this.set({ ...xyz(target), distance: newDistance });
   }
 
-  /** The pose from these angles that shows all points as large as possible. */
+  /** The pose with these angles that shows all points as large as possible. */
   fitPose(points: Vector3[], azimuth: number, elevation: number, inset = { left: 0, right: 0, top: 0, bottom: 0 }): Pose {
     const middle = centreOf(points);
     let pose: Pose = { ...xyz(middle), azimuth, elevation, distance: this.sceneSize * 2 };
@@ -78,7 +78,7 @@ export class OrbitCamera {
     return pose;
   }
 
-  /** How long a pixel is where one looks at. */
+  /** World units per pixel at the target. */
   worldPerPixel(): number {
     return (2 * this.pose.distance * Math.tan((this.camera.fov * Math.PI) / 360)) / this.height;
   }
@@ -87,7 +87,7 @@ export class OrbitCamera {
     return Math.max(this.sceneSize / 500, Math.min(this.sceneSize * 12, distance));
   }
 
-  // Each point, seen from the camera, asks for a distance at which it is just inside; the largest wish wins.
+  // Each point needs a distance at which it is just inside the window; the largest one wins.
   private refineFit(pose: Pose, camera: PerspectiveCamera, viewPoints: Vector3[], inset: Inset): Pose {
     const up = Math.tan((camera.fov * Math.PI) / 360);
     const side = up * camera.aspect;
@@ -122,7 +122,7 @@ export class OrbitCamera {
 
 type Inset = { left: number; right: number; top: number; bottom: number };
 
-// How far points reach to both sides, as if all were as far away as what is looked at.
+// How far points extend to both sides, projected to the target's distance.
 function extent(viewPoints: Vector3[], axis: "x" | "y", distance: number): { least: number; most: number } {
   let [least, most] = [Infinity, -Infinity];
   for (const point of viewPoints) {

@@ -1,9 +1,9 @@
-// What lies under a point of the window.
+// Picking: which unit lies under a point of the window.
 import { Ray, Vector3 } from "three";
 import { sentCellFraction, cellAt, cellUnder, sentCellOf, unitAt } from "./unit_grid";
 import type { LayerMesh } from "./layer_mesh";
 
-/** What was found on a ray, and how far away. */
+/** The nearest hit of a ray, and its distance. */
 export interface RayHit {
   target: PickResult;
   distance: number;
@@ -11,12 +11,12 @@ export interface RayHit {
 
 export interface PickResult {
   layer: string;
-  cell: number; // of what is shown; -1 between cells
-  unit: number; // the one under the pointer, also where the cell stands for several; -1 between cells
-  column: number; // of a raster: the moment's column; -1 elsewhere
+  cell: number; // in the displayed frame; -1 between cells
+  unit: number; // the unit under the pointer, even if the cell stands for several; -1 between cells
+  column: number; // in a raster the moment's column; -1 elsewhere
 }
 
-/** The nearest thing on a ray, in the scene's own coordinates. */
+/** The nearest hit of a ray, in scene coordinates. */
 export function pick(views: Iterable<LayerMesh>, ray: Ray): RayHit | null {
   let nearest: RayHit | null = null;
   for (const layerMesh of views) {
@@ -26,7 +26,7 @@ export function pick(views: Iterable<LayerMesh>, ray: Ray): RayHit | null {
   return nearest;
 }
 
-/** What a cell of the whole plane is. */
+/** The layer, cell and unit at a cell of the whole plane. */
 export function pickResult(view: Pick<LayerMesh, "placed" | "frame" | "layout">, cellIndex: number): PickResult {
   const { layer, grid, units } = view.placed;
   const head = view.frame?.head;
@@ -41,7 +41,7 @@ export function pickResult(view: Pick<LayerMesh, "placed" | "frame" | "layout">,
   return unit < units ? { layer: layer.name, cell, unit, column: -1 } : nothing;
 }
 
-/** The middle of a cell, in the scene's coordinates, on top of its bar. */
+/** The centre of a cell in scene coordinates, on top of its bar. */
 export function cellCentre(view: LayerMesh, cell: number): Vector3 {
   const [left, back] = sentCellFraction(view.layout, cell);
   const { size, place } = view.placed;
@@ -50,7 +50,7 @@ export function cellCentre(view: LayerMesh, cell: number): Vector3 {
   ); // prettier-ignore
 }
 
-type PlaneHit = { distance: number; cell: number }; // place: the cell of the whole plane
+type PlaneHit = { distance: number; cell: number }; // cell: index on the whole plane
 
 function intersectPlane(view: LayerMesh, ray: Ray): PlaneHit | null {
   const { size, place } = view.placed;
@@ -59,7 +59,7 @@ function intersectPlane(view: LayerMesh, ray: Ray): PlaneHit | null {
   const spot = ray.at(distance, new Vector3());
   const [left, back] = [(spot.x - place[0]) / size[0] + 0.5, (spot.z - place[2]) / size[1] + 0.5];
   if (left < 0 || left >= 1 || back < 0 || back >= 1) return null;
-  return { distance, cell: cellUnder(view.layout.whole, left, back) };
+  return { distance, cell: cellUnder(view.layout.plane, left, back) };
 }
 
 function intersectBars(view: LayerMesh, ray: Ray): PlaneHit | null {
@@ -79,12 +79,12 @@ function intersectBars(view: LayerMesh, ray: Ray): PlaneHit | null {
   return best;
 }
 
-// The middle of a bar is never in a gap.
+// The centre of a bar is never in a gap.
 function barCell(view: LayerMesh, left: number, back: number): number {
-  return cellUnder(view.layout.whole, left, back);
+  return cellUnder(view.layout.plane, left, back);
 }
 
-// How far it is to a box around a middle; null where the ray misses it.
+// Distance along the ray to a box around a centre; null if the ray misses it.
 function intersectBox(ray: Ray, middle: readonly number[], half: readonly number[]): number | null {
   const origin = [ray.origin.x, ray.origin.y, ray.origin.z];
   const direction = [ray.direction.x, ray.direction.y, ray.direction.z];

@@ -1,4 +1,4 @@
-// The network in 3D: draws when something changed, never otherwise.
+// The network in 3D; it renders only when something has changed.
 import { DataTexture, Group, LinearFilter, Mesh, Raycaster, Scene as World, Vector2, Vector3, WebGLRenderer, type Ray } from "three"; // prettier-ignore
 import type { Net } from "../../messages";
 import { buildArrows } from "./arrows";
@@ -13,37 +13,37 @@ import { labelRequests, type LabelViewport } from "./label_requests";
 import { cellCentre, pick, type PickResult } from "./picking";
 import { computeRange, type Frame, type RangeSetting } from "../values/value_ranges";
 
-export const MAX_BARS = 20_000; // of all layers together, when the mode is automatic
+export const MAX_BARS = 20_000; // over all layers, in mode "auto"
 const MAX_LAYER_BARS = 100_000;
 const MAX_PIXEL_RATIO = 2; // device pixels per pixel
-const CROWDED_LAYERS = 60; // layers; then names are short and cover nothing
+const CROWDED_LAYERS = 60; // number of layers from which names are short and must not cover anything
 const HOME_ANGLES = { azimuth: 0.2, elevation: 0.44 };
 
-/** A unit, by its layer's name. */
+/** A unit, by its layer's name and its index. */
 export interface Unit {
   layer: string;
   unit: number;
 }
 
-/** What is drawn, besides the values. */
+/** The appearance of the scene, apart from the values. */
 export interface Appearance {
   palette: ScenePalette;
   dark: boolean;
   labels: boolean;
   arrows: boolean;
   mode: string; // "auto", "bars", "cells", "raster"
-  height: number; // of bars, 1 as it is at first
+  height: number; // bar height factor, 1 by default
   lean: boolean; // whether a stack leans to fill the window
 }
 
-/** The 3D picture. */
+/** The 3D scene. */
 export class Scene {
   readonly canvas: HTMLCanvasElement;
   readonly orbit: OrbitCamera;
   readonly layerMeshes = new Map<string, LayerMesh>();
   frames: ReadonlyMap<string, Frame> = new Map();
   ranges = new Map<string, [number, number]>();
-  drawCount = 0; // pictures so far
+  drawCount = 0; // number of renders so far
   private readonly renderer: WebGLRenderer;
   private readonly world = new World();
   private readonly root = new Group();
@@ -59,8 +59,8 @@ export class Scene {
   private hovered: PickResult | null = null;
   private frameRequest = 0;
   private flightRequest = 0;
-  private leanAspect = 1; // the aspect of the window that the stack leans for
-  private isUntouched = true; // nobody turned the camera yet: it is fitted again when the window changes
+  private leanAspect = 1; // the window aspect that the stack leans for
+  private isUntouched = true; // until the user moves the camera, it is fitted again on resize
   private readonly drawCallbacks: (() => void)[] = [];
 
   constructor(
@@ -70,7 +70,8 @@ export class Scene {
     software: boolean,
   ) {
     this.appearance = appearance;
-    // Kept after drawing: the browser may show the picture again long after, as nothing is drawn without need.
+    // Preserved after rendering: the browser may composite the canvas again long after, since nothing is rendered
+    // without need.
     const options = { antialias: !software, alpha: true, preserveDrawingBuffer: true } as const;
     this.renderer = new WebGLRenderer({ ...options, powerPreference: "high-performance" });
     this.renderer.setClearColor(0, 0);
@@ -90,7 +91,7 @@ export class Scene {
     this.resize();
   }
 
-  /** Another network. */
+  /** Show another network. */
   setNet(net: Net | null): void {
     for (const view of this.layerMeshes.values()) view.dispose();
     this.layerMeshes.clear();
@@ -112,7 +113,7 @@ export class Scene {
     this.moveTo(this.home(), false);
   }
 
-  /** Show a complete state; layers that are not in it have no values. */
+  /** Show a complete state; layers without a frame have no values. */
   setFrames(frames: ReadonlyMap<string, Frame>): void {
     this.frames = frames;
     for (const [name, view] of this.layerMeshes) {
@@ -154,24 +155,24 @@ export class Scene {
     this.updateHighlights();
   }
 
-  /** What lies at a point of the canvas. */
+  /** The unit at a point of the canvas. */
   pickAt(x: number, y: number): PickResult | null {
     return pick(this.layerMeshes.values(), this.rayAt(x, y))?.target ?? null;
   }
 
-  /** Come nearer (factor below 1) to what lies at a point of the canvas. */
+  /** Zoom in (factor below 1) on what lies at a point of the canvas. */
   zoom(factor: number, x: number, y: number): void {
     const ray = this.rayAt(x, y);
     const hit = pick(this.layerMeshes.values(), ray);
     const { pose } = this.orbit;
-    const middle = new Vector3(pose.x, pose.y, pose.z).sub(ray.origin); // without a layer: as far as what is looked at
+    const middle = new Vector3(pose.x, pose.y, pose.z).sub(ray.origin); // without a hit: at the target's depth
     const forward = this.orbit.camera.getWorldDirection(new Vector3());
     const distance = hit?.distance ?? middle.dot(forward) / Math.max(0.1, ray.direction.dot(forward));
     this.markTouched();
     this.orbit.zoom(factor, ray.at(distance, new Vector3()));
   }
 
-  /** Where a unit is on the canvas; null where it is not. */
+  /** The position of a unit on the canvas; null if it is not visible. */
   project({ layer, unit }: Unit): { x: number; y: number } | null {
     const view = this.layerMeshes.get(layer);
     if (!view || unit < 0 || unit >= view.placed.units) return null;
@@ -179,27 +180,27 @@ export class Scene {
     return cell < 0 ? null : this.onScreen(cellCentre(view, cell));
   }
 
-  /** Fit all of it into the window, from the angles it is seen from now. */
+  /** Fit the scene into the window, keeping the angles. */
   fit(): void {
     const { azimuth, elevation } = this.orbit.pose;
     this.moveTo(this.fitPose(azimuth, elevation), true);
     this.isUntouched = false;
   }
 
-  /** As at first. */
+  /** Return to the initial pose. */
   reset(): void {
     this.isUntouched = true;
     this.leanLayers();
     this.moveTo(this.home(), true);
   }
 
-  /** Somebody turns the camera. */
+  /** Note that the user moves the camera. */
   markTouched(): void {
     cancelAnimationFrame(this.flightRequest);
     this.isUntouched = false;
   }
 
-  /** Look from there, in a short flight where the reader likes things that move. */
+  /** Move to a pose, animated unless the user prefers reduced motion. */
   moveTo(pose: Pose, animate: boolean): void {
     cancelAnimationFrame(this.flightRequest);
     if (!animate || matchMedia("(prefers-reduced-motion: reduce)").matches) return this.orbit.set(pose);
@@ -212,13 +213,13 @@ export class Scene {
     this.flightRequest = requestAnimationFrame(step);
   }
 
-  /** Draw soon, and tell when it is done. */
+  /** Request a render; `done` is called after it. */
   requestDraw(done?: () => void): void {
     if (done) this.drawCallbacks.push(done);
     this.frameRequest ||= requestAnimationFrame(() => this.draw());
   }
 
-  /** How much the graphics card holds. */
+  /** GPU memory in use. */
   memory(): { textures: number; geometries: number; programs: number } {
     const { memory, programs } = this.renderer.info;
     return { textures: memory.textures, geometries: memory.geometries, programs: programs?.length ?? 0 };
@@ -237,7 +238,7 @@ export class Scene {
     this.marker.remove();
   }
 
-  /** Draw now. */
+  /** Render now. */
   draw(): void {
     cancelAnimationFrame(this.frameRequest);
     this.frameRequest = 0;
@@ -256,14 +257,14 @@ export class Scene {
     this.renderer.setSize(width, height, false);
     this.orbit.resize(width, height);
     if (this.isUntouched && this.net) {
-      const isReshaped = Math.abs(Math.log(this.aspect() / this.leanAspect)) > Math.log(1.5); // a panel that opens moves no layer
+      const isReshaped = Math.abs(Math.log(this.aspect() / this.leanAspect)) > Math.log(1.5); // opening a side panel moves no layer
       if (isReshaped) this.leanLayers();
       this.moveTo(this.home(), this.drawCount > 0 && !isReshaped);
     }
-    if (this.drawCount) this.draw(); // at once: another size has emptied the canvas
+    if (this.drawCount) this.draw(); // at once: resizing cleared the canvas
   }
 
-  // Lean the stack so far that it fills the window.
+  // Lean the stack so that it fills the window.
   private leanLayers(): void {
     const net = this.net;
     if (!net) return;
@@ -289,7 +290,7 @@ export class Scene {
     this.requestDraw();
   }
 
-  // Bars or cells, and how high bars are.
+  // Choose bars or cells for each layer, and the bar height.
   private updateForms(): void {
     let units = 0;
     for (const view of this.layerMeshes.values()) units += cellsOf(view.layout.sent);
@@ -333,7 +334,7 @@ export class Scene {
     return this.orbit.fitPose(this.corners(), azimuth, elevation, this.insets());
   }
 
-  // What names, buttons and the legend take of the window.
+  // The margins taken by names, buttons and the legend.
   private insets(): { left: number; right: number; top: number; bottom: number } {
     const { clientWidth: width, clientHeight: height } = this.host;
     const left = this.appearance.labels && width > 560 ? Math.min(110, width * 0.1) : 8;
@@ -365,11 +366,11 @@ export class Scene {
 
   private onScreen(hover: Vector3): { x: number; y: number } | null {
     const projected = hover.clone().project(this.orbit.camera);
-    if (!(projected.z < 1)) return null; // behind the one who looks
+    if (!(projected.z < 1)) return null; // behind the camera
     return { x: ((projected.x + 1) / 2) * this.host.clientWidth, y: ((1 - projected.y) / 2) * this.host.clientHeight };
   }
 
-  // A ring around the selected unit, where its cell is too small to be seen as green.
+  // Place a ring around the selected unit if its cell is too small to be seen as green.
   private placeMarker(): void {
     const view = this.selected && this.layerMeshes.get(this.selected.layer);
     const spot = this.selected && this.project(this.selected);

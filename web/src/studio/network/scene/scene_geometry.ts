@@ -1,4 +1,4 @@
-// What the scene has to know of its browser and of its layers.
+// Geometry helpers of the scene, and detection of WebGL.
 import { Vector3 } from "three";
 import type { Pose } from "./orbit_camera";
 import type { LayerMesh } from "./layer_mesh";
@@ -6,7 +6,7 @@ import type { LayerMesh } from "./layer_mesh";
 /** The corners of a box. */
 export const CORNERS = [-1, 1].flatMap((a) => [-1, 1].flatMap((b) => [-1, 1].map((c) => [a, b, c] as const)));
 
-/** Whether this browser draws 3D, and whether it does so without a graphics card. */
+/** Whether this browser supports WebGL 2, and whether it renders in software. */
 export function detectWebgl(): { webgl: boolean; software: boolean } {
   const context = document.createElement("canvas").getContext("webgl2");
   if (!context) return { webgl: false, software: true };
@@ -16,20 +16,20 @@ export function detectWebgl(): { webgl: boolean; software: boolean } {
   return { webgl: true, software: /swiftshader|llvmpipe|softpipe|software|basic render/i.test(name) };
 }
 
-/** On the way from one pose to another. */
+/** Interpolate between two poses. */
 export function interpolatePose(start: Pose, end: Pose, progress: number): Pose {
   const mix = (name: keyof Pose): number => start[name] + (end[name] - start[name]) * progress;
   return { x: mix("x"), y: mix("y"), z: mix("z"), azimuth: mix("azimuth"), elevation: mix("elevation"), distance: mix("distance") }; // prettier-ignore
 }
 
-/** How large the box around points is. */
+/** The diagonal of the bounding box of points. */
 export function diagonalOf(points: Vector3[]): number {
   const [lowest, highest] = [new Vector3(Infinity, Infinity, Infinity), new Vector3(-Infinity, -Infinity, -Infinity)];
   for (const point of points) [lowest.min(point), highest.max(point)];
   return points.length ? Math.max(1, lowest.distanceTo(highest)) : 10;
 }
 
-/** The least height between two layers that lie above each other. */
+/** The smallest vertical gap between two levels of layers. */
 export function minLevelGap(views: LayerMesh[]): number {
   const heights = [...new Set(views.map(({ placed }) => placed.place[1]))].sort((first, second) => first - second);
   let smallest = Infinity;
@@ -37,7 +37,7 @@ export function minLevelGap(views: LayerMesh[]): number {
   return Number.isFinite(smallest) ? smallest : 4;
 }
 
-/** What is farther away is drawn first: planes can be seen through. */
+/** Sort by distance, farthest first: planes are translucent. */
 export function sortFarFirst(views: LayerMesh[], eye: Vector3): LayerMesh[] {
   const distance = ({ placed: { place } }: LayerMesh): number => eye.distanceTo(new Vector3(...place));
   const sorted = views.map((view) => ({ view, distance: distance(view) })).sort((first, second) => second.distance - first.distance);

@@ -1,11 +1,11 @@
-// What the graphics card runs. The values of a layer are a texture of bytes; bars and cells read the same one, so that a
-// new state costs one upload per layer and nothing else.
+// GLSL shaders. A layer's values are a byte texture; bars and cells read the same one, so that a new state costs one
+// upload per layer and nothing else.
 
-/** How high the bar of a NaN is, which has no height. */
+/** Relative height of a NaN's bar; NaN has no height. */
 export const NAN_HEIGHT = 0.4;
 
-// Stripes over a cell or a face of a bar: both ways for NaN, rising for infinity, falling for its negative. No colour map
-// has stripes, so that nobody takes these for a value, whatever colours they see.
+// Hatching of cells and bar faces: crossed for NaN, rising for infinity, falling for negative infinity. No colour map
+// has stripes, so nobody mistakes these for a value, whatever colours they see.
 const HATCH = /* glsl */ `
   float stripe(float along) {
     float width = max(fwidth(along), 1e-4);

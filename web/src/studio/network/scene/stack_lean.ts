@@ -1,19 +1,19 @@
-// A stack that leans: each level to the right of the one below, so that a wide window is filled and layers do not hide
-// each other. Layers that somebody placed stay where they are.
+// Leaning stacks: each level is shifted to the right of the one below, so that a wide window is filled and layers do
+// not hide each other. Layers with a given place are not moved.
 import type { Net, PlacedLayer } from "../../messages";
 
-const MAX_LEAN = 1.06; // of the widths of two levels, at most
-const [BASE_RISE, RISE_PER_DEPTH] = [2.5, 0.4]; // how much higher a level is: so much, and a share of how deep the layers are
+const MAX_LEAN = 1.06; // maximum lean, relative to the widths of two levels
+const [BASE_RISE, RISE_PER_DEPTH] = [2.5, 0.4]; // rise of a level: a base, plus a fraction of the layers' depth
 const ROUNDS = 16;
 
 type Position = [number, number, number];
 
-/** Whether the layers of a network may be moved: nobody said where they are. */
+/** Whether the layers may be moved: no layer has a given place. */
 export function canLean(net: Net): boolean {
   return net.layers.every(({ layer }) => layer.place === null && !layer.relation);
 }
 
-/** Where the layers stand so that the picture gets this aspect (width : height), seen from these angles. */
+/** Positions of the layers that give the picture this aspect (width : height), seen from these angles. */
 export function leanStack(layers: readonly PlacedLayer[], aspect: number, azimuth: number, elevation: number): Position[] {
   const steps = levelOffsets(layers);
   const places = (fraction: number): Position[] =>
@@ -30,7 +30,7 @@ export function leanStack(layers: readonly PlacedLayer[], aspect: number, azimut
   return places(low < 0.01 ? 0 : low);
 }
 
-// How far to the right a level is where each begins where the one below ends, and how high.
+// Offsets of the levels at full lean: each level starts where the one below ends.
 function levelOffsets(layers: readonly PlacedLayer[]): Map<number, { right: number; up: number }> {
   const levels = new Map<number, { wide: number; deep: number }>();
   for (const { place, size } of layers) {
@@ -48,7 +48,7 @@ function levelOffsets(layers: readonly PlacedLayer[]): Map<number, { right: numb
   return steps;
 }
 
-// As seen from far away.
+// The aspect in orthographic projection.
 function projectedAspect(layers: readonly PlacedLayer[], places: Position[], azimuth: number, elevation: number): number {
   let [left, right, bottom, top] = [Infinity, -Infinity, Infinity, -Infinity];
   layers.forEach(({ size }, n) => {

@@ -1,4 +1,4 @@
-// Where a unit lies on its layer's plane, and which unit lies at a point of it.
+// The grid of units on a layer's plane: from unit to cell to position, and back.
 import type { Layer } from "../../messages";
 
 export type UnitGrid = [number, number, number, number]; // tile rows, tile columns, rows, columns of a tile
@@ -15,33 +15,33 @@ export function gapOf(grid: UnitGrid): number {
   return tileRows * tileColumns === 1 ? 0 : Math.max(1, 0.08 * Math.min(rows, columns));
 }
 
-/** How many cells fit across and down, gaps included. */
+/** The number of cells across and down, gaps included. */
 export function spanOf(grid: UnitGrid): [number, number] {
   const [tileRows, tileColumns, rows, columns] = grid;
   const gap = gapOf(grid);
   return [tileColumns * columns + (tileColumns - 1) * gap, tileRows * rows + (tileRows - 1) * gap];
 }
 
-/** How many cells a grid has. */
+/** The number of cells in a grid. */
 export function cellsOf(grid: UnitGrid): number {
   return grid[0] * grid[1] * grid[2] * grid[3];
 }
 
-/** The tile, row and column of the cell with this number. */
+/** The tile, row and column of the cell with this index. */
 export function cellAt(grid: UnitGrid, index: number): GridCell {
   const [, , rows, columns] = grid;
   const inside = index % (rows * columns);
   return { tile: Math.floor(index / (rows * columns)), row: Math.floor(inside / columns), column: inside % columns };
 }
 
-/** The number of a cell. */
+/** The index of a cell. */
 export function indexOf(grid: UnitGrid, cell: GridCell): number {
   return (cell.tile * grid[2] + cell.row) * grid[3] + cell.column;
 }
 
-/** The middle of a cell as shares of the plane, from its left and from its back. */
+/** The centre of a cell as fractions of the plane, from its left and from its back. */
 export function cellFraction(grid: UnitGrid, index: number): [number, number] {
-  return sentCellFraction({ whole: grid, sent: grid, block: [1, 1] }, index);
+  return sentCellFraction({ plane: grid, sent: grid, block: [1, 1] }, index);
 }
 
 /** The cell at a point of the plane; -1 in a gap or outside. */
@@ -56,56 +56,56 @@ export function cellUnder(grid: UnitGrid, left: number, back: number): number {
   return indexOf(grid, { tile: tileRow * grid[1] + tileColumn, row, column });
 }
 
-/** How cells that were sent lie on a plane of more cells: each covers a block of them. */
+/** How sent cells lie on the whole plane: each covers a block of cells. */
 export interface FrameLayout {
-  whole: UnitGrid;
+  plane: UnitGrid;
   sent: UnitGrid;
   block: [number, number]; // rows, columns
 }
 
-/** The layout of a frame; more tiles than can be told apart come as one plane, a raster is a plane of its own. */
+/** The layout of a frame; tiles too many to tell apart come merged into one plane, a raster is a plane of its own. */
 export function layoutOf(grid: UnitGrid, head: { grid: UnitGrid; block: [number, number]; raster: boolean } | null): FrameLayout {
-  if (!head) return { whole: grid, sent: grid, block: [1, 1] };
-  if (head.raster) return { whole: head.grid, sent: head.grid, block: [1, 1] };
+  if (!head) return { plane: grid, sent: grid, block: [1, 1] };
+  if (head.raster) return { plane: head.grid, sent: head.grid, block: [1, 1] };
   const isMerged = head.grid[0] * head.grid[1] === 1 && grid[0] * grid[1] > 1;
-  const whole: UnitGrid = isMerged ? [1, 1, grid[0] * grid[2], grid[1] * grid[3]] : grid;
-  return { whole, sent: head.grid, block: head.block };
+  const plane: UnitGrid = isMerged ? [1, 1, grid[0] * grid[2], grid[1] * grid[3]] : grid;
+  return { plane, sent: head.grid, block: head.block };
 }
 
-/** The middle of a cell that was sent, as shares of the plane. */
-export function sentCellFraction({ whole, sent, block }: FrameLayout, index: number): [number, number] {
+/** The centre of a sent cell, as fractions of the plane. */
+export function sentCellFraction({ plane, sent, block }: FrameLayout, index: number): [number, number] {
   const { tile, row, column } = cellAt(sent, index);
-  const gap = gapOf(whole);
-  const [across, down] = spanOf(whole);
-  const [tileRow, tileColumn] = [Math.floor(tile / whole[1]), tile % whole[1]];
+  const gap = gapOf(plane);
+  const [across, down] = spanOf(plane);
+  const [tileRow, tileColumn] = [Math.floor(tile / plane[1]), tile % plane[1]];
   const middle = (place: number, length: number, most: number): number =>
     (place * length + Math.min(most, (place + 1) * length)) / 2;
-  const x = tileColumn * (whole[3] + gap) + middle(column, block[1], whole[3]);
-  return [x / across, (tileRow * (whole[2] + gap) + middle(row, block[0], whole[2])) / down];
+  const x = tileColumn * (plane[3] + gap) + middle(column, block[1], plane[3]);
+  return [x / across, (tileRow * (plane[2] + gap) + middle(row, block[0], plane[2])) / down];
 }
 
-/** The cell that was sent for a cell of the whole plane. */
-export function sentCellOf({ whole, sent, block }: FrameLayout, index: number): number {
-  const { tile, row, column } = cellAt(whole, index);
+/** The sent cell that covers a cell of the whole plane. */
+export function sentCellOf({ plane, sent, block }: FrameLayout, index: number): number {
+  const { tile, row, column } = cellAt(plane, index);
   return indexOf(sent, { tile, row: Math.floor(row / block[0]), column: Math.floor(column / block[1]) });
 }
 
-/** The cell of the whole plane where a unit lies: its number, unless tiles were merged into one plane. */
-export function cellOfUnit(grid: UnitGrid, { whole }: FrameLayout, unit: number): number {
-  if (whole[0] * whole[1] === grid[0] * grid[1]) return unit;
+/** The cell of the whole plane where a unit lies: its index, unless tiles were merged into one plane. */
+export function cellOfUnit(grid: UnitGrid, { plane }: FrameLayout, unit: number): number {
+  if (plane[0] * plane[1] === grid[0] * grid[1]) return unit;
   const { tile, row, column } = cellAt(grid, unit);
-  return (Math.floor(tile / grid[1]) * grid[2] + row) * whole[3] + (tile % grid[1]) * grid[3] + column;
+  return (Math.floor(tile / grid[1]) * grid[2] + row) * plane[3] + (tile % grid[1]) * grid[3] + column;
 }
 
-/** The unit that lies on a cell of the whole plane: the way back. */
-export function unitAt(grid: UnitGrid, { whole }: FrameLayout, index: number): number {
-  if (whole[0] * whole[1] === grid[0] * grid[1]) return index;
-  const { row, column } = cellAt(whole, index);
+/** The unit at a cell of the whole plane; the inverse of `cellOfUnit`. */
+export function unitAt(grid: UnitGrid, { plane }: FrameLayout, index: number): number {
+  if (plane[0] * plane[1] === grid[0] * grid[1]) return index;
+  const { row, column } = cellAt(plane, index);
   const tile = Math.floor(row / grid[2]) * grid[1] + Math.floor(column / grid[3]);
   return indexOf(grid, { tile, row: row % grid[2], column: column % grid[3] });
 }
 
-/** A unit's place in the shape of its layer, [c, y, x]. */
+/** A unit's index in the shape of its layer, [c, y, x]. */
 export function unravelUnit(shape: number[], unit: number): number[] {
   const index: number[] = [];
   for (let n = shape.length - 1; n >= 0; n--) {
@@ -115,14 +115,14 @@ export function unravelUnit(shape: number[], unit: number): number[] {
   return index;
 }
 
-/** "map 3", "head 2", "pool 1, 0": what a tile is called; "" where a layer is one plane. */
+/** The name of a tile: "map 3", "head 2", "pool 1, 0"; "" if the layer is one plane. */
 export function tileName(layer: Layer, grid: UnitGrid, tile: number): string {
   if (grid[0] * grid[1] === 1) return "";
   if (layer.view === "pools") return `pool ${Math.floor(tile / grid[1])}, ${tile % grid[1]}`;
   return `${layer.view === "heads" ? "head" : "map"} ${tile}`;
 }
 
-/** The unit that lies so many columns and rows further, staying on the plane; `unit` itself at its border. */
+/** The unit some columns and rows away, staying on the plane; `unit` itself at the border. */
 export function neighbour(grid: UnitGrid, units: number, unit: number, right: number, forward: number): number {
   const { tile, row, column } = cellAt(grid, unit);
   const x = (tile % grid[1]) * grid[3] + column + right;

@@ -1,9 +1,9 @@
-// Colour maps: a few stops each, spread over 256 colours for the shader, the legend and the tooltip.
+// Colour maps: a few stops each, interpolated to 256 colours for the shader, the legend and the tooltip.
 
 export interface ColourMap {
   name: string;
   title: string;
-  diverging: boolean; // its middle is a quiet colour, so that zero-centred values read well
+  diverging: boolean; // its middle is neutral, so that zero-centred values read well
   stops: string[];
 }
 
@@ -17,12 +17,12 @@ export const COLOUR_MAPS: readonly ColourMap[] = [
   { name: "Grey", title: "Grey", diverging: false, stops: ["#161616", "#f4f4f4"] },
 ];
 
-/** The map of this name, or the first one. */
+/** The map with this name, or the first one. */
 export function findColourMap(name: string): ColourMap {
   return COLOUR_MAPS.find((map) => map.name === name) ?? COLOUR_MAPS[0];
 }
 
-/** 256 colours, four bytes each, from the lowest to the highest. */
+/** 256 RGBA colours, from lowest to highest. */
 export function buildRamp(map: ColourMap): Uint8Array<ArrayBuffer> {
   const ramp = new Uint8Array(256 * 4);
   for (let n = 0; n < 256; n++) {
@@ -32,7 +32,7 @@ export function buildRamp(map: ColourMap): Uint8Array<ArrayBuffer> {
   return ramp;
 }
 
-/** The colour of a share between 0 and 1, as three bytes. */
+/** The colour at a fraction between 0 and 1, as three bytes. */
 export function colourAt(map: ColourMap, fraction: number): [number, number, number] {
   const position = Math.max(0, Math.min(1, fraction || 0)) * (map.stops.length - 1);
   const low = Math.min(Math.floor(position), map.stops.length - 2);
@@ -40,7 +40,7 @@ export function colourAt(map: ColourMap, fraction: number): [number, number, num
   return lowColour.map((channel, n) => Math.round(channel + (highColour[n] - channel) * (position - low))) as [number, number, number];
 }
 
-/** Three bytes of "#rrggbb". */
+/** Parse "#rrggbb" into three bytes. */
 export function parseColour(colour: string): [number, number, number] {
   return [1, 3, 5].map((n) => parseInt(colour.slice(n, n + 2), 16)) as [number, number, number];
 }

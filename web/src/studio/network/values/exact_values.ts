@@ -1,10 +1,10 @@
-// Exact values, asked for once each.
+// A cache of exact values, each requested once.
 import type { Json } from "../../messages";
 import type { Store } from "../../store";
 
 export interface ExactValue {
-  value: number | null; // null where it is no finite number, or not known
-  text: string; // as it reads in full
+  value: number | null; // null if not finite or unknown
+  text: string; // in full precision
   index: number[];
 }
 
@@ -14,12 +14,12 @@ export interface ValueQuery {
   variable: string;
   item: number;
   moment: number;
-  of: { layer: string; unit: number } | null; // whose weights
+  of: { layer: string; unit: number } | null; // the unit whose weights are meant
 }
 
 const MAX_CACHED = 400;
 
-/** The values that were asked for lately. */
+/** Exact values, the latest MAX_CACHED of them cached. */
 export class ExactValues {
   private readonly cache = new Map<string, Promise<ExactValue>>();
 
@@ -33,7 +33,7 @@ export class ExactValues {
     const question = { kind: "ask_value" as const, ...fields, of_layer: of?.layer ?? "", of_unit: of?.unit ?? -1 };
     const answer = this.store.ask(question).then(parseExactValue);
     this.cache.set(key, answer);
-    answer.catch(() => this.cache.delete(key)); // the next one may be luckier
+    answer.catch(() => this.cache.delete(key)); // the next request may succeed
     if (this.cache.size > MAX_CACHED) this.cache.delete(this.cache.keys().next().value!);
     return answer;
   }

@@ -1,17 +1,17 @@
-// Which of the recorded moments is looked at. A new moment moves nothing, unless somebody chose to follow it.
+// Positions on the timeline of recorded moments. A new moment moves nothing, unless the user follows live.
 import { isBusy } from "../../control/actions";
 import type { Moment, State } from "../../messages";
 
-/** Where the slider stands: `live` follows the newest moment, else `moment` is looked at until somebody moves. */
+/** The slider's position: `live` follows the newest moment, otherwise `moment` stays until the user moves. */
 export interface TimelinePosition {
   live: boolean;
-  moment: number; // an id; kept when the moment itself was thinned away
+  moment: number; // an id; kept even if that moment was thinned out
   isPlaying: boolean;
 }
 
 export const LIVE_POSITION: TimelinePosition = { live: true, moment: -1, isPlaying: false };
 
-/** Where a moment stands in the list; of one that is gone, the last before it; -1 in an empty list. */
+/** The index of a position in the list; for a moment that is gone, the last one before it; -1 in an empty list. */
 export function indexOfPosition(moments: readonly Moment[], position: TimelinePosition): number {
   if (position.live || !moments.length) return moments.length - 1;
   let [low, high] = [0, moments.length - 1];
@@ -23,19 +23,19 @@ export function indexOfPosition(moments: readonly Moment[], position: TimelinePo
   return low;
 }
 
-/** Look at the moment at a position; the ends are where it stops. Nothing here goes live by itself. */
+/** The position at an index, clamped to the ends. It never goes live by itself. */
 export function moveTo(moments: readonly Moment[], index: number): TimelinePosition {
   if (!moments.length) return LIVE_POSITION;
   const moment = moments[Math.max(0, Math.min(moments.length - 1, Math.round(index)))];
   return { live: false, moment: moment.id, isPlaying: false };
 }
 
-/** So many moments on or back. */
+/** The position some moments forward or back. */
 export function moveBy(moments: readonly Moment[], position: TimelinePosition, count: number): TimelinePosition {
   return moveTo(moments, indexOfPosition(moments, position) + count);
 }
 
-/** Begin to play, from the start where it stands at the end; or stop where it is. */
+/** Start playing, from the start if at the end; or pause. */
 export function togglePlay(moments: readonly Moment[], position: TimelinePosition): TimelinePosition {
   if (position.isPlaying) return { ...position, isPlaying: false };
   const index = indexOfPosition(moments, position);
@@ -43,13 +43,13 @@ export function togglePlay(moments: readonly Moment[], position: TimelinePositio
   return { ...moveTo(moments, start), isPlaying: moments.length > 1 };
 }
 
-/** The next moment of a film; at the end it stays there. */
+/** The next moment when playing; it stops at the end. */
 export function advance(moments: readonly Moment[], position: TimelinePosition): TimelinePosition {
   const next = moveBy(moments, position, 1);
   return { ...next, isPlaying: indexOfPosition(moments, next) < moments.length - 1 };
 }
 
-/** "step 120 · Epoch 3 · Trial 12", as the counters say; a counter that is the step is not said twice. */
+/** "step 120 · Epoch 3 · Trial 12", from the counters; a counter equal to the step is not repeated. */
 export function formatMoment(moment: Moment | undefined): string {
   if (!moment) return "no moments yet";
   const otherCounters = Object.entries(moment.counters).filter(([name, value]) => name.toLowerCase() !== "step" || value !== moment.step); // prettier-ignore
@@ -57,7 +57,7 @@ export function formatMoment(moment: Moment | undefined): string {
   return [`step ${moment.step}`, ...counters, ...(moment.test ? ["test"] : [])].join(" · ");
 }
 
-/** Whether a run that rests has gone on since its newest moment: while nobody looked, or between two that were due. */
+/** Whether an idle run has advanced beyond its newest moment: nobody was subscribed, or between two recordings. */
 export function isBehind(moment: Moment | undefined, state: Pick<State, "status" | "counters">): boolean {
   const { Step: step } = state.counters;
   return !!moment && !moment.test && !isBusy(state) && typeof step === "number" && step > moment.step + 1;

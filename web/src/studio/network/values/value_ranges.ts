@@ -1,4 +1,4 @@
-// From which to which value the colours go, and which colours.
+// Value ranges: which values the colours span, and which colour map.
 import type { FrameHead, Variable } from "../../messages";
 import type { NonFinite } from "../../non_finite";
 import { COLOUR_MAPS } from "./colour_maps";
@@ -11,41 +11,41 @@ export interface Frame {
 export type RangeMode = "auto" | "layer" | "percentile" | "fixed";
 
 export interface RangeSetting {
-  mode: RangeMode; // "layer": automatic, each layer by itself
-  min: number; // of "fixed"
+  mode: RangeMode; // "layer": automatic, separate for each layer
+  min: number; // for "fixed"
   max: number;
-  percent: number; // of "percentile": so much of the values lies inside
+  percent: number; // for "percentile": this percentage of the values lies inside
   zeroCentred: boolean;
   map: string; // the colour map's name
 }
 
-/** How a variable is shown until somebody changes it. */
+/** The default setting of a variable. */
 export function defaultRangeSetting(variable: Variable | undefined): RangeSetting {
   const [min, max] = variable?.range ?? [-1, 1];
   const mode = variable?.range ? "fixed" : "layer"; // one strong layer would leave the others grey
   return { mode, min, max, percent: 99, zeroCentred: variable?.zero_centred ?? true, map: COLOUR_MAPS[0].name };
 }
 
-/** The range of these frames; of mode "layer" called with one of them at a time. */
+/** The range over these frames; in mode "layer", called with one frame at a time. */
 export function computeRange(frames: readonly Frame[], setting: RangeSetting): [number, number] {
   if (setting.mode === "fixed") return widenRange(setting.min, setting.max, setting.zeroCentred);
   const range = setting.mode === "percentile" ? percentileRange(frames, setting) : extremes(frames);
-  const [lo, hi] = range[0] < range[1] ? range : extremes(frames); // where nearly all are zero, the few others count
+  const [lo, hi] = range[0] < range[1] ? range : extremes(frames); // if nearly all values are zero, use the extremes
   return widenRange(lo, hi, setting.zeroCentred);
 }
 
-const MAX_VALUE_BYTE = 251; // bytes go from 1, which is lo, up to this, which is hi; 0 is no data
+const MAX_VALUE_BYTE = 251; // byte 1 is lo, this byte is hi; 0 is no data
 const FIRST_NON_FINITE_BYTE = 253;
-const NON_FINITE_KINDS: readonly NonFinite[] = ["nan", "plus", "minus"]; // from that on
+const NON_FINITE_KINDS: readonly NonFinite[] = ["nan", "plus", "minus"]; // kinds, in the order of their bytes
 
-/** The value that a byte of a frame stands for; undefined where it is no data. */
+/** Decode a byte of a frame; undefined if it is no data. */
 export function valueOf(head: FrameHead, byte: number): number | undefined {
   if (!byte) return undefined;
   if (byte >= FIRST_NON_FINITE_BYTE) return { nan: NaN, plus: Infinity, minus: -Infinity }[NON_FINITE_KINDS[byte - FIRST_NON_FINITE_BYTE]];
   return head.lo + ((head.hi - head.lo) * (byte - 1)) / (MAX_VALUE_BYTE - 1);
 }
 
-/** Which of NaN and the infinities these frames have. */
+/** The non-finite kinds in these frames. */
 export function nonFiniteIn(frames: Iterable<Frame>): NonFinite[] {
   const kinds = new Set<NonFinite>();
   for (const { head } of frames) {
@@ -56,12 +56,12 @@ export function nonFiniteIn(frames: Iterable<Frame>): NonFinite[] {
   return NON_FINITE_KINDS.filter((kind) => kinds.has(kind));
 }
 
-/** Where a value lies in a range, from 0 to 1. */
+/** The position of a value in a range, from 0 to 1. */
 export function fractionIn(range: [number, number], value: number): number {
   return Math.max(0, Math.min(1, (value - range[0]) / (range[1] - range[0])));
 }
 
-/** The value a bar stands on: zero, or where the range does not hold it, the end that is nearest to it. */
+/** The value that bars stand on: zero, or if it is outside the range, the nearest end. */
 export function baselineOf([lo, hi]: [number, number]): number {
   return Math.max(lo, Math.min(hi, 0));
 }
@@ -75,9 +75,9 @@ function extremes(frames: readonly Frame[]): [number, number] {
   return [lo, hi];
 }
 
-/** What is left when the outermost values are cut off; when zero-centred, by their distance from zero. */
+/** The range without the outermost values; if zero-centred, by distance from zero. */
 function percentileRange(frames: readonly Frame[], { percent, zeroCentred }: RangeSetting): [number, number] {
-  const valueCounts: [number, number][] = []; // value, how often
+  const valueCounts: [number, number][] = []; // value, count
   let total = 0;
   for (const frame of frames) {
     if (!hasFiniteRange(frame.head)) continue;
