@@ -23,8 +23,8 @@ from torcheer.training.optimizers import (
     find_optimizer,
     find_scheduler,
     optimizer,
-    rhythm,
     schedule,
+    schedule_timing,
 )
 from torcheer.training.output_devices import Printer, SaveAsCSV, SaveAsImages, SaveAsText
 from torcheer.training.postprocessors import ArgMax, DefaultPostProcessor
@@ -92,9 +92,12 @@ def test_the_class_that_all_optimizers_share_is_none() -> None:
         (lambda: optimizer("Adam", [], learning_rate=1), "Adam has no argument 'learning_rate'; it takes params, lr"),
         (lambda: schedule("StepLR", sgd()), "StepLR also needs 'step_size'"),
         (lambda: schedule("ReduceLROnPlateau", sgd()), "needs to know which column it looks at: monitor='val loss'"),
-        (lambda: rhythm("ReduceLROnPlateau", "step", "loss"), "known once an epoch: it cannot step every step"),
-        (lambda: rhythm("StepLR", monitor="loss"), "StepLR looks at no column: leave out monitor='loss'"),
-        (lambda: rhythm("StepLR", "batch"), "every='batch': a scheduler steps every 'step' or every 'epoch'"),
+        (
+            lambda: schedule_timing("ReduceLROnPlateau", "step", "loss"),
+            "known once an epoch: it cannot step every step",
+        ),
+        (lambda: schedule_timing("StepLR", monitor="loss"), "StepLR looks at no column: leave out monitor='loss'"),
+        (lambda: schedule_timing("StepLR", "batch"), "every='batch': a scheduler steps every 'step' or every 'epoch'"),
     ],
 )
 def test_what_is_wrong_with_an_optimizer_or_scheduler_is_said(make: Any, said: str) -> None:
@@ -109,7 +112,7 @@ def sgd() -> torch.optim.Optimizer:
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_only_the_schedulers_that_count_updates_step_every_step(name: str) -> None:
     monitor = "loss" if name == "ReduceLROnPlateau" else ""
-    assert rhythm(name, monitor=monitor)[0] == ("step" if name in ("OneCycleLR", "CyclicLR") else "epoch")
+    assert schedule_timing(name, monitor=monitor)[0] == ("step" if name in ("OneCycleLR", "CyclicLR") else "epoch")
 
 
 def test_a_schedule_steps_as_it_is_told() -> None:

@@ -17,7 +17,7 @@ from torcheer.config import override
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.training.loop.events import StepDone
 from torcheer.training.spec import Built, assemble, begin, build, reopen, understand
-from torcheer.training.spec.builders.static_state import known_of
+from torcheer.training.spec.builders.static_state import dataset_fingerprint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -353,7 +353,7 @@ def test_a_dataset_that_never_gives_the_same_twice_is_known_by_its_size_alone(pr
     ],
 )
 def test_what_a_sample_is_tells_it_from_another(one: Any, other: Any) -> None:
-    known = [known_of([value])["samples"] for value in (one, one, other)]
+    known = [dataset_fingerprint([value])["samples"] for value in (one, one, other)]
     assert known[0] == known[1] != known[2] and known[0] is not None
 
 

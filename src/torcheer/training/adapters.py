@@ -1,4 +1,4 @@
-"""From a batch's columns to the inputs of models, for the commonest cases."""
+"""Input and output adapters: map a batch's columns to the inputs of models."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torcheer.training.spec.session_parts import Frame
 
 
 class ToModel:
-    """Gives columns to a model, as tensors where they are numbers.
+    """Pass columns to a model, as tensors where they are numbers.
 
-    `columns` are their names, or a dict of the model's inputs and the columns they come from.
+    `columns` are their names, or a dict of the model's inputs to column names.
     """
 
     def __init__(self, model: str, columns: Sequence[str] | Mapping[str, str]) -> None:
@@ -25,11 +25,11 @@ class ToModel:
         self.columns = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
 
     def __call__(self, frame: Frame) -> dict[str, Frame]:
-        return {self.model: {name: as_tensor(column_of(frame, one)) for name, one in self.columns.items()}}
+        return {self.model: {name: as_tensor(column_of(frame, column)) for name, column in self.columns.items()}}
 
 
 class StackImages:
-    """Gives a column of images, Pillow's, arrays or tensors, to a model as floats between 0 and 1."""
+    """Pass a column of images (Pillow, arrays or tensors) to a model as floats between 0 and 1."""
 
     def __init__(self, column: str, model: str, input: str = "x") -> None:
         self.column, self.model, self.input = column, model, input
@@ -41,38 +41,38 @@ class StackImages:
 
 
 class DefaultInputAdapter(ToModel):
-    """Gives the column `input_1` to a model."""
+    """Pass the column `input_1` to a model."""
 
     def __init__(self, model_name: str) -> None:
         super().__init__(model_name, ["input_1"])
 
 
 class IdentityAdapter:
-    """Leaves what the models made as it is."""
+    """Return the outputs of the models unchanged."""
 
     def __call__(self, frame: Frame) -> Frame:
         return frame
 
 
 class Rename:
-    """Gives columns of the result other names: new to old."""
+    """Rename columns of the result; `names` maps new to old."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = dict(names)
 
     def __call__(self, frame: Frame) -> Frame:
-        kept = {name: value for name, value in frame.items() if name not in self.names.values()}
-        return kept | {new: column_of(frame, old) for new, old in self.names.items()}
+        others = {name: value for name, value in frame.items() if name not in self.names.values()}
+        return others | {new: column_of(frame, old) for new, old in self.names.items()}
 
 
 def column_of(frame: Frame, name: str) -> Any:
-    """A column of a frame, or which there are."""
+    """Return a column of a frame; raise with the names there are."""
     if name not in frame:
         raise BadArgument(f"there is no column {name!r} in {', '.join(frame)}.{nearest(name, frame)}")
     return frame[name]
 
 
 def as_tensor(column: Any) -> Any:
-    """A column of numbers as a tensor; anything else as it is."""
+    """Convert a column of numbers to a tensor; return anything else unchanged."""
     is_numbers = isinstance(column, np.ndarray) or (isinstance(column, (list, tuple)) and not is_text(column))
     return stacked(column) if is_numbers else column

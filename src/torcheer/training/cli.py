@@ -1,4 +1,4 @@
-"""`torcheer init`, `train`, `evaluate`, `infer`, `check`, `show` and `export`."""
+"""The commands `torcheer init`, `train`, `evaluate`, `infer`, `check`, `show` and `export`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from torcheer.training.spec import Built
 
 RESULTS = ("metrics", "captures", "profile", "tensorboard", "wandb")
-STOPPED = 130  # the status of a run that stopped before its end, with all of it saved
+STOPPED = 130  # exit status of a run that stopped early, with everything saved
 
 
 def main(command: str, arguments: Sequence[str], *, then: Callable[[], object] | None = None) -> int:
-    """Run one of the commands and return its exit status; `then` is called when all is trained."""
+    """Run a command and return its exit status; `then` is called when training is complete."""
     run, summary, epilog, options = COMMANDS[command]
-    if sys.stdout is None:  # closed by whoever started this: nobody reads, and that is meant
+    if sys.stdout is None:  # closed by the parent process on purpose: discard the output
         sys.stdout = open(os.devnull, "w")
     parser = argparse.ArgumentParser(
         prog=f"torcheer {command}",
@@ -75,39 +75,39 @@ def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Bu
 
 
 def _hash(config: Config) -> str:
-    """What tells whether a config file says something else now; what stands on a command line is not part of it."""
+    """Return the hash that detects a changed config file; changes of the command line are not part of it."""
     return hashlib.sha256(json.dumps(config.data, sort_keys=True).encode()).hexdigest()
 
 
 def _changes(chosen: argparse.Namespace) -> list[str]:
-    """What the command line changes in a config."""
+    """Return the KEY=VALUE changes of the command line."""
     return [*getattr(chosen, "changes", ()), *([f"device={chosen.device}"] if chosen.device else [])]
 
 
 def train(chosen: argparse.Namespace) -> int:
-    """Begin or go on, until all is trained or somebody asks to stop."""
+    """Begin or resume training, until it is complete or a stop is requested."""
     from torcheer.training.control.start_studio import open_control, run_viewer
 
-    built, notes = _session_to_train(chosen)
+    built, notes = _open_session(chosen)
     home = built.session.directory
     assert built.session.checkpoints is not None and home is not None
     with built.session.checkpoints.locked():
         notes += built.session.resume()
         control, problem = open_control(built, is_wanted=not chosen.no_control, is_paused=chosen.paused)
         with control or nullcontext(), run_viewer(chosen, control, home) as viewer:
-            status = _train_on(built, chosen, [*notes, *problem], control)
+            status = _train_runs(built, chosen, [*notes, *problem], control)
             if viewer and chosen.then is None:
                 print(f"Look at it again with: torcheer studio {home}")
     return status
 
 
-def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
-    """Train, and as often as somebody asks for it from the beginning; the status to exit with."""
+def _train_runs(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
+    """Train, and restart as often as the studio requests it; return the exit status."""
     from torcheer.training.control.start_studio import start_next_run
     from torcheer.training.spec.builders.static_state import write_static
 
     assert built.session.directory is not None
-    if _changes(chosen):  # only now: a change that does not fit the checkpoint is not kept
+    if _changes(chosen):  # only now: a change that does not fit the checkpoint is not saved
         write_static(built.session.directory, built.static)
         built.spec.save(built.session.directory)
     while True:
@@ -118,7 +118,7 @@ def _train_on(built: Built, chosen: argparse.Namespace, notes: list[str], contro
 
 
 def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], control: Control | None) -> int:
-    """One run of a session, shown and saved."""
+    """Run a session once, with progress shown."""
     from torcheer.training.loop.stop_signals import stop_on_signals
     from torcheer.training.observe.progress_lines import ProgressLines, make_view, show
 
@@ -130,14 +130,14 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
     with stop_on_signals(session):
         try:
             view = make_view(session, plain=chosen.plain)
-            if not isinstance(view, ProgressLines):  # the seed's lines are as the seed has them
+            if not isinstance(view, ProgressLines):  # plain lines are exactly the seed's
                 view.say(str(session.summary()))
-            stopped = show(session, _attended(session, notes), view)
+            stopped = show(session, _events_with_notes(session, notes), view)
             if stopped is None:
                 _say_done(session, chosen, control)
         except KeyboardInterrupt:
             return _say_stopped(session, "ended at once")
-        except Exception as error:  # the user's own code, most often; the session has said what is saved
+        except Exception as error:  # mostly user code; the session has noted what is saved
             annotate(error, go_on_with=f"torcheer train {session.directory}")
             raise
     if stopped is not None and (control is None or not control.is_restart_requested):
@@ -146,11 +146,11 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
 
 
 def _say_done(session: Session, chosen: argparse.Namespace, control: Control | None) -> None:
-    """Say where the results are; stay for the studio where that is asked for."""
+    """Print where the results are; with --stay, keep serving the studio."""
     assert session.directory is not None
-    kept = [name for name in RESULTS if (session.directory / name).is_dir()]
-    kept.append(f"checkpoints/{session.place.step}")
-    print(f"Results are under {session.directory}: {', '.join(kept)}")
+    results = [name for name in RESULTS if (session.directory / name).is_dir()]
+    results.append(f"checkpoints/{session.place.step}")
+    print(f"Results are under {session.directory}: {', '.join(results)}")
     if chosen.then is not None:
         chosen.then()
     if control is not None:
@@ -159,12 +159,12 @@ def _say_done(session: Session, chosen: argparse.Namespace, control: Control | N
         control.finish(stays=chosen.stay)
 
 
-def _session_to_train(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
-    """The session that SESSION_DIR or CONFIG means, and what a person should know of it."""
+def _open_session(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
+    """Open the session of SESSION_DIR or CONFIG; return it with notes for the user."""
     from torcheer.training.checkpoints.run_directory import read_run
     from torcheer.training.spec import reopen, understand
 
-    path, changes = _there(chosen.path), _changes(chosen)
+    path, changes = _resolve_path(chosen.path), _changes(chosen)
     if path.is_dir():
         return reopen(path, changes=changes, trusted=chosen.trust), []
     config = read(path)
@@ -172,8 +172,8 @@ def _session_to_train(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
     if not (home / "spec.json").exists():
         built = _begin(config, changes, chosen.trust)
         return built, list(built.notes)
-    known = _overridden(home)  # the same command again: in the session, what it names may have moved
-    new = [one for one in changes if known.get(one.partition("=")[0]) != one]
+    previous = _overridden(home)  # the same command again: its keys may have moved in the session
+    new = [change for change in changes if previous.get(change.partition("=")[0]) != change]
     built = reopen(home, changes=new, trusted=chosen.trust)
     if (home / "run.json").exists() and read_run(home)["config"] not in ("", _hash(config)):
         return built, [
@@ -184,23 +184,23 @@ def _session_to_train(chosen: argparse.Namespace) -> tuple[Built, list[str]]:
 
 
 def _overridden(home: Path) -> dict[str, str]:
-    """What a session was last told of each key on a command line."""
+    """Return the last KEY=VALUE change of each key in a session."""
     from torcheer.training.spec.read.description import part
 
-    found = part(read(home / "spec.json").data, ("source", "overrides"))
-    return {str(one).partition("=")[0]: str(one) for one in (found if isinstance(found, list) else ())}
+    overrides = part(read(home / "spec.json").data, ("source", "overrides"))
+    return {str(change).partition("=")[0]: str(change) for change in (overrides if isinstance(overrides, list) else ())}
 
 
-def _there(text: str) -> Path:
-    """A session directory or a config."""
+def _resolve_path(text: str) -> Path:
+    """Return the path of a session directory or a config; raise where there is none."""
     path = Path(text)
     if not path.exists() and not path.suffix:
         raise BadArgument(f"{path}: there is no such session directory; a config has a name such as {path}.json")
     return path
 
 
-def _attended(session: Session, notes: Sequence[str]) -> Iterator[Event]:
-    """The events of a session, behind what a person should know of it."""
+def _events_with_notes(session: Session, notes: Sequence[str]) -> Iterator[Event]:
+    """Yield notes as alerts, then the events of a session."""
     from torcheer.training.loop.events import Alert
 
     for note in notes:
@@ -209,7 +209,7 @@ def _attended(session: Session, notes: Sequence[str]) -> Iterator[Event]:
 
 
 def _say_stopped(session: Session, reason: str) -> int:
-    """Say what of it is saved; nobody need be there to read that, as after a SIGHUP."""
+    """Print what is saved; a closed terminal (SIGHUP) is no error."""
     from torcheer.training.checkpoints.saved_steps import newest_complete, saved_text
 
     assert session.checkpoints is not None
@@ -229,12 +229,12 @@ def evaluate(chosen: argparse.Namespace) -> int:
     from torcheer.archive.progress import progress
     from torcheer.training.observe.progress_lines import values_text
 
-    built = _reopened(chosen)
+    built = _reopen(chosen)
     data = built.spec.data
     stages = [name for stage in data["train"]["stages"] for name in stage.get("validation_pipelines", ())]
     pipelines = data.get("validation_pipelines") or list(dict.fromkeys(stages)) or None
-    with progress("evaluating", built.session.batches_in(pipelines), "batches") as told:
-        values = built.session.evaluate(pipelines, on_progress=told)
+    with progress("evaluating", built.session.batches_in(pipelines), "batches") as on_progress:
+        values = built.session.evaluate(pipelines, on_progress=on_progress)
     print(values_text(values))
     return 0
 
@@ -244,18 +244,18 @@ def infer(chosen: argparse.Namespace) -> int:
     from torcheer.training.loop.inference import infer as run
     from torcheer.training.spec import inference
 
-    built = _reopened(chosen)
-    asked = inference(built)
+    built = _reopen(chosen)
+    settings = inference(built)
     print(f"Running inference on: {chosen.inputs}", flush=True)
-    run(built.session, asked, chosen.inputs)
+    run(built.session, settings, chosen.inputs)
     return 0
 
 
-def _reopened(chosen: argparse.Namespace) -> Built:
-    """The session of a directory or of a config over it, with the weights of a checkpoint."""
+def _reopen(chosen: argparse.Namespace) -> Built:
+    """Reopen the session of a directory, or of a config over it, with the weights of a checkpoint."""
     from torcheer.training.spec import reopen
 
-    path, changes = _there(chosen.path), _changes(chosen)
+    path, changes = _resolve_path(chosen.path), _changes(chosen)
     if path.is_dir():
         built = reopen(path, changes=changes, trusted=chosen.trust)
     else:
@@ -268,22 +268,22 @@ def _reopened(chosen: argparse.Namespace) -> Built:
     return built
 
 
-def _state(keeper: Any, best: bool) -> dict[str, Any]:
-    """The state of the newest checkpoint, or of the best one; which one it is goes to the error stream."""
+def _state(store: Any, best: bool) -> dict[str, Any]:
+    """Read the state of the newest or the best checkpoint; print its path to stderr."""
     from torcheer.training.checkpoints.checkpoint_folders import read_checkpoint
 
     if best:
-        path = keeper.best()
+        path = store.best()
         if path is None:
             raise BadArgument(
-                f"{keeper.directory} keeps no best checkpoint: train with keep_best=COLUMN, such as 'val loss'"
+                f"{store.directory} keeps no best checkpoint: train with keep_best=COLUMN, such as 'val loss'"
             )
         state, problems = read_checkpoint(path), []
     else:
-        state, path, problems = keeper.newest()
+        state, path, problems = store.newest()
     if state is None:
         raise BadArgument(
-            f"there is no checkpoint under {keeper.directory}; train it with: torcheer train {keeper.directory}"
+            f"there is no checkpoint under {store.directory}; train it with: torcheer train {store.directory}"
         )
     for line in (*problems, f"Using {path}"):
         print(line, file=sys.stderr)
@@ -294,9 +294,9 @@ def check(chosen: argparse.Namespace) -> int:
     """Print everything that is wrong with a config."""
     from torcheer.training.spec import checked
 
-    found = checked(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
-    print("\n".join(found.problems or ["ok", *found.notes]))
-    return 1 if found.problems else 0
+    result = checked(override(read(chosen.path), chosen.changes), trusted=chosen.trust, imports=chosen.imports)
+    print("\n".join(result.problems or ["ok", *result.notes]))
+    return 1 if result.problems else 0
 
 
 def show(chosen: argparse.Namespace) -> int:
@@ -306,8 +306,8 @@ def show(chosen: argparse.Namespace) -> int:
     from torcheer.training.observe.run_contents import describe_run
 
     folder = chosen.path / "checkpoints"
-    with progress(f"verifying {folder}", total_bytes(folder) if folder.is_dir() else 0) as told:
-        lines = describe_run(chosen.path, told)
+    with progress(f"verifying {folder}", total_bytes(folder) if folder.is_dir() else 0) as on_progress:
+        lines = describe_run(chosen.path, on_progress)
     print("\n".join(lines))
     return 0
 
@@ -322,15 +322,15 @@ def export(chosen: argparse.Namespace) -> int:
     if not chosen.path.is_dir():
         raise BadArgument(f"{chosen.path} is no session directory")
     if chosen.file.suffix == ".safetensors":
-        written = export_weights(_state(_keeper(chosen.path), chosen.best), chosen.file, chosen.model)
+        written = export_weights(_state(_checkpoint_store(chosen.path), chosen.best), chosen.file, chosen.model)
     else:
-        written = export_program(_reopened(chosen).session, chosen.file, chosen.model)
+        written = export_program(_reopen(chosen).session, chosen.file, chosen.model)
     print(f"wrote {chosen.file}: {written}")
     return 0
 
 
-def _keeper(directory: Path) -> Any:
-    """The checkpoints of a session, without any of its code."""
+def _checkpoint_store(directory: Path) -> Any:
+    """Open the checkpoints of a session without importing its code."""
     from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
     from torcheer.training.observe.run_contents import read_json
 
@@ -338,7 +338,7 @@ def _keeper(directory: Path) -> Any:
 
 
 def _secs(text: str) -> float:
-    """A time, for argparse."""
+    """Parse a duration for argparse."""
     secs = float(text)
     if not secs > 0:
         raise argparse.ArgumentTypeError(f"{text} is no time that training could take")
@@ -365,7 +365,7 @@ _STUDIO: dict[str, dict[str, Any]] = {
 _BUILT: dict[str, dict[str, Any]] = {**_TRUST, **_DEVICE}
 _OVER = "CONFIG says what is different from the session: session_dir, {}."
 
-# name -> (what runs, one line for the help, what stands below it, its arguments)
+# name -> (function, one line of help, epilog, arguments)
 COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], int], str, str, dict[str, dict[str, Any]]]] = {
     "init": (init, "begin a training session: its directory with checkpoint 0", "", {
         "config": _CONFIG, **_CHANGES, **_BUILT,

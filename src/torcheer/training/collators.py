@@ -1,4 +1,4 @@
-"""Samples into batches: what a loader is given as its `collate_fn`."""
+"""Collators: make batches of samples, as the `collate_fn` of a loader."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from torcheer.errors import BadArgument
 
 Columns = list[Any] | dict[str, Any]
 NUMBERS = (bool, int, float, complex, list, tuple)
-FULL_SCALE = {torch.uint8: 255, torch.uint16: 65535}  # what white is in an image of whole numbers
+FULL_SCALE = {torch.uint8: 255, torch.uint16: 65535}  # the value of white in an image of integers
 
 
 class BaseCollator(ABC):
-    """Makes a batch of a list of samples."""
+    """Make a batch of a list of samples."""
 
     @abstractmethod
     def __call__(self, batch: Sequence[Any]) -> Any:
-        """The batch."""
+        """Return the batch."""
 
     def collate_inputs(self, *inputs: Any) -> Any:
-        """The batch of these samples."""
+        """Return the batch of these samples."""
         return self(inputs)
 
 
@@ -45,7 +45,7 @@ class StackTensors(BatchDivide):
 
 
 class ColumnWiseCollator(BatchDivide):
-    """Give each column to a collator of its own, None for as it is; one that returns a tuple makes several columns."""
+    """Collate each column separately; None keeps it, a tuple as result makes several columns."""
 
     def __init__(self, column_transforms: Sequence[Callable[[list[Any]], Any] | None]) -> None:
         self.column_transforms = list(column_transforms)
@@ -54,26 +54,26 @@ class ColumnWiseCollator(BatchDivide):
         columns, collators = divided(batch), self.column_transforms
         if isinstance(columns, dict) or len(columns) != len(collators):
             raise BadArgument(f"ColumnWiseCollator has {len(collators)} collators, and a sample {len(columns)} columns")
-        made = [column if collate is None else collate(column) for collate, column in zip(collators, columns)]
-        return tuple(part for one in made for part in (one if isinstance(one, tuple) else (one,)))
+        collated = [column if collate is None else collate(column) for collate, column in zip(collators, columns)]
+        return tuple(part for value in collated for part in (value if isinstance(value, tuple) else (value,)))
 
 
 class PadSequences:
-    """Fill sequences up to the longest: the tensor, batch first, and the lengths they had."""
+    """Pad sequences to the longest; return the tensor, batch first, and the original lengths."""
 
     def __init__(self, padding_value: float = 0) -> None:
         self.padding_value = padding_value
 
     def __call__(self, sequences: Sequence[Any]) -> tuple[Tensor, Tensor]:
         tensors = of_one_type(sequences)
-        lengths = torch.tensor([len(one) for one in tensors])
+        lengths = torch.tensor([len(tensor) for tensor in tensors])
         return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=self.padding_value), lengths
 
 
 class SeqsToOneHot:
-    """Fill sequences of classes up to the longest and make them one-hot: batch × length × classes.
+    """Pad sequences of classes to the longest and encode them one-hot: batch × length × classes.
 
-    Without a `padding_value` a sequence goes on with its own last class, which is the end token where there is one.
+    Without a `padding_value` a sequence is padded with its last class, the end token where there is one.
     """
 
     def __init__(self, num_classes: int, padding_value: int | None = None) -> None:
@@ -88,40 +88,43 @@ class SeqsToOneHot:
 
 
 def seqs_to_tensor(sequences: Sequence[Any]) -> Tensor:
-    """Sequences of whole numbers, each filled up with its own last one."""
+    """Stack sequences of integers, each padded with its last value."""
     return filled_up(sequences, None).long()
 
 
 def to_long_tensor(numbers: Sequence[Any]) -> Tensor:
-    """A column of numbers as whole ones."""
+    """Convert a column of numbers to an integer tensor."""
     return stacked(numbers).long()
 
 
 def to_float_tensor(numbers: Sequence[Any]) -> Tensor:
-    """A column of numbers as floats."""
+    """Convert a column of numbers to a float tensor."""
     return stacked(numbers).float()
 
 
 def no_transform(column: Any) -> Any:
-    """A column as it is."""
+    """Return a column unchanged."""
     return column
 
 
 def images_to_tensor(images: Sequence[Any]) -> Tensor:
-    """Images of one size as floats between 0 and 1: batch × channels × height × width."""
+    """Stack images of one size as floats between 0 and 1: batch × channels × height × width."""
     tensors = [image_to_tensor(image) for image in images]
-    shapes = {tuple(one.shape) for one in tensors}
+    shapes = {tuple(tensor.shape) for tensor in tensors}
     if len(shapes) > 1:
         raise BadArgument(f"images of different shapes, {shown(shapes)}, make no batch: resize them in the dataset")
     return torch.stack(tensors)
 
 
 def image_to_tensor(image: Any) -> Tensor:
-    """A Pillow image, an array (height × width × channels) or a tensor (channels first) as floats between 0 and 1."""
+    """Convert an image to floats between 0 and 1, channels first.
+
+    It is a Pillow image, an array (height × width × channels) or a tensor (channels first).
+    """
     if isinstance(image, Tensor):
         pixels = image
     else:
-        if getattr(image, "mode", "") == "P":  # numbers of colours rather than colours
+        if getattr(image, "mode", "") == "P":  # a palette image: indices, not colours
             image = image.convert("RGB")
         pixels = torch.from_numpy(np.array(image))  # a copy: Pillow's own memory is read-only
         pixels = pixels.movedim(-1, 0) if pixels.ndim == 3 else pixels
@@ -133,7 +136,7 @@ def image_to_tensor(image: Any) -> Tensor:
 
 
 def divided(batch: Sequence[Any]) -> Columns:
-    """The columns of a batch; samples that are no tuples are one column."""
+    """Return the columns of a batch; samples that are no tuples are one column."""
     if not len(batch):
         raise BadArgument("a batch of no samples has no columns")
     first = batch[0]
@@ -148,19 +151,19 @@ def divided(batch: Sequence[Any]) -> Columns:
 
 
 def each(function: Callable[[Any, Any], Any], columns: Columns) -> Columns:
-    """What a function of name and column makes of each."""
+    """Apply a function of name and column to each column."""
     if isinstance(columns, dict):
         return {key: function(key, column) for key, column in columns.items()}
     return [function(number, column) for number, column in enumerate(columns)]
 
 
 def is_text(column: Sequence[Any]) -> bool:
-    """Whether a column holds texts."""
+    """Return whether a column holds texts."""
     return len(column) > 0 and isinstance(column[0], (str, bytes))
 
 
 def stacked(column: Any, name: object = "") -> Tensor:
-    """A column of numbers, arrays or tensors as one tensor."""
+    """Stack a column of numbers, arrays or tensors to one tensor."""
     if isinstance(column, (Tensor, np.ndarray)):
         return torch.as_tensor(column)
     where = f"column {name}" if name != "" else "a column"
@@ -180,23 +183,23 @@ def stacked(column: Any, name: object = "") -> Tensor:
 
 
 def of_one_type(sequences: Sequence[Any]) -> list[Tensor]:
-    """Each sequence as a tensor, all of the type that holds them all: 1 and 0.5 make floats, not twice a whole one."""
-    tensors = [one if isinstance(one, Tensor) else stacked(one) for one in sequences]
-    types = [one.dtype for one in tensors if len(one)] or [torch.float32]  # an empty list says nothing of its type
-    return [one.to(reduce(torch.promote_types, types)) for one in tensors]
+    """Convert sequences to tensors of their common dtype: 1 and 0.5 both become floats."""
+    tensors = [sequence if isinstance(sequence, Tensor) else stacked(sequence) for sequence in sequences]
+    types = [sequence.dtype for sequence in tensors if len(sequence)] or [torch.float32]  # an empty list has no dtype
+    return [sequence.to(reduce(torch.promote_types, types)) for sequence in tensors]
 
 
 def filled_up(sequences: Sequence[Any], padding_value: int | None) -> Tensor:
-    """Sequences as long as the longest, with a value or with the last that each has."""
+    """Pad sequences to the longest, with a value or with the last of each."""
     if padding_value is not None:
         return PadSequences(padding_value)(sequences)[0]
     tensors = of_one_type(sequences)
-    if not all(len(one) for one in tensors):
+    if not all(len(tensor) for tensor in tensors):
         raise BadArgument("an empty sequence has no last class to be filled up with: give a padding_value")
-    longest = max(len(one) for one in tensors)
-    return torch.stack([torch.cat([one, one[-1:].expand(longest - len(one))]) for one in tensors])
+    longest = max(len(tensor) for tensor in tensors)
+    return torch.stack([torch.cat([tensor, tensor[-1:].expand(longest - len(tensor))]) for tensor in tensors])
 
 
-def shown(things: set[Any]) -> str:
-    """Things in their order, with commas."""
-    return ", ".join(str(one) for one in sorted(things))
+def shown(values: set[Any]) -> str:
+    """Join sorted values with commas."""
+    return ", ".join(str(value) for value in sorted(values))

@@ -1,4 +1,4 @@
-"""Datasets made of datasets: split, merged, preprocessed. Anything with a length and `[ ]` will do."""
+"""Datasets made of datasets: split, merged, preprocessed. Sources need `len()` and `[]`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 from torcheer.errors import BadArgument
 
 PARTS = ("train", "val", "test")
-ROUNDING = 0.002  # 0.333 three times is meant to be all
+ROUNDING = 0.002  # accept 0.333 three times as 1
 
 
 class Split:
-    """A dataset divided at random, by a seed: `.train`, `.val` and `.test`, or `[0]`, `[1]`, …
+    """A dataset split at random, by a seed: `.train`, `.val` and `.test`, or `[0]`, `[1]`, …
 
-    Which sample is where is its state: lists of numbers that JSON can hold.
+    Its state is the indices of each part, as lists that JSON can hold.
     """
 
     def __init__(self, dataset: Any, ratio: Sequence[float], *, seed: int = 0, shuffle: bool = True) -> None:
@@ -29,11 +29,11 @@ class Split:
         count = len(dataset)
         order = np.random.default_rng(seed).permutation(count) if shuffle else np.arange(count)
         ends = list(accumulate(sizes(self.ratio, count)))
-        # sorted: the loader has an order of its own, and a disk likes this one
+        # sorted: the loader shuffles anyway, and sequential reads are faster
         self.indices: list[list[int]] = [sorted(part.tolist()) for part in np.split(order, ends[:-1])]
 
     def __len__(self) -> int:
-        """How many parts there are."""
+        """Return the number of parts."""
         return len(self.indices)
 
     def __getitem__(self, part: int | str) -> Subset[Any]:
@@ -62,11 +62,11 @@ class Split:
         return self["test"]
 
     def state_dict(self) -> dict[str, Any]:
-        """Which sample is in which part."""
+        """Return the indices of each part."""
         return {"size": len(self.dataset), "parts": self.indices}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Divide as it was divided before."""
+        """Restore an earlier split."""
         size, parts = state["size"], state["parts"]
         if size != len(self.dataset):
             raise BadArgument(f"the dataset had {size} samples when it was split, and now has {len(self.dataset)}")
@@ -76,13 +76,13 @@ class Split:
 
 
 class Merged(Dataset[Any]):
-    """Datasets one behind the other."""
+    """Concatenation of datasets."""
 
     def __init__(self, *datasets: Any) -> None:
         if not datasets:
             raise BadArgument("there is nothing to merge")
         self.datasets = datasets
-        self._ends = list(accumulate(len(one) for one in datasets))
+        self._ends = list(accumulate(len(dataset) for dataset in datasets))
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -96,21 +96,23 @@ class Merged(Dataset[Any]):
 
 
 class Steps:
-    """What the values at one place of a sample go through, one after the other."""
+    """Preprocessors applied in sequence to the values at one position of a sample."""
 
     def __init__(self, *preprocessors: Any) -> None:
-        self.preprocessors = [one for one in preprocessors if one is not None and one != ""]
+        self.preprocessors = [
+            preprocessor for preprocessor in preprocessors if preprocessor is not None and preprocessor != ""
+        ]
 
     def __call__(self, value: Any) -> Any:
-        for one in self.preprocessors:
-            value = one.process(value) if hasattr(one, "process") else one(value)
+        for preprocessor in self.preprocessors:
+            value = preprocessor.process(value) if hasattr(preprocessor, "process") else preprocessor(value)
         return value
 
 
 class Preprocessed(Dataset[Any]):
-    """A dataset whose samples go through preprocessors, one for each place; None and places left over stay as is.
+    """A dataset with one preprocessor for each position of a sample; None leaves a position unchanged.
 
-    Samples that are dicts take a dict of preprocessors.
+    So do positions without a preprocessor. Samples that are dicts take a dict of preprocessors.
     """
 
     def __init__(self, dataset: Any, preprocessors: Sequence[Any] | Mapping[str, Any]) -> None:
@@ -124,13 +126,13 @@ class Preprocessed(Dataset[Any]):
         return self._process(self.dataset[index])
 
     def __getitems__(self, indices: list[int]) -> list[Any]:
-        several = getattr(self.dataset, "__getitems__", None)
-        samples = several(indices) if several is not None else [self.dataset[index] for index in indices]
+        get_items = getattr(self.dataset, "__getitems__", None)
+        samples = get_items(indices) if get_items is not None else [self.dataset[index] for index in indices]
         return [self._process(sample) for sample in samples]
 
 
 class PreprocessedStream(IterableDataset[Any]):
-    """The same for a dataset that can only be read from its beginning."""
+    """Preprocessed samples of an iterable dataset."""
 
     def __init__(self, dataset: Any, preprocessors: Sequence[Any] | Mapping[str, Any]) -> None:
         self.dataset, self.preprocessors = dataset, preprocessors
@@ -144,30 +146,30 @@ Linked = Preprocessed
 
 
 def preprocessed(dataset: Any, preprocessors: Sequence[Any] | Mapping[str, Any]) -> Any:
-    """A dataset, whichever kind it is, whose samples go through preprocessors."""
+    """Apply preprocessors to the samples of a dataset of either kind."""
     is_stream = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
     return (PreprocessedStream if is_stream else Preprocessed)(dataset, preprocessors)
 
 
 def preprocessors_of(dataset: Any) -> list[Steps]:
-    """For each place of a raw sample, what it goes through on its way out of a dataset: inputs of inference do too."""
+    """Return the preprocessing of each position of a raw sample, which inputs of inference need, too."""
     if isinstance(dataset, Subset):
         return preprocessors_of(dataset.dataset)
     if isinstance(dataset, Merged):
         return preprocessors_of(dataset.datasets[0])
     if not isinstance(dataset, (Preprocessed, PreprocessedStream)) or isinstance(dataset.preprocessors, Mapping):
         return []
-    inner, own = preprocessors_of(dataset.dataset), list(dataset.preprocessors)
-    inner += [Steps()] * (len(own) - len(inner))
-    own += [None] * (len(inner) - len(own))
-    return [Steps(*before.preprocessors, after) for before, after in zip(inner, own)]
+    inner, outer = preprocessors_of(dataset.dataset), list(dataset.preprocessors)
+    inner += [Steps()] * (len(outer) - len(inner))
+    outer += [None] * (len(inner) - len(outer))
+    return [Steps(*before.preprocessors, after) for before, after in zip(inner, outer)]
 
 
 def process_of(preprocessors: Sequence[Any] | Mapping[str, Any]) -> Callable[[Any], Any]:
-    """What makes a sample of a sample."""
+    """Return the function that preprocesses a sample."""
     if isinstance(preprocessors, Mapping):
-        return partial(_processed_dict, {key: Steps(one) for key, one in preprocessors.items()})
-    return partial(_processed, [Steps(one) for one in preprocessors])
+        return partial(_processed_dict, {key: Steps(preprocessor) for key, preprocessor in preprocessors.items()})
+    return partial(_processed, [Steps(preprocessor) for preprocessor in preprocessors])
 
 
 def _processed_dict(steps: Mapping[str, Steps], sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,25 +180,25 @@ def _processed(steps: Sequence[Steps], sample: Any) -> Any:
     values = sample if isinstance(sample, (tuple, list)) else (sample,)
     if len(steps) > len(values):
         raise BadArgument(f"there are {len(steps)} preprocessors for the {len(values)} places of a sample")
-    made = (*(one(value) for one, value in zip(steps, values)), *values[len(steps) :])
-    return made if isinstance(sample, (tuple, list)) else made[0]
+    processed = (*(step(value) for step, value in zip(steps, values)), *values[len(steps) :])
+    return processed if isinstance(sample, (tuple, list)) else processed[0]
 
 
 def checked(ratio: Sequence[float]) -> list[float]:
-    """The ratios, if they are shares of a whole."""
-    whole = math.fsum(ratio)
+    """Return the ratios, normalised; raise where they do not add up to 1."""
+    total = math.fsum(ratio)
     if not ratio or any(not part >= 0 for part in ratio):
         raise BadArgument(f"ratio={list(ratio)}: the shares of a split are not negative, such as [0.8, 0.1, 0.1]")
-    if not abs(whole - 1) < ROUNDING:
-        raise BadArgument(f"ratio={list(ratio)}: the shares of a split add up to 1, and these to {whole:g}")
-    return [part / whole for part in ratio]
+    if not abs(total - 1) < ROUNDING:
+        raise BadArgument(f"ratio={list(ratio)}: the shares of a split add up to 1, and these to {total:g}")
+    return [part / total for part in ratio]
 
 
 def sizes(ratio: Sequence[float], count: int) -> list[int]:
-    """Whole numbers that add up to `count`: what is left by rounding down goes where most was cut off."""
+    """Return part sizes that add up to `count`, by the largest-remainder method."""
     exact = [part * count for part in ratio]
-    found = [math.floor(size) for size in exact]
-    cut = sorted(range(len(exact)), key=lambda number: found[number] - exact[number])
-    for number in cut[: count - sum(found)]:
-        found[number] += 1
-    return found
+    counts = [math.floor(size) for size in exact]
+    cut = sorted(range(len(exact)), key=lambda number: counts[number] - exact[number])
+    for number in cut[: count - sum(counts)]:
+        counts[number] += 1
+    return counts

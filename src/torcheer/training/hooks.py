@@ -1,4 +1,4 @@
-"""Hooks on gradients: what is called with a parameter's name and returns what torch calls with its gradient."""
+"""Gradient hooks: a maker takes a parameter's name and returns the hook that torch calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Hook = Callable[[Tensor], Tensor | None]
 
 
 class NotFinite(TorcheerError, FloatingPointError):
-    """A gradient that is not a number."""
+    """A gradient is NaN."""
 
 
 def install(model: nn.Module, make_hook: Callable[[str], Hook | None]) -> list[Any]:
@@ -22,13 +22,15 @@ def install(model: nn.Module, make_hook: Callable[[str], Hook | None]) -> list[A
 
     A maker that returns None leaves the parameter alone.
     """
-    trained: list[tuple[str, Any]] = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    found = [(parameter, make_hook(name)) for name, parameter in trained]
-    return [parameter.register_hook(hook) for parameter, hook in found if hook is not None]
+    trained: list[tuple[str, Any]] = [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
+    hooks = [(parameter, make_hook(name)) for name, parameter in trained]
+    return [parameter.register_hook(hook) for parameter, hook in hooks if hook is not None]
 
 
 class PrintGradientNorm:
-    """Prints the norm of each gradient, every so many backward passes: to print is to wait for the GPU."""
+    """Print the norm of each gradient every n backward passes: printing waits for the GPU."""
 
     def __init__(self, every: int = 100) -> None:
         self.every = positive(every)
@@ -38,21 +40,21 @@ class PrintGradientNorm:
 
 
 class StopOnNaN:
-    """Stops the training at a gradient that is not a number, looking at every so many backward passes."""
+    """Stop training at a NaN gradient, checked every n backward passes."""
 
     def __init__(self, every: int = 1) -> None:
         self.every = positive(every)
 
     def __call__(self, name: str) -> Hook:
-        def look(gradient: Tensor) -> None:
+        def check(gradient: Tensor) -> None:
             if bool(gradient.isnan().any()):
                 raise NotFinite(f"the gradient of {name} is not a number: a smaller learning rate or clipping may help")
 
-        return Counted(self.every, look)
+        return Counted(self.every, check)
 
 
 class GradientNoise:
-    """Adds random numbers of a standard deviation to each gradient."""
+    """Add Gaussian noise of standard deviation `std` to each gradient."""
 
     def __init__(self, std: float) -> None:
         self.std = std
@@ -62,19 +64,19 @@ class GradientNoise:
 
 
 class Counted:
-    """A hook that acts on one of so many gradients."""
+    """A hook that acts on every n-th gradient."""
 
     def __init__(self, every: int, act: Callable[[Tensor], None]) -> None:
-        self._every, self._act, self._seen = every, act, 0
+        self._every, self._act, self._count = every, act, 0
 
     def __call__(self, gradient: Tensor) -> None:
-        self._seen += 1
-        if self._seen % self._every == 0:
+        self._count += 1
+        if self._count % self._every == 0:
             self._act(gradient)
 
 
 def positive(every: int) -> int:
-    """A number of gradients, or why it is none."""
+    """Return `every`; raise where it is below 1."""
     if every < 1:
         raise BadArgument(f"every={every}: a hook acts on every gradient, 1, or on fewer")
     return every

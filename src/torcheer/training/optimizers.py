@@ -1,4 +1,4 @@
-"""Optimizers and learning-rate schedulers by their short names, and when a scheduler steps."""
+"""Look up optimizers and learning-rate schedulers by short name, and when a scheduler steps."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from torcheer.errors import BadArgument
 from torcheer.training.spec.session_parts import Schedule
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
-    name: found
-    for name, found in vars(torch.optim).items()
-    if isinstance(found, type) and issubclass(found, Optimizer) and found is not Optimizer
+    name: kind
+    for name, kind in vars(torch.optim).items()
+    if isinstance(kind, type) and issubclass(kind, Optimizer) and kind is not Optimizer
 }
 SCHEDULERS: dict[str, type[Any]] = {
     name: getattr(lr_scheduler, name) for name in lr_scheduler.__all__ if name != "LRScheduler"
 }
-CLOSURES = ("LBFGS",)  # they run the model themselves, several times for one batch
-STEPWISE = ("OneCycleLR", "CyclicLR")  # they count updates; all others count epochs unless told otherwise
+CLOSURES = ("LBFGS",)  # these run the model themselves, several times for one batch
+STEPWISE = ("OneCycleLR", "CyclicLR")  # these count updates; all others count epochs by default
 MONITORING = ("ReduceLROnPlateau",)
 
 
 def find_optimizer(name: str) -> type[Optimizer]:
-    """The class in torch.optim of a short name."""
+    """Return the class in torch.optim of a short name."""
     if name not in OPTIMIZERS:
         raise BadArgument(f"there is no optimizer {name!r} in torch.optim.{nearest(name, OPTIMIZERS)}")
     if name in CLOSURES:
@@ -35,26 +35,26 @@ def find_optimizer(name: str) -> type[Optimizer]:
 
 
 def find_scheduler(name: str) -> type[Any]:
-    """The class in torch.optim.lr_scheduler of a short name."""
+    """Return the class in torch.optim.lr_scheduler of a short name."""
     if name not in SCHEDULERS:
         raise BadArgument(f"there is no scheduler {name!r} in torch.optim.lr_scheduler.{nearest(name, SCHEDULERS)}")
     return SCHEDULERS[name]
 
 
 def optimizer(name: str, parameters: Any, **kwargs: Any) -> Optimizer:
-    """A new optimizer of torch.optim, by its name."""
-    found: Optimizer = checked(find_optimizer(name), {"params": parameters, **kwargs})(parameters, **kwargs)
-    return found
+    """Make an optimizer of torch.optim, by its name."""
+    made: Optimizer = checked(find_optimizer(name), {"params": parameters, **kwargs})(parameters, **kwargs)
+    return made
 
 
 def schedule(name: str, optimizer: Optimizer, *, every: str = "", monitor: str = "", **kwargs: Any) -> Schedule:
-    """A scheduler of torch.optim with its rhythm: its own where `every` ("step" or "epoch") is not given."""
-    found = checked(find_scheduler(name), {"optimizer": optimizer, **kwargs})
-    return Schedule(found(optimizer, **kwargs), *rhythm(name, every, monitor))
+    """Make a scheduler of torch.optim; it steps every `every` ("step" or "epoch"), by default its own."""
+    scheduler = checked(find_scheduler(name), {"optimizer": optimizer, **kwargs})
+    return Schedule(scheduler(optimizer, **kwargs), *schedule_timing(name, every, monitor))
 
 
-def rhythm(name: str, every: str = "", monitor: str = "") -> tuple[str, str]:
-    """When a scheduler steps, and which column it looks at."""
+def schedule_timing(name: str, every: str = "", monitor: str = "") -> tuple[str, str]:
+    """Return when a scheduler steps, and which column it monitors."""
     if every not in ("", "step", "epoch"):
         raise BadArgument(f"every={every!r}: a scheduler steps every 'step' or every 'epoch'")
     if name in MONITORING and not monitor:
@@ -66,9 +66,9 @@ def rhythm(name: str, every: str = "", monitor: str = "") -> tuple[str, str]:
     return every or ("step" if name in STEPWISE else "epoch"), monitor
 
 
-def checked(found: type[Any], kwargs: Mapping[str, Any]) -> type[Any]:
-    """A class, if it takes these arguments."""
-    wrong = bind(found, kwargs)
+def checked(kind: type[Any], kwargs: Mapping[str, Any]) -> type[Any]:
+    """Return a class; raise where it does not take these arguments."""
+    wrong = bind(kind, kwargs)
     if wrong:
         raise BadArgument(wrong)
-    return found
+    return kind

@@ -1,4 +1,4 @@
-"""Where results go to be looked at: the screen, images, texts, tables. Each takes a dict of batches."""
+"""Output devices of results: screen, images, texts, tables. Each takes a dict of batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 
 from torcheer.errors import BadArgument
 
-MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # channels -> what Pillow calls them
+MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # channels -> Pillow mode
 
 
 class Printer:
-    """Prints each result as `name:value`."""
+    """Print each result as `name:value`."""
 
     def __call__(self, results: Mapping[str, Any]) -> None:
         for name, value in results.items():
@@ -26,10 +26,10 @@ class Printer:
 
 
 class SaveAsImages:
-    """Writes each image of each batch as a PNG of its own: `y_hat-00000.png`, `y_hat-00001.png`, …
+    """Write each image of each batch as a PNG: `y_hat-00000.png`, `y_hat-00001.png`, …
 
     An image is height × width or channels × height × width, floats between 0 and 1 or bytes. `mean` and `std` undo a
-    normalisation first: 0.5 and 0.5 for what a tanh made. Images of earlier runs are left alone.
+    normalisation first: 0.5 and 0.5 for the output of a tanh. Images of earlier runs are kept.
     """
 
     def __init__(self, destination_folder: str | Path, mean: float = 0.0, std: float = 1.0) -> None:
@@ -38,16 +38,16 @@ class SaveAsImages:
     def __call__(self, results: Mapping[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, batch in results.items():
-            name = re.sub(r"[^\w.-]", "_", name)  # a slash would lead out of the folder
-            start = self._next(name)
+            name = re.sub(r"[^\w.-]", "_", name)  # a slash would leave the folder
+            start = self._next_number(name)
             for number, image in enumerate(batch, start):
-                self._drawn(image, name).save(self.folder / f"{name}-{number:05d}.png")
+                self._to_image(image, name).save(self.folder / f"{name}-{number:05d}.png")
 
-    def _next(self, name: str) -> int:
+    def _next_number(self, name: str) -> int:
         taken = [path.stem.removeprefix(f"{name}-") for path in self.folder.glob(f"{name}-*.png")]
         return max((int(number) + 1 for number in taken if number.isdecimal()), default=0)
 
-    def _drawn(self, image: Any, name: str) -> Any:
+    def _to_image(self, image: Any, name: str) -> Any:
         if hasattr(image, "save"):  # a Pillow image already
             return image
         try:
@@ -58,7 +58,7 @@ class SaveAsImages:
         return Image.frombytes(MODES[pixels.shape[2]], (pixels.shape[1], pixels.shape[0]), pixels.tobytes())
 
     def _pixels(self, image: Tensor, name: str) -> np.ndarray[Any, Any]:
-        """Height × width × channels, in bytes."""
+        """Return height × width × channels, in bytes."""
         image = image.detach().cpu()
         image = image[None] if image.ndim == 2 else image
         if image.ndim != 3 or len(image) not in MODES or not image.numel():
@@ -71,7 +71,7 @@ class SaveAsImages:
 
 
 class SaveAsText:
-    """Adds a line to a text file for each item of each batch."""
+    """Append a line to a text file for each item of each batch."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = ending(path, ".txt")
@@ -83,7 +83,7 @@ class SaveAsText:
 
 
 class SaveAsCSV:
-    """Adds a row to a table for each item of a batch, with a column for each result."""
+    """Append a row to a CSV file for each item of a batch, with a column for each result."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = ending(path, ".csv")
@@ -98,20 +98,20 @@ class SaveAsCSV:
 
 
 def ending(path: str | Path, suffix: str) -> Path:
-    """A path whose name ends as it must: what a config names may not be added to just any file."""
+    """Return a path; raise for another suffix, so that a config cannot append to just any file."""
     if Path(path).suffix != suffix:
         raise BadArgument(f"{path}: the name of this file ends in {suffix}")
     return Path(path)
 
 
 def opened(path: Path) -> TextIO:
-    """A file to add to, in a folder that is made where there is none."""
+    """Open a file to append to; make its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return open(path, "a", encoding="utf-8", newline="\n")
 
 
 def rows_of(results: Mapping[str, Any]) -> Iterable[tuple[Any, ...]]:
-    """Item by item, with tensors as plain numbers."""
+    """Return the rows of results, one for each item, with tensors as plain numbers."""
     columns = [value.tolist() if isinstance(value, Tensor) else list(value) for value in results.values()]
     if len({len(column) for column in columns}) > 1:
         sizes = ", ".join(f"{name} {len(column)}" for name, column in zip(results, columns))

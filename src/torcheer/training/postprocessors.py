@@ -1,4 +1,4 @@
-"""What becomes of results before they are shown: a dict of batches in, a dict of batches out."""
+"""Postprocessors of results before they are shown: a dict of batches in, a dict of batches out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torcheer.errors import BadArgument
 
 
 class Identity:
-    """Leaves results as they are."""
+    """Return results unchanged."""
 
     def __call__(self, results: Mapping[str, Any]) -> Mapping[str, Any]:
         return results
 
 
 class ArgMax:
-    """The most likely class of each item, by its name where names are given; scores stand on the last axis."""
+    """Return the most likely class of each item, by name where names are given; scores are on the last axis."""
 
     def __init__(self, class_names: Sequence[str] = ()) -> None:
         self.class_names = list(class_names)

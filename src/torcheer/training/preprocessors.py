@@ -1,4 +1,4 @@
-"""Values of samples made ready for a model, with what was learned from the data to do it."""
+"""Preprocessors of values in samples, with the state that they learned from data."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.training.collators import image_to_tensor
 
-State = dict[str, Any]  # what JSON can hold: it is kept in the session's folder
+State = dict[str, Any]  # JSON values: saved in the session's folder
 
 
 class ValuePreprocessor(ABC):
-    """Makes one value of another; `fit` may look at a dataset first, and what it learned is its state."""
+    """Convert a value; `fit` may learn from a dataset first, and what it learned is its state."""
 
     def fit(self, dataset: Any) -> None:  # noqa: B027
-        """Learn from a dataset what is needed."""
+        """Learn from a dataset."""
 
     @property
     def needs_fit(self) -> bool:
-        """Whether it learns from a dataset and has seen none yet."""
+        """True where it learns from a dataset and has not been fitted."""
         return type(self).fit is not ValuePreprocessor.fit
 
     @abstractmethod
     def process(self, value: Any) -> Any:
-        """The value, made ready."""
+        """Return the preprocessed value."""
 
     def __call__(self, value: Any) -> Any:
         return self.process(value)
 
     def state_dict(self) -> State:
-        """What was learned."""
+        """Return what was learned."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: B027
-        """Know again what was learned."""
+        """Restore what was learned."""
 
 
 class Identity(ValuePreprocessor):
-    """Leaves values as they are."""
+    """Return values unchanged."""
 
     def process(self, value: Any) -> Any:
         return value
 
 
 class Normalize(ValuePreprocessor):
-    """Subtracts the mean and divides by the standard deviation of the dataset.
+    """Subtract the mean and divide by the standard deviation of the dataset.
 
-    `axis` has statistics of its own for each of its places: 0 for the features of a vector or the channels of an
-    image, -1 for the features of a sequence, None for one mean of everything. `column` is the place in a sample of the
-    values to learn from, `samples` how many of them to look at.
+    Statistics are separate for each index of `axis`: 0 for the features of a vector or the channels of an image, -1
+    for the features of a sequence, None for one mean of everything. `column` is the position in a sample of the values
+    to learn from, `samples` how many of them to read.
     """
 
     def __init__(self, column: int | str | None = None, *, axis: int | None = 0, samples: int | None = None) -> None:
@@ -72,19 +72,19 @@ class Normalize(ValuePreprocessor):
     def fit(self, dataset: Any) -> None:
         count, mean, spread = 0, torch.zeros(()), torch.zeros(())
         for value in islice(values_of(dataset, self.column, type(self).__name__), self.samples):
-            more = self._rows(self._tensor(value))
-            if count and mean.shape != more.shape[1:]:
-                raise BadArgument(f"values of {mean.numel()} and of {more[0].numel()} places have no common mean")
-            # two means and their distance: a sum of squares would lose small deviations of large numbers
-            total, away = count + len(more), more.mean(0) - mean
-            spread = spread + more.sub(more.mean(0)).square().sum(0) + away**2 * (count * len(more) / total)
-            mean, count = mean + away * (len(more) / total), total
+            rows = self._rows(self._tensor(value))
+            if count and mean.shape != rows.shape[1:]:
+                raise BadArgument(f"values of {mean.numel()} and of {rows[0].numel()} places have no common mean")
+            # merge two means by their difference: a sum of squares would lose small deviations of large numbers
+            total, difference = count + len(rows), rows.mean(0) - mean
+            spread = spread + rows.sub(rows.mean(0)).square().sum(0) + difference**2 * (count * len(rows) / total)
+            mean, count = mean + difference * (len(rows) / total), total
         if not count:
             raise BadArgument(f"{type(self).__name__} cannot learn a mean from a dataset without samples")
         if not mean.isfinite().all():
             raise BadArgument(f"{type(self).__name__} finds values in the dataset that are not finite")
         deviation = (spread / count).sqrt()
-        constant = deviation <= 1e-12 * mean.abs()  # what rounding leaves is no deviation
+        constant = deviation <= 1e-12 * mean.abs()  # rounding errors are no deviation
         self.mean, self.deviation = mean, torch.where(constant, 1.0, deviation)
 
     def process(self, value: Any) -> Any:
@@ -92,13 +92,13 @@ class Normalize(ValuePreprocessor):
         return self._like(value, (tensor - mean) / deviation)
 
     def inverse(self, value: Any) -> Any:
-        """The value that was made into this one."""
+        """Undo `process`."""
         tensor, mean, deviation = self._fitted(value)
         return self._like(value, tensor * deviation + mean)
 
     def state_dict(self) -> State:
-        known = {"mean": self.mean, "deviation": self.deviation}
-        return {name: None if one is None else one.tolist() for name, one in known.items()}
+        statistics = {"mean": self.mean, "deviation": self.deviation}
+        return {name: None if value is None else value.tolist() for name, value in statistics.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.mean, self.deviation = (
@@ -110,7 +110,7 @@ class Normalize(ValuePreprocessor):
         return torch.as_tensor(value, dtype=torch.float64)
 
     def _rows(self, tensor: Tensor) -> Tensor:
-        """Observations × places of the axis."""
+        """Return observations × indices of the axis."""
         if self.axis is None or not tensor.ndim:
             return tensor.reshape(-1)
         return tensor.movedim(self.axis, -1).reshape(-1, tensor.shape[self.axis])
@@ -131,7 +131,7 @@ class Normalize(ValuePreprocessor):
 
 
 class ImagePreprocessor(Normalize):
-    """Images as normalised floats: channels × height × width."""
+    """Convert images to normalised floats: channels × height × width."""
 
     def __init__(self, fit_index: int | str | None = 0, *, samples: int | None = 1000) -> None:
         super().__init__(fit_index, samples=samples)
@@ -141,7 +141,7 @@ class ImagePreprocessor(Normalize):
 
 
 class LabelEncoder(ValuePreprocessor):
-    """Numbers the labels of a dataset from 0, in their order."""
+    """Number the labels of a dataset from 0, in sorted order."""
 
     def __init__(self, column: int | str | None = None, *, classes: Iterable[Any] | None = None) -> None:
         self.column = column
@@ -154,8 +154,8 @@ class LabelEncoder(ValuePreprocessor):
         return self._numbers is None
 
     def fit(self, dataset: Any) -> None:
-        found = {plain(value) for value in values_of(dataset, self.column, type(self).__name__)}
-        self._learn(sorted(found, key=lambda one: (isinstance(one, str), one)))
+        labels = {plain(value) for value in values_of(dataset, self.column, type(self).__name__)}
+        self._learn(sorted(labels, key=lambda label: (isinstance(label, str), label)))
 
     @property
     def classes(self) -> list[Any]:
@@ -173,7 +173,7 @@ class LabelEncoder(ValuePreprocessor):
             raise unfitted(self)
         number = self._numbers.get(plain(value))
         if number is None:
-            near = nearest(str(value), [str(one) for one in self._numbers])
+            near = nearest(str(value), [str(label) for label in self._numbers])
             raise BadArgument(f"label {value!r} is none of the {len(self._numbers)} that were there.{near}")
         return number
 
@@ -194,7 +194,7 @@ class LabelEncoder(ValuePreprocessor):
 
 
 class OneHot(LabelEncoder):
-    """Makes a vector of zeros with a one of each label; `num_classes` alone stands for the labels 0, 1, …"""
+    """Encode labels as one-hot vectors; `num_classes` alone stands for the labels 0, 1, …"""
 
     def __init__(
         self, num_classes: int | None = None, column: int | str | None = None, *, classes: Iterable[Any] | None = None
@@ -209,14 +209,14 @@ class OneHot(LabelEncoder):
 
 
 class Tokenizer(ValuePreprocessor):
-    """Texts as lists of numbers: those of a vocabulary, the most frequent first.
+    """Convert texts to lists of token numbers of a vocabulary, the most frequent first.
 
-    `size` is the most words to keep, `ends` whether a text is put between <sos> and <eos>.
+    `size` is the maximum number of tokens, `ends` whether a text is put between <sos> and <eos>.
     """
 
     SPECIAL = ("<pad>", "<unk>", "<sos>", "<eos>")
     PAD, UNKNOWN, START, END = range(4)
-    BETWEEN = ""  # what stands between the pieces of a text
+    BETWEEN = ""  # separator of the pieces of a text
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class Tokenizer(ValuePreprocessor):
         tokens: Iterable[str] | None = None,
     ) -> None:
         self.column, self.size, self.min_count, self.ends = column, size, min_count, ends
-        self._known: list[str] | None = None
+        self._tokens: list[str] | None = None
         self._numbers: dict[str, int] = {}
         if tokens is not None:
             self._learn(tokens)
@@ -239,7 +239,7 @@ class Tokenizer(ValuePreprocessor):
 
     @property
     def needs_fit(self) -> bool:
-        return self._known is None
+        return self._tokens is None
 
     def fit(self, dataset: Any) -> None:
         counts: Counter[str] = Counter()
@@ -249,54 +249,54 @@ class Tokenizer(ValuePreprocessor):
         self._learn(sorted(often, key=lambda piece: (-counts[piece], piece))[: self.size])
 
     def __len__(self) -> int:
-        """How many numbers there are, the special ones included."""
+        """Return the size of the vocabulary, special tokens included."""
         return len(self.tokens)
 
     @property
     def tokens(self) -> list[str]:
-        """The piece of each number."""
-        if self._known is None:
+        """The token of each number."""
+        if self._tokens is None:
             raise unfitted(self)
-        return self._known
+        return self._tokens
 
     def process(self, text: str) -> list[int]:
-        if self._known is None:
+        if self._tokens is None:
             raise unfitted(self)
         tokens = [self._numbers.get(piece, self.UNKNOWN) for piece in self.pieces(text)]
         return [self.START, *tokens, self.END] if self.ends else tokens
 
     def decode(self, numbers: Any) -> str:
-        """The text of some numbers, up to the first <eos>."""
-        found = []
+        """Return the text of token numbers, up to the first <eos>."""
+        pieces = []
         for number in numbers.tolist() if isinstance(numbers, Tensor) else numbers:
             if number == self.END:
                 break
             if number not in (self.PAD, self.START):
-                found.append(self.tokens[number])
-        return self.BETWEEN.join(found)
+                pieces.append(self.tokens[number])
+        return self.BETWEEN.join(pieces)
 
     def state_dict(self) -> State:
-        return {"tokens": None if self._known is None else self._known[len(self.SPECIAL) :]}
+        return {"tokens": None if self._tokens is None else self._tokens[len(self.SPECIAL) :]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._known, self._numbers = None, {}
+        self._tokens, self._numbers = None, {}
         if state["tokens"] is not None:
             self._learn(state["tokens"])
 
     def _learn(self, tokens: Iterable[str]) -> None:
-        self._known = list(dict.fromkeys([*self.SPECIAL, *tokens]))
-        self._numbers = {token: number for number, token in enumerate(self._known)}
+        self._tokens = list(dict.fromkeys([*self.SPECIAL, *tokens]))
+        self._numbers = {token: number for number, token in enumerate(self._tokens)}
 
 
 class CharTokenizer(Tokenizer):
-    """Texts as the numbers of their characters."""
+    """Convert texts to the numbers of their characters."""
 
     def pieces(self, text: str) -> Sequence[str]:
         return text
 
 
 class WordTokenizer(Tokenizer):
-    """Texts as the numbers of their words and signs, small letters and capitals alike."""
+    """Convert texts to the numbers of their words and punctuation marks, ignoring case."""
 
     BETWEEN = " "
 
@@ -304,12 +304,12 @@ class WordTokenizer(Tokenizer):
         return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
-NullProcessor = Identity  # the names that TorchAssistant has
+NullProcessor = Identity  # TorchAssistant's names
 ValueNormalizer = Normalize
 
 
 def values_of(dataset: Any, column: int | str | None, who: str) -> Iterator[Any]:
-    """One column of a dataset."""
+    """Yield one column of a dataset."""
     for sample in samples_of(dataset):
         if column is not None:
             yield sample[column]
@@ -320,7 +320,7 @@ def values_of(dataset: Any, column: int | str | None, who: str) -> Iterator[Any]
 
 
 def samples_of(dataset: Any) -> Iterable[Any]:
-    """The samples; by number where there are numbers, since few datasets say where they end."""
+    """Return the samples; by index where possible, since few map-style datasets end an iteration."""
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         return (dataset[number] for number in range(len(dataset)))
     stream: Iterable[Any] = dataset
@@ -328,10 +328,10 @@ def samples_of(dataset: Any) -> Iterable[Any]:
 
 
 def plain(label: Any) -> Any:
-    """A label as JSON holds it."""
+    """Convert a label to a plain Python value."""
     return label.item() if hasattr(label, "item") else label
 
 
 def unfitted(preprocessor: Any) -> BadArgument:
-    """The error of a preprocessor that knows nothing yet."""
+    """Make the error of a preprocessor that has not been fitted."""
     return BadArgument(f"{type(preprocessor).__name__} has seen no dataset yet: fit it first, with fit(dataset)")

@@ -1,4 +1,4 @@
-"""When a stage is done: a question about the rows of its epochs, so that a resumed run answers it the same."""
+"""Stop conditions of stages: functions of the rows of their epochs, so that a resumed run decides alike."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ MORE_IS_BETTER = frozenset(
 
 
 class EpochsCompleted:
-    """So many epochs were trained."""
+    """Stop after `num_epochs` epochs."""
 
     def __init__(self, num_epochs: int) -> None:
         self.num_epochs = whole(num_epochs, "num_epochs", 0)
 
     def is_met(self, rows: Rows) -> bool:
-        """Whether it is time to stop."""
+        """Return whether to stop."""
         return len(rows) >= self.num_epochs
 
 
 class EarlyStopping:
-    """A column has not become better than its best, by more than `min_delta`, for more than `patience` epochs.
+    """Stop when a column has not improved by more than `min_delta` for more than `patience` epochs.
 
-    Losses 3, 2, 2.1, 2.2 with a patience of 1 stop after the fourth: one epoch without a better one is waited for, the
+    Losses 3, 2, 2.1, 2.2 with a patience of 1 stop after the fourth: one epoch without improvement is tolerated, the
     next ends it. 0 stops at the first.
 
     `mode` is "min" where less is better and "max" where more is; without one the column's name decides: more is
-    better of an acc, an f1 or the like. What is not a number is no better than anything.
+    better of an acc, an f1 or the like. NaN is never an improvement.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class EarlyStopping:
         self.max_epochs = None if max_epochs is None else whole(max_epochs, "max_epochs", 1)
 
     def is_met(self, rows: Rows) -> bool:
-        """Whether it is time to stop."""
+        """Return whether to stop."""
         if self.max_epochs is not None and len(rows) >= self.max_epochs:
             return True
         best, since = math.inf, 0
@@ -64,22 +64,22 @@ class EarlyStopping:
         return since > self.patience
 
     def _value(self, row: dict[str, Any]) -> float:
-        """What is to become less."""
+        """Return the monitored value, with the sign that makes less better."""
         if self.monitor not in row:
-            known = [name for name in row if name != "epoch"]
-            near = nearest(self.monitor, known)
-            raise BadArgument(f"EarlyStopping watches {self.monitor!r}, and there is only {', '.join(known)}.{near}")
+            columns = [name for name in row if name != "epoch"]
+            near = nearest(self.monitor, columns)
+            raise BadArgument(f"EarlyStopping watches {self.monitor!r}, and there is only {', '.join(columns)}.{near}")
         return float(row[self.monitor]) * MODES[self.mode]
 
 
 def better(column: str) -> str:
-    """Whether more or less of a column is better, as its name has it: "val acc", "f1_score", "accuracy loss"."""
+    """Return "max" or "min": what is better for a column, by its name ("val acc", "accuracy loss")."""
     words = set(re.findall("[a-z0-9]+", column.lower()))
     return "max" if words & MORE_IS_BETTER and not words & {"loss", "error"} else "min"
 
 
 def whole(number: Any, name: str, least: int) -> int:
-    """A whole number, or why it is none."""
+    """Return a whole number; raise where it is none."""
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise BadArgument(f"{name}={number!r}: a whole number of epochs, {least} or more")
     return number

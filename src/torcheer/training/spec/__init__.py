@@ -1,4 +1,4 @@
-"""From a config file to a session: read, understood in one dialect, completed, checked, built."""
+"""From a config file to a session: read, translate to one dialect, complete, check, build."""
 
 from __future__ import annotations
 

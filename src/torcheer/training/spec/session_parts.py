@@ -1,4 +1,4 @@
-"""What a session is made of: plain descriptions, the same whether a config file or Python wrote them."""
+"""The parts of a session as plain dataclasses, the same for a config file and for Python."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Frame = dict[str, Any]  # the named columns of a batch
 
 @dataclass(frozen=True)
 class Loader:
-    """Batches of a dataset, in an order that depends on nothing but the seed and the epoch."""
+    """Batches of a dataset, in an order that depends only on the seed and the epoch."""
 
     dataset: Any
     batch_size: int = 1
     shuffle: bool = True
-    collate: Callable[[list[Any]], Any] | None = None  # torch's own where None
+    collate: Callable[[list[Any]], Any] | None = None  # None: torch's default_collate
     drop_last: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)  # num_workers, pin_memory, …: for torch's DataLoader
+    options: Mapping[str, Any] = field(default_factory=dict)  # passed to torch's DataLoader: num_workers, pin_memory, …
 
 
 @dataclass(frozen=True)
@@ -28,27 +28,27 @@ class Node:
     model: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    optimizer: str | None = None  # without one it is frozen here, though gradients pass through it
-    alias: str = ""  # what adapters call it; the model's name where empty
+    optimizer: str | None = None  # None: frozen here, though gradients pass through it
+    alias: str = ""  # its name in adapters; empty: the model's name
 
 
 @dataclass(frozen=True)
 class Processor:
-    """Models that run one after the other on one frame."""
+    """Models that run in sequence on one frame."""
 
     nodes: tuple[Node, ...]
     input_adapter: Callable[[Frame], Mapping[str, Frame]] | None = None  # frame -> {node: {tensor: value}}
     output_adapter: Callable[[Frame], Frame] | None = None
-    device: str | None = None  # the session's where None
+    device: str | None = None  # None: the session's
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Processors, and which frames flow into each."""
+    """Processors, and the sources of each."""
 
-    processors: tuple[str, ...]  # in an order in which each comes after its sources
+    processors: tuple[str, ...]  # in topological order
     ports: tuple[str, ...]  # where batches enter
-    edges: Mapping[str, tuple[str, ...]]  # processor -> ports and processors; several are joined along the batch
+    edges: Mapping[str, tuple[str, ...]]  # processor -> its source ports and processors; several are concatenated
 
 
 @dataclass(frozen=True)
@@ -57,22 +57,22 @@ class Input:
 
     loader: str
     names: tuple[str, ...]  # of the columns of a batch
-    port: str = ""  # the graph's only one where empty
+    port: str = ""  # empty: the graph's only port
 
 
 @dataclass(frozen=True)
 class Term:
-    """A loss or a metric where a pipeline uses it."""
+    """A use of a loss or metric in a pipeline."""
 
     name: str  # in the session's losses or metrics
     node: str  # the processor whose frame it reads
-    shown: str  # its column
+    shown: str  # name of its column
     weight: float = 1.0
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Data through a graph to losses: one update for each batch."""
+    """Data, a graph and losses: one update for each batch."""
 
     graph: str
     inputs: tuple[Input, ...]
@@ -87,17 +87,17 @@ class Measure:
     function: Any  # (*values) -> a number; or a metric with update, compute and reset
     inputs: tuple[str, ...]
     transform: Callable[..., Any] | None = None  # (*columns) -> values
-    items: str = ""  # the column that counts its items, lengths or a mask; the batch's samples where empty
+    items: str = ""  # column with lengths or a mask that counts the items; empty: samples
 
 
 @dataclass(frozen=True)
 class DebugPipeline:
-    """A few batches now and then whose outputs go somewhere to be looked at."""
+    """A few batches every n epochs whose outputs go to an output device."""
 
     graph: str
     inputs: tuple[Input, ...]
     iterations: int = 1
-    interval: int = 1  # epochs between two looks
+    interval: int = 1  # in epochs
     keys: tuple[str, ...] = ("y_hat",)
     postprocessor: Callable[..., Any] | None = None
     output_device: Callable[..., Any] = print
@@ -105,13 +105,13 @@ class DebugPipeline:
 
 @dataclass(frozen=True)
 class Stage:
-    """What is trained and evaluated until a condition holds."""
+    """Pipelines that are trained and validated until a stop condition holds."""
 
     training: tuple[str, ...]
     validation: tuple[str, ...] = ()
-    stop: Any = None  # is_met(rows) -> bool; EpochsCompleted(1) where None
+    stop: Any = None  # is_met(rows) -> bool; None: EpochsCompleted(1)
     debug: tuple[str, ...] = ()
-    eval_steps: int | Mapping[str, int] | None = None  # batches, of each pipeline or of one; all where None
+    eval_steps: int | Mapping[str, int] | None = None  # batches of each pipeline, or by pipeline; None: all
 
 
 @dataclass(frozen=True)
@@ -120,12 +120,12 @@ class Schedule:
 
     scheduler: Any
     every: str = "epoch"  # or "step"
-    monitor: str = ""  # the column that ReduceLROnPlateau looks at
+    monitor: str = ""  # the column that ReduceLROnPlateau monitors
 
 
 @dataclass(frozen=True)
 class Clip:
-    """How the gradients of a model are clipped before an update."""
+    """Clipping of a model's gradients before an update."""
 
     model: str
     value: float | None = None
@@ -134,25 +134,24 @@ class Clip:
 
 @dataclass(frozen=True)
 class Options:
-    """How a session trains."""
+    """Options of a session's training."""
 
     seed: int | None = 0
     device: str = "cpu"  # or "cuda", "auto"
     autocast: str = ""  # "bfloat16" or "float16"
-    accumulate: int = 1  # batches to one update
-    ema: float = 0.0  # 0.999: keep an average of the weights, used in evaluation
+    accumulate: int = 1  # batches per update
+    ema: float = 0.0  # decay of the average of weights used in evaluation, such as 0.999; 0: none
     deterministic: bool = False
     compile: bool = False
     keep_last: int = 2
-    keep_best: str = (
-        ""  # the column whose best checkpoint is kept; "-x" where more is better and no acc, f1 or the like
-    )
-    checkpoint_secs: float = 60.0  # at most so much work is lost
+    # The column whose best checkpoint is kept; "-x" where more is better and the name does not say so (acc, f1 do).
+    keep_best: str = ""
+    checkpoint_secs: float = 60.0  # a crash loses at most this much work
     checkpoint_steps: int | None = None
     limit_secs: float | None = None
-    steps_csv: int = 0  # write a row to steps.csv every so many steps
+    steps_csv: int = 0  # steps between two rows of steps.csv; 0: none
     profile: Mapping[str, Any] | None = None
     writers: Sequence[str] = ()  # "tensorboard", "wandb"
-    watch: Mapping[str, Any] | None = None  # {"every": 20, "stop_on": ["nan_inf"]}: look at the models from outside
-    capture: Mapping[str, Any] | None = None  # {"layers": [...], "every": 100}: keep values of layers in captures/
-    studio: bool = True  # let a studio look on and take control, where `torcheer train` runs the session
+    watch: Mapping[str, Any] | None = None  # {"every": 20, "stop_on": ["nan_inf"]}: run tl.watch
+    capture: Mapping[str, Any] | None = None  # {"layers": [...], "every": 100}: save layer values in captures/
+    studio: bool = True  # let a studio view and control the session under `torcheer train`

@@ -1,4 +1,4 @@
-"""What happens to predictions and targets before a loss that was filled in."""
+"""Transforms of predictions and targets for losses that were filled in; spec.json names them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def same_shape(prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """A prediction of items × 1 and a target of items are of one shape: a loss would else compare each with each."""
+    """Reshape a prediction of items × 1 to a target of items: else a loss would broadcast each with each."""
     if prediction.shape != target.shape and prediction.numel() == target.numel():
         prediction = prediction.reshape(target.shape)
     return prediction, target

@@ -1,4 +1,4 @@
-"""What becomes of a definition: a function for each group."""
+"""Build the object of a definition: one function for each group."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 from torcheer.training import hooks
 from torcheer.training.datasets import Merged, Split, preprocessed
 from torcheer.training.metrics import loss
-from torcheer.training.optimizers import rhythm
+from torcheer.training.optimizers import schedule_timing
 from torcheer.training.spec.builders.preprocessor_fitting import OFF, fit, needs_fit
-from torcheer.training.spec.builders.static_state import known_of, plain
+from torcheer.training.spec.builders.static_state import dataset_fingerprint, through_json
 from torcheer.training.spec.checks.graph_order import order_of
 from torcheer.training.spec.checks.pipeline_checks import models_of
 from torcheer.training.spec.read.code_slots import Code, arguments, short_name
@@ -27,178 +27,204 @@ if TYPE_CHECKING:
     from torcheer.training.spec.builders.build_session import Builder
 
 
-def base(builder: Builder, one: Definition) -> Any:
-    """A dataset before its own preprocessors."""
-    found = _dataset(builder, one)
-    if not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
+def base(builder: Builder, definition: Definition) -> Any:
+    """Build a dataset without its own preprocessors."""
+    dataset = _dataset(builder, definition)
+    if not (hasattr(dataset, "__getitem__") or hasattr(dataset, "__iter__")):
         raise builder.spec.problem(
-            one.path, f"this makes {article(found)}, and a dataset has samples by number, or iterates"
+            definition.path,
+            f"this makes {type_with_article(dataset)}, and a dataset has samples by number, or iterates",
         )
-    _notice_change(builder, one, found)
-    return found
+    _check_unchanged(builder, definition, dataset)
+    return dataset
 
 
-def dataset(builder: Builder, one: Definition) -> Any:
-    found = builder.base(one)
-    names = one.spec.get("preprocessors")
+def dataset(builder: Builder, definition: Definition) -> Any:
+    samples = builder.base(definition)
+    names = definition.spec.get("preprocessors")
     if not names:
-        return found
+        return samples
     if isinstance(names, dict):
-        return preprocessed(found, {key: builder.get("preprocessors", name) for key, name in names.items() if name})
-    return preprocessed(found, [builder.get("preprocessors", name) if name else None for name in names])
+        return preprocessed(samples, {key: builder.get("preprocessors", name) for key, name in names.items() if name})
+    return preprocessed(samples, [builder.get("preprocessors", name) if name else None for name in names])
 
 
-def _notice_change(builder: Builder, one: Definition, found: Any) -> None:
-    """Refuse a dataset that is not the one the session began with."""
-    now, before = known_of(found), builder.kept("datasets", one)
-    builder.keep("datasets", one.name, now)
-    if before is None:
+def _check_unchanged(builder: Builder, definition: Definition, dataset: Any) -> None:
+    """Raise where a dataset is not the one that the session began with."""
+    current, saved = dataset_fingerprint(dataset), builder.saved_state("datasets", definition)
+    builder.save_state("datasets", definition.name, current)
+    if saved is None:
         return
-    name, back = f"the dataset {one.name!r}", "bring the old one back, or begin a new session in another directory"
-    size, samples = before["size"], before["samples"]
-    if None not in (size, now["size"]) and size != now["size"]:
-        message = f"{name} has {now['size']} samples, and had {size} when this session began: {back}"
-        raise builder.spec.problem(one.path, message)
-    if samples and now["samples"] and (others := [key for key in samples if samples[key] != now["samples"].get(key)]):
-        message = f"sample {others[0]} of {name} is not what it was when this session began: {back}"
-        raise builder.spec.problem(one.path, message)
+    name, advice = (
+        f"the dataset {definition.name!r}",
+        "bring the old one back, or begin a new session in another directory",
+    )
+    size, samples = saved["size"], saved["samples"]
+    if None not in (size, current["size"]) and size != current["size"]:
+        message = f"{name} has {current['size']} samples, and had {size} when this session began: {advice}"
+        raise builder.spec.problem(definition.path, message)
+    if (
+        samples
+        and current["samples"]
+        and (changed := [key for key in samples if samples[key] != current["samples"].get(key)])
+    ):
+        message = f"sample {changed[0]} of {name} is not what it was when this session began: {advice}"
+        raise builder.spec.problem(definition.path, message)
 
 
-def _dataset(builder: Builder, one: Definition) -> Any:
-    if "link" in one.spec:
-        return builder.data(one.spec["link"])
-    if "merge" in one.spec:
-        return builder.attempt((*one.path, "merge"), Merged, *(builder.data(name) for name in one.spec["merge"]))
-    return builder.made(one.path, one.spec, "datasets")
-
-
-def split(builder: Builder, one: Definition) -> Any:
-    return builder.split(one, builder.data(one.spec["dataset_name"]))
-
-
-def divided(builder: Builder, one: Definition, whole: Any) -> Split:
-    """A dataset divided as a definition says; any of its length is divided in the same way."""
-    seed = one.spec.get("seed", builder.seed)
-    given = {"seed": torch.seed() % 2**32 if seed is None else seed, "shuffle": one.spec.get("shuffle", True)}
-    found = builder.attempt(one.path, Split, whole, one.spec["ratio"], **given)
-    builder.with_state("splits", one, found)
-    return found  # type: ignore[no-any-return]
-
-
-def preprocessor(builder: Builder, one: Definition) -> Any:
-    found = builder.made(one.path, one.spec, "preprocessors")
-    if not hasattr(found, "process") and not callable(found):
-        raise builder.spec.problem(
-            one.path, f"this makes {article(found)}, and a preprocessor has a method process(value)"
+def _dataset(builder: Builder, definition: Definition) -> Any:
+    if "link" in definition.spec:
+        return builder.data(definition.spec["link"])
+    if "merge" in definition.spec:
+        return builder.attempt(
+            (*definition.path, "merge"), Merged, *(builder.data(name) for name in definition.spec["merge"])
         )
-    has_state = hasattr(found, "state_dict") and hasattr(found, "load_state_dict")
-    if builder.kept("preprocessors", one) is None:
-        _fit(builder, one, found)
+    return builder.make(definition.path, definition.spec, "datasets")
+
+
+def split(builder: Builder, definition: Definition) -> Any:
+    return builder.split(definition, builder.data(definition.spec["dataset_name"]))
+
+
+def split_dataset(builder: Builder, definition: Definition, dataset: Any) -> Split:
+    """Split a dataset as a definition says; any dataset of the same length is split in the same way."""
+    seed = definition.spec.get("seed", builder.seed)
+    options = {"seed": torch.seed() % 2**32 if seed is None else seed, "shuffle": definition.spec.get("shuffle", True)}
+    split = builder.attempt(definition.path, Split, dataset, definition.spec["ratio"], **options)
+    builder.restore_or_save_state("splits", definition, split)
+    return split  # type: ignore[no-any-return]
+
+
+def preprocessor(builder: Builder, definition: Definition) -> Any:
+    preprocessor = builder.make(definition.path, definition.spec, "preprocessors")
+    if not hasattr(preprocessor, "process") and not callable(preprocessor):
+        raise builder.spec.problem(
+            definition.path,
+            f"this makes {type_with_article(preprocessor)}, and a preprocessor has a method process(value)",
+        )
+    has_state = hasattr(preprocessor, "state_dict") and hasattr(preprocessor, "load_state_dict")
+    if builder.saved_state("preprocessors", definition) is None:
+        _fit(builder, definition, preprocessor)
     if has_state:
-        builder.with_state("preprocessors", one, found)
-    elif hasattr(found, "fit") and hasattr(found, "__dict__"):
-        _keep_attributes(builder, one, found)
-    return found
+        builder.restore_or_save_state("preprocessors", definition, preprocessor)
+    elif hasattr(preprocessor, "fit") and hasattr(preprocessor, "__dict__"):
+        _save_attributes(builder, definition, preprocessor)
+    return preprocessor
 
 
-def _fit(builder: Builder, one: Definition, found: Any) -> None:
-    """Fit a preprocessor on what `fit` names; where nothing does, on the training samples as they come to it."""
-    if "fit" not in one.spec:
-        if needs_fit(found):
-            fit(builder, one, found)
-    elif one.spec["fit"] not in OFF:
-        if not hasattr(found, "fit"):
-            raise builder.spec.problem((*one.path, "fit"), f"{article(found)} has no method fit(dataset)")
-        builder.attempt((*one.path, "fit"), found.fit, builder.data(one.spec["fit"]))
+def _fit(builder: Builder, definition: Definition, preprocessor: Any) -> None:
+    """Fit a preprocessor on what `fit` names; without `fit`, on the training samples that reach it."""
+    if "fit" not in definition.spec:
+        if needs_fit(preprocessor):
+            fit(builder, definition, preprocessor)
+    elif definition.spec["fit"] not in OFF:
+        if not hasattr(preprocessor, "fit"):
+            raise builder.spec.problem(
+                (*definition.path, "fit"), f"{type_with_article(preprocessor)} has no method fit(dataset)"
+            )
+        builder.attempt((*definition.path, "fit"), preprocessor.fit, builder.data(definition.spec["fit"]))
 
 
-def _keep_attributes(builder: Builder, one: Definition, found: Any) -> None:
-    """What something without a state_dict has learned, where JSON can hold it; else it is fitted again each time."""
-    state = builder.kept("preprocessors", one)
+def _save_attributes(builder: Builder, definition: Definition, preprocessor: Any) -> None:
+    """Save the attributes of a preprocessor without state_dict; where JSON cannot, it is fitted each time."""
+    state = builder.saved_state("preprocessors", definition)
     if state is not None:
-        vars(found).update(state)
+        vars(preprocessor).update(state)
     else:
-        state = vars(found)
+        state = vars(preprocessor)
     try:
-        is_plain = plain(state) == state
+        is_plain = through_json(state) == state
     except (TypeError, ValueError):
         is_plain = False
     if is_plain:
-        builder.keep("preprocessors", one.name, plain(state))
+        builder.save_state("preprocessors", definition.name, through_json(state))
 
 
-def collator(builder: Builder, one: Definition) -> Any:
-    return builder.made(one.path, one.spec, "collators", must_be=callable, words="a collator is called with samples")
-
-
-def data_loader(builder: Builder, one: Definition) -> Loader:
-    given = arguments(DataLoader, [None, *one.spec.get("args", [])], one.spec.get("kwargs", {}))
-    del given["dataset"]
-    shuffle = given.pop("shuffle", True)
-    plainly = {key: given.pop(key) for key in ("batch_size", "drop_last") if key in given}
-    if "batch_size" in builder.spec.data:
-        plainly.setdefault("batch_size", builder.spec.data["batch_size"])
-    collate = builder.get("collators", one.spec["collator"]) if one.spec.get("collator") else None
-    whole = builder.data(one.spec["dataset"])
-    builder.attempt((*one.path, "kwargs"), DataLoader, whole, **given)  # which knows what goes together
-    return Loader(whole, shuffle=shuffle, collate=collate, options=given, **plainly)
-
-
-def model(builder: Builder, one: Definition) -> nn.Module:
-    words = "a model is a torch.nn.Module"
-    return builder.made(one.path, one.spec, "models", must_be=lambda found: isinstance(found, nn.Module), words=words)  # type: ignore[no-any-return]
-
-
-def optimizer(builder: Builder, one: Definition) -> torch.optim.Optimizer:
-    models = [builder.get("models", name) for name in models_of(one.spec)]
-    parameters = list(dict.fromkeys(chain(*(each.parameters() for each in models))))
-    found = builder.made(one.path, one.spec, "optimizers", first=[parameters])
-    if "lr_scheduler" in one.spec:
-        path, spec = (*one.path, "lr_scheduler"), one.spec["lr_scheduler"]
-        scheduler = builder.made(path, spec, "lr_scheduler", first=[found])
-        when = rhythm(spec["class"].split(".")[-1], spec.get("every", ""), spec.get("monitor", ""))
-        builder.schedules[one.name] = Schedule(scheduler, *when)
-    return found  # type: ignore[no-any-return]
-
-
-def clipper(builder: Builder, one: Definition) -> Clip:
-    return Clip(one.spec["model"], one.spec.get("clip_value"), one.spec.get("clip_norm"))
-
-
-def backward_hook(builder: Builder, one: Definition) -> list[Any]:
-    """Hooks on the gradients of a model: the function is called with a parameter's name and returns its hook."""
-    maker = builder.made(
-        one.path, one.spec, "backward_hooks", must_be=callable, words="it is called with a parameter's name"
+def collator(builder: Builder, definition: Definition) -> Any:
+    return builder.make(
+        definition.path, definition.spec, "collators", must_be=callable, words="a collator is called with samples"
     )
-    return builder.attempt(one.path, hooks.install, builder.get("models", one.spec["model"]), maker)  # type: ignore[no-any-return]
 
 
-def measure(builder: Builder, one: Definition) -> Measure:
-    function, transform = _function(builder, one), None
+def data_loader(builder: Builder, definition: Definition) -> Loader:
+    options = arguments(DataLoader, [None, *definition.spec.get("args", [])], definition.spec.get("kwargs", {}))
+    del options["dataset"]
+    shuffle = options.pop("shuffle", True)
+    batching = {key: options.pop(key) for key in ("batch_size", "drop_last") if key in options}
+    if "batch_size" in builder.spec.data:
+        batching.setdefault("batch_size", builder.spec.data["batch_size"])
+    collate = builder.get("collators", definition.spec["collator"]) if definition.spec.get("collator") else None
+    dataset = builder.data(definition.spec["dataset"])
+    # Made only to be checked: it raises for options that exclude each other.
+    builder.attempt((*definition.path, "kwargs"), DataLoader, dataset, **options)
+    return Loader(dataset, shuffle=shuffle, collate=collate, options=options, **batching)
+
+
+def model(builder: Builder, definition: Definition) -> nn.Module:
+    words = "a model is a torch.nn.Module"
+    return builder.make(  # type: ignore[no-any-return]
+        definition.path, definition.spec, "models", must_be=lambda module: isinstance(module, nn.Module), words=words
+    )
+
+
+def optimizer(builder: Builder, definition: Definition) -> torch.optim.Optimizer:
+    models = [builder.get("models", name) for name in models_of(definition.spec)]
+    parameters = list(dict.fromkeys(chain(*(each.parameters() for each in models))))
+    optimizer = builder.make(definition.path, definition.spec, "optimizers", first=[parameters])
+    if "lr_scheduler" in definition.spec:
+        path, spec = (*definition.path, "lr_scheduler"), definition.spec["lr_scheduler"]
+        scheduler = builder.make(path, spec, "lr_scheduler", first=[optimizer])
+        when = schedule_timing(spec["class"].split(".")[-1], spec.get("every", ""), spec.get("monitor", ""))
+        builder.schedules[definition.name] = Schedule(scheduler, *when)
+    return optimizer  # type: ignore[no-any-return]
+
+
+def clipper(builder: Builder, definition: Definition) -> Clip:
+    return Clip(definition.spec["model"], definition.spec.get("clip_value"), definition.spec.get("clip_norm"))
+
+
+def backward_hook(builder: Builder, definition: Definition) -> list[Any]:
+    """Install gradient hooks on a model: the function takes a parameter's name and returns its hook."""
+    maker = builder.make(
+        definition.path,
+        definition.spec,
+        "backward_hooks",
+        must_be=callable,
+        words="it is called with a parameter's name",
+    )
+    return builder.attempt(definition.path, hooks.install, builder.get("models", definition.spec["model"]), maker)  # type: ignore[no-any-return]
+
+
+def measure(builder: Builder, definition: Definition) -> Measure:
+    function, transform = _function(builder, definition), None
     if not callable(function) and not hasattr(function, "update"):
-        raise builder.spec.problem(one.path, f"this makes {article(function)}, which cannot be called")
-    count = len(one.spec["inputs"])
-    if "transform" in one.spec:
-        transform = builder.named((*one.path, "transform"), "transform")
-        said = uncalled(transform, count)
+        raise builder.spec.problem(definition.path, f"this makes {type_with_article(function)}, which cannot be called")
+    count = len(definition.spec["inputs"])
+    if "transform" in definition.spec:
+        transform = builder.call_named((*definition.path, "transform"), "transform")
+        problem = call_problem(transform, count)
     else:
-        said = uncalled(getattr(function, "update", getattr(function, "forward", function)), count)
-    if said:
-        what = "transform" if "transform" in one.spec else type(function).__name__
-        raise builder.spec.problem((*one.path, "inputs"), f"{what} is called with {count} columns: {said}")
-    return Measure(function, tuple(one.spec["inputs"]), transform, one.spec.get("items", ""))
+        problem = call_problem(getattr(function, "update", getattr(function, "forward", function)), count)
+    if problem:
+        what = "transform" if "transform" in definition.spec else type(function).__name__
+        raise builder.spec.problem((*definition.path, "inputs"), f"{what} is called with {count} columns: {problem}")
+    return Measure(function, tuple(definition.spec["inputs"]), transform, definition.spec.get("items", ""))
 
 
-def _function(builder: Builder, one: Definition) -> Any:
-    code = Code.at(builder.spec.data, (*one.path, "class"), one.group) if "class" in one.spec else None
-    short = short_name(code) if code is not None and one.group == "losses" else ""
+def _function(builder: Builder, definition: Definition) -> Any:
+    code = (
+        Code.at(builder.spec.data, (*definition.path, "class"), definition.group)
+        if "class" in definition.spec
+        else None
+    )
+    short = short_name(code) if code is not None and definition.group == "losses" else ""
     if code is None or not short:
-        return builder.made(one.path, one.spec, one.group)
-    given = arguments(getattr(nn, short), code.args, code.kwargs)
-    return builder.attempt(one.path, loss, short, **given)  # which makes tensors of lists of weights
+        return builder.make(definition.path, definition.spec, definition.group)
+    parameters = arguments(getattr(nn, short), code.args, code.kwargs)
+    return builder.attempt(definition.path, loss, short, **parameters)  # converts lists of weights to tensors
 
 
-def processor(builder: Builder, one: Definition) -> Processor:
+def processor(builder: Builder, definition: Definition) -> Processor:
     nodes = tuple(
         Node(
             node["model_name"],
@@ -207,26 +233,30 @@ def processor(builder: Builder, one: Definition) -> Processor:
             node.get("optimizer_name") or None,
             node.get("alias", ""),
         )
-        for node in one.spec["neural_graph"]
+        for node in definition.spec["neural_graph"]
     )
     for number, node in enumerate(nodes):
-        said = uncalled(builder.get("models", node.model).forward, len(node.inputs))
-        if said:
-            path = (*one.path, "neural_graph", number, "inputs")
-            raise builder.spec.problem(path, f"{node.model} is called with {len(node.inputs)} inputs: {said}")
+        problem = call_problem(builder.get("models", node.model).forward, len(node.inputs))
+        if problem:
+            path = (*definition.path, "neural_graph", number, "inputs")
+            raise builder.spec.problem(path, f"{node.model} is called with {len(node.inputs)} inputs: {problem}")
     adapters = {
-        key: builder.made(
-            (*one.path, key), one.spec[key], key, must_be=callable, words="an adapter is called with a frame"
+        key: builder.make(
+            (*definition.path, key),
+            definition.spec[key],
+            key,
+            must_be=callable,
+            words="an adapter is called with a frame",
         )
         for key in ("input_adapter", "output_adapter")
-        if key in one.spec
+        if key in definition.spec
     }
-    return Processor(nodes, device=one.spec.get("device"), **adapters)
+    return Processor(nodes, device=definition.spec.get("device"), **adapters)
 
 
-def graph(builder: Builder, one: Definition) -> Graph:
-    edges = {node: tuple(sources) for node, sources in one.spec["ingoing_edges"].items()}
-    return Graph(tuple(order_of(one.spec["nodes"], edges)[0]), tuple(one.spec["input_ports"]), edges)
+def graph(builder: Builder, definition: Definition) -> Graph:
+    edges = {node: tuple(sources) for node, sources in definition.spec["ingoing_edges"].items()}
+    return Graph(tuple(order_of(definition.spec["nodes"], edges)[0]), tuple(definition.spec["input_ports"]), edges)
 
 
 MAKERS: dict[str, Callable[[Builder, Definition], Any]] = {
@@ -246,8 +276,8 @@ MAKERS: dict[str, Callable[[Builder, Definition], Any]] = {
 }
 
 
-def uncalled(function: Any, count: int) -> str:
-    """Why something cannot be called with so many values; "" if it can, or does not say."""
+def call_problem(function: Any, count: int) -> str:
+    """Explain why a function cannot take `count` arguments; "" if it can, or has no signature."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError as error:
@@ -257,7 +287,7 @@ def uncalled(function: Any, count: int) -> str:
     return ""
 
 
-def article(found: Any) -> str:
-    """A thing by its type: "a list", "an int"."""
-    word = type(found).__name__
+def type_with_article(value: Any) -> str:
+    """Return the type of a value with its article: "a list", "an int"."""
+    word = type(value).__name__
     return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

@@ -1,4 +1,4 @@
-"""Pipelines and stages of a description, as parts of a session."""
+"""Build the pipelines and stages of a description."""
 
 from __future__ import annotations
 
@@ -17,93 +17,96 @@ if TYPE_CHECKING:
 
 
 def pipelines(data: Mapping[str, Any]) -> dict[str, Pipeline]:
-    """The pipelines of a description."""
+    """Build the pipelines of a description."""
     return {
         name: Pipeline(
-            one["graph"],
-            inputs_of(one),
+            pipeline["graph"],
+            inputs_of(pipeline),
             tuple(
                 Term(
-                    each["loss_name"],
-                    each["node_name"],
-                    each.get("loss_display_name", each["loss_name"]),
-                    each.get("weight", 1.0),
+                    term["loss_name"],
+                    term["node_name"],
+                    term.get("loss_display_name", term["loss_name"]),
+                    term.get("weight", 1.0),
                 )
-                for each in one.get("losses", ())
+                for term in pipeline.get("losses", ())
             ),
             tuple(
-                Term(each["metric_name"], each["node_name"], each.get("display_name", each["metric_name"]))
-                for each in one.get("metrics", ())
+                Term(term["metric_name"], term["node_name"], term.get("display_name", term["metric_name"]))
+                for term in pipeline.get("metrics", ())
             ),
         )
-        for name, one in part(data, PIPELINES).items()
+        for name, pipeline in part(data, PIPELINES).items()
     }
 
 
 def inputs_of(pipeline: Mapping[str, Any]) -> tuple[Input, ...]:
     return tuple(
-        Input(one["data_loader"], tuple(one.get("variable_names", ())), one.get("input_port", ""))
-        for one in pipeline["input_injector"]
+        Input(entry["data_loader"], tuple(entry.get("variable_names", ())), entry.get("input_port", ""))
+        for entry in pipeline["input_injector"]
     )
 
 
 def debug_pipelines(builder: Builder) -> dict[str, DebugPipeline]:
-    """The debug pipelines of a description."""
-    return {name: _debug(builder, one, (*DEBUG, name)) for name, one in (part(builder.spec.data, DEBUG) or {}).items()}
+    """Build the debug pipelines of a description."""
+    return {
+        name: _debug(builder, pipeline, (*DEBUG, name))
+        for name, pipeline in (part(builder.spec.data, DEBUG) or {}).items()
+    }
 
 
-def _debug(builder: Builder, one: Mapping[str, Any], path: KeyPath) -> DebugPipeline:
+def _debug(builder: Builder, pipeline: Mapping[str, Any], path: KeyPath) -> DebugPipeline:
     device, after = Printer(), None
-    if "output_device" in one:
-        device = builder.made((*path, "output_device"), one["output_device"], "output_device")
-    if "postprocessor" in one:
-        after = builder.made((*path, "postprocessor"), one["postprocessor"], "post_processor")
+    if "output_device" in pipeline:
+        device = builder.make((*path, "output_device"), pipeline["output_device"], "output_device")
+    if "postprocessor" in pipeline:
+        after = builder.make((*path, "postprocessor"), pipeline["postprocessor"], "post_processor")
     return DebugPipeline(
-        one["graph"],
-        inputs_of(one),
-        one.get("num_iterations", 1),
-        one.get("interval", 1),
-        tuple(one.get("output_keys", ("y_hat",))),
+        pipeline["graph"],
+        inputs_of(pipeline),
+        pipeline.get("num_iterations", 1),
+        pipeline.get("interval", 1),
+        tuple(pipeline.get("output_keys", ("y_hat",))),
         after,
         device,
     )
 
 
 def stages(builder: Builder) -> list[Stage]:
-    """The stages of a description."""
-    return [_stage(builder, one, (*STAGES, number)) for number, one in enumerate(part(builder.spec.data, STAGES))]
+    """Build the stages of a description."""
+    return [_stage(builder, stage, (*STAGES, number)) for number, stage in enumerate(part(builder.spec.data, STAGES))]
 
 
-def _stage(builder: Builder, one: Mapping[str, Any], path: KeyPath) -> Stage:
+def _stage(builder: Builder, stage: Mapping[str, Any], path: KeyPath) -> Stage:
     words = "a stop condition has a method is_met(rows)"
-    stop = builder.made(
+    stop = builder.make(
         (*path, "stop_condition"),
-        one["stop_condition"],
+        stage["stop_condition"],
         "stop_condition",
-        must_be=lambda found: hasattr(found, "is_met"),
+        must_be=lambda count: hasattr(count, "is_met"),
         words=words,
     )
-    validation = tuple(one.get("validation_pipelines", ()))
-    steps = {name: found for name in validation if (found := _steps(builder, one, name, path)) is not None}
+    validation = tuple(stage.get("validation_pipelines", ()))
+    steps = {name: count for name in validation if (count := _steps(builder, stage, name, path)) is not None}
     return Stage(
-        tuple(one["training_pipelines"]), validation, stop, tuple(one.get("debug_pipelines", ())), steps or None
+        tuple(stage["training_pipelines"]), validation, stop, tuple(stage.get("debug_pipelines", ())), steps or None
     )
 
 
 def _steps(builder: Builder, stage: Mapping[str, Any], pipeline: str, path: KeyPath) -> int | None:
-    """On how many batches a pipeline is evaluated; None for all."""
+    """Return the number of batches a pipeline is evaluated on; None for all."""
     steps = stage.get("eval_steps")
     if isinstance(steps, dict):
         steps = steps.get(pipeline)
     if not isinstance(steps, float):
         return steps
     inputs = part(builder.spec.data, PIPELINES)[pipeline]["input_injector"]
-    counts = [batches_in(builder.get("data_loaders", one["data_loader"])) for one in inputs]
-    known = [count for count in counts if count is not None]
-    if not known:
+    counts = [batches_in(builder.get("data_loaders", entry["data_loader"])) for entry in inputs]
+    known_counts = [count for count in counts if count is not None]
+    if not known_counts:
         message = f"the data of {pipeline!r} does not say how long it is: write a number of batches, not a share"
         raise builder.spec.problem((*path, "eval_steps"), message)
-    return max(1, round(steps * min(known)))
+    return max(1, round(steps * min(known_counts)))
 
 
 def batches_in(loader: Loader) -> int | None:

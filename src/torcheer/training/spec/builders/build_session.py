@@ -1,4 +1,4 @@
-"""From a description to a session: every name is found and its arguments compared before anything is built."""
+"""Build a session from a description: all names and arguments are checked before anything is built."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import torch
 from torcheer.config.line_numbers import KeyPath
 from torcheer.training.loop.batch_order import mix_seeds, seed_everything
 from torcheer.training.session import Session
-from torcheer.training.spec.builders.build_definitions import MAKERS, article, base, divided
+from torcheer.training.spec.builders.build_definitions import MAKERS, base, split_dataset, type_with_article
 from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
-from torcheer.training.spec.builders.static_state import Static, plain, read_static
+from torcheer.training.spec.builders.static_state import Static, read_static, through_json
 from torcheer.training.spec.checks.check_config import code_faults, raise_for, watch_faults
-from torcheer.training.spec.checks.pipeline_checks import sense_faults
-from torcheer.training.spec.checks.references import Order, split_part
+from torcheer.training.spec.checks.pipeline_checks import pipeline_faults
+from torcheer.training.spec.checks.references import BuildOrder, split_part
 from torcheer.training.spec.checks.sample_completion import complete_from, needs_sample, training_loader
-from torcheer.training.spec.read.code_slots import Code, Finder, called, is_nested, resolve
+from torcheer.training.spec.read.code_slots import Code, Finder, call_code, is_nested, resolve
 from torcheer.training.spec.read.description import Definition, Spec
 from torcheer.training.spec.read.grammar import GROUPS
 from torcheer.training.spec.read.session_options import OPTIONS
 from torcheer.training.spec.session_parts import Options, Schedule
 
 
-class SoFar:
-    """What is built so far, by group: what factory functions are given as the session."""
+class PartialSession:
+    """The parts built so far, by group; factory functions receive it as the session."""
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(
@@ -38,7 +38,7 @@ class SoFar:
         for group in GROUPS:
             setattr(self, group, {})
 
-    def __getattr__(self, name: str) -> Any:  # the seed's name; and for type checkers
+    def __getattr__(self, name: str) -> Any:  # the seed's name of a group; and for type checkers
         if name == "loader_factories":
             return self.data_loaders
         raise AttributeError(f"the session has no {name!r} when it is being built; it has {', '.join(vars(self))}")
@@ -46,14 +46,14 @@ class SoFar:
 
 @dataclass(frozen=True)
 class Built:
-    """A session, and what it was built from."""
+    """A session with what it was built from."""
 
     session: Session
-    spec: Spec  # complete: also with what a sample decided
-    parts: SoFar
-    static: Static  # to be kept, so that a resumed session divides and preprocesses its data the same
+    spec: Spec  # complete, also with what a sample decided
+    parts: PartialSession
+    static: Static  # saved, so that a resumed session splits and preprocesses its data the same way
     finder: Finder
-    notes: tuple[str, ...] = ()  # what people should know of how it was built
+    notes: tuple[str, ...] = ()  # messages for the user about the build
 
 
 def build(
@@ -63,9 +63,9 @@ def build(
     folder: str | os.PathLike[str] | None = None,
     directory: str | os.PathLike[str] | None = None,
 ) -> Session:
-    """The session that a description describes; `directory` is where it lives and what it kept is read from.
+    """Build the session of a description; `directory` is its run directory, whose static state is read.
 
-    Users' classes come from the working directory or from `folder`, which is that of the config unless it is given.
+    Users' classes come from the working directory or from `folder`, by default that of the config.
     """
     return assemble(spec, trusted=trusted, folder=folder, directory=directory).session
 
@@ -78,82 +78,82 @@ def assemble(
     directory: str | os.PathLike[str] | None = None,
     is_new: bool = False,
 ) -> Built:
-    """The same, with what it was built from; a session that is new does not look at what another kept there."""
+    """Build a session, with what it was built from; a new one ignores static state in the directory."""
     home = None if directory is None else Path(directory)
     finder = Finder(trusted, [Path(), spec.folder if folder is None else Path(folder)])
     raise_for(spec, [*code_faults(spec.data, finder, imports=True), *watch_faults(spec.data)])
     builder = Builder(spec, finder, {} if is_new else read_static(home))
     builder.complete()
-    for one in builder.order.found:
-        builder.get(one.group, one.name)
+    for definition in builder.order.definitions:
+        builder.get(definition.group, definition.name)
     session = builder.session(home)
     if builder.seed is not None:
-        seed_everything(builder.seed)  # where a session begins, whatever was drawn while it was built
+        seed_everything(builder.seed)  # a session begins from its seed, whatever the build has drawn
     return Built(session, builder.spec, builder.parts, builder.static, finder, tuple(builder.notes))
 
 
 class Builder:
-    """A session that is being built."""
+    """Builds the parts of a session on demand, each once."""
 
-    def __init__(self, spec: Spec, finder: Finder, kept: Static) -> None:
-        self.spec, self.finder, self._kept = spec, finder, kept
+    def __init__(self, spec: Spec, finder: Finder, saved: Static) -> None:
+        self.spec, self.finder, self._saved = spec, finder, saved
         self.seed: int | None = spec.data.get("seed", Options.seed)
-        self.parts = SoFar(spec.data.get("device", "auto"))
+        self.parts = PartialSession(spec.data.get("device", "auto"))
         self.static: Static = {group: {} for group in ("datasets", "splits", "preprocessors")}
         self.schedules: dict[str, Schedule] = {}
-        self.notes: list[str] = []  # what people should know of how it was built
+        self.notes: list[str] = []  # messages for the user about the build
         self._bases: dict[str, Any] = {}  # datasets before their preprocessors, which may be fitted on them
         self._index(spec)
 
     def _index(self, spec: Spec) -> None:
-        self.spec, self.order = spec, Order(spec.data)
-        self._definitions = {(one.group, one.name): one for one in spec.definitions()}
+        self.spec, self.order = spec, BuildOrder(spec.data)
+        self._definitions = {(definition.group, definition.name): definition for definition in spec.definitions()}
 
     def complete(self) -> None:
-        """Look at a sample where that decides something."""
+        """Complete the description from a sample, where it needs one."""
         if not needs_sample(self.spec):
             return
         loader = self._definitions["data_loaders", training_loader(self.spec)]
-        sample = self.attempt((*loader.path, "dataset"), first_of, self.data(loader.spec["dataset"]))
+        sample = self.attempt((*loader.path, "dataset"), first_sample, self.data(loader.spec["dataset"]))
         spec, faults = complete_from(self.spec, sample)
-        raise_for(spec, faults or sense_faults(spec.data))
+        raise_for(spec, faults or pipeline_faults(spec.data))
         self._index(spec)
 
     def get(self, group: str, name: str) -> Any:
-        """What a definition makes, built when it is first asked for."""
+        """Return the object of a definition, built at the first call."""
         table = getattr(self.parts, group)
         if name not in table:
-            one = self._definitions[group, name]
-            for needed in self.order.needed((group, name)):
+            definition = self._definitions[group, name]
+            for needed in self.order.dependencies((group, name)):
                 self.get(*needed)
-            self._seed(one)
-            table[name] = MAKERS[group](self, one)
+            self._seed(definition)
+            table[name] = MAKERS[group](self, definition)
         return table[name]
 
-    def _seed(self, one: Definition) -> None:
-        """Each by itself: weights depend on nothing that was drawn before them."""
+    def _seed(self, definition: Definition) -> None:
+        """Seed for one definition: its weights do not depend on what was built before."""
         if self.seed is not None:
-            seed_everything(mix_seeds(self.seed, zlib.crc32(f"{one.group}.{one.name}".encode())))
+            seed_everything(mix_seeds(self.seed, zlib.crc32(f"{definition.group}.{definition.name}".encode())))
 
-    def base(self, one: Definition) -> Any:
-        """A dataset before its own preprocessors, made once."""
-        if one.name not in self._bases:
-            self._seed(one)
-            self._bases[one.name] = base(self, one)
-        return self._bases[one.name]
+    def base(self, definition: Definition) -> Any:
+        """Return a dataset without its own preprocessors, built once."""
+        if definition.name not in self._bases:
+            self._seed(definition)
+            self._bases[definition.name] = base(self, definition)
+        return self._bases[definition.name]
 
-    def split(self, one: Definition, whole: Any) -> Any:
-        """A split of `whole`, which is its data, or that data before preprocessors."""
-        return divided(self, one, whole)
+    def split(self, definition: Definition, dataset: Any) -> Any:
+        """Split a dataset: the definition's data, or that data without preprocessors."""
+        return split_dataset(self, definition, dataset)
 
     def data(self, name: str) -> Any:
-        """A dataset, or a part of a split."""
+        """Return a dataset, or a part of a split."""
         if ("datasets", name) in self._definitions:
             return self.get("datasets", name)
         split, part = split_part(name)
         return self.get("splits", split)[part]
 
-    def made(
+    def make(
         self,
         path: KeyPath,
         spec: Mapping[str, Any],
@@ -163,24 +163,24 @@ class Builder:
         must_be: Callable[[Any], bool] | None = None,
         words: str = "",
     ) -> Any:
-        """What the class or function at a path makes."""
+        """Make an object with the class or function at a path."""
         key = "class" if "class" in spec else "factory_fn"
-        found = self.named((*path, key), slot, first=first)
-        if must_be is not None and not must_be(found):
-            raise self.spec.problem((*path, key), f"this makes {article(found)}, and {words}")
-        return found
+        value = self.call_named((*path, key), slot, first=first)
+        if must_be is not None and not must_be(value):
+            raise self.spec.problem((*path, key), f"this makes {type_with_article(value)}, and {words}")
+        return value
 
-    def named(self, path: KeyPath, slot: str, *, first: Sequence[Any] = ()) -> Any:
-        """What the name at a path stands for, called with the arguments beside it."""
+    def call_named(self, path: KeyPath, slot: str, *, first: Sequence[Any] = ()) -> Any:
+        """Call the code named at a path with the arguments beside it."""
         code = Code.at(self.spec.data, path, slot)
-        thing = resolve(code, self.finder)
+        target = resolve(code, self.finder)
         args, kwargs = self._values(code.args, (*path[:-1], "args")), self._values(code.kwargs, (*path[:-1], "kwargs"))
-        return self.attempt(path, called, thing, code, [*first, *args], kwargs, self.parts)
+        return self.attempt(path, call_code, target, code, [*first, *args], kwargs, self.parts)
 
     def _values(self, value: Any, path: KeyPath) -> Any:
-        """Arguments, with the objects among them built."""
+        """Return arguments with nested objects built."""
         if is_nested(value):
-            return self.named((*path, "class" if "class" in value else "function"), "object")
+            return self.call_named((*path, "class" if "class" in value else "function"), "object")
         if isinstance(value, dict):
             return {key: self._values(item, (*path, key)) for key, item in value.items()}
         if isinstance(value, list):
@@ -188,32 +188,36 @@ class Builder:
         return value
 
     def attempt(self, path: KeyPath, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What a function returns; what it raises is said of a place in the config."""
+        """Call a function; report its exception at a place in the config."""
         try:
             return function(*args, **kwargs)
-        except Exception as error:  # whatever the user's own code does
-            said = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise self.spec.problem(path, f"building this failed with {said}") from error
+        except Exception as error:  # user code may raise anything
+            reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise self.spec.problem(path, f"building this failed with {reason}") from error
 
-    def kept(self, group: str, one: Definition) -> Any:
-        """What an earlier session found out about a definition that is still the same; None where nothing."""
-        if one.name in self.static[group]:  # found out by this one itself
-            return self.static[group][one.name]
-        return None if (one.group, one.name) in self.spec.changed else self._kept.get(group, {}).get(one.name)
+    def saved_state(self, group: str, definition: Definition) -> Any:
+        """Return the saved state of an unchanged definition; None where there is none."""
+        if definition.name in self.static[group]:  # computed in this build
+            return self.static[group][definition.name]
+        return (
+            None
+            if (definition.group, definition.name) in self.spec.changed
+            else self._saved.get(group, {}).get(definition.name)
+        )
 
-    def keep(self, group: str, name: str, state: Any) -> None:
+    def save_state(self, group: str, name: str, state: Any) -> None:
         self.static[group][name] = state
 
-    def with_state(self, group: str, one: Definition, found: Any) -> None:
-        """Give something the state that was kept, or keep the one it has; both ways it is what JSON can hold."""
-        state = self.kept(group, one)
+    def restore_or_save_state(self, group: str, definition: Definition, value: Any) -> None:
+        """Load the saved state, or save the current one; either way it has been through JSON."""
+        state = self.saved_state(group, definition)
         if state is None:
-            state = self.attempt(one.path, lambda: plain(found.state_dict()))
-        self.attempt(one.path, found.load_state_dict, state)
-        self.keep(group, one.name, state)
+            state = self.attempt(definition.path, lambda: through_json(value.state_dict()))
+        self.attempt(definition.path, value.load_state_dict, state)
+        self.save_state(group, definition.name, state)
 
     def session(self, directory: Path | None) -> Session:
-        """The session of all that was built."""
+        """Assemble the session of all parts."""
         parts, data = self.parts, self.spec.data
         options = {"device": "auto"} | {key: data[key] for key in OPTIONS if key in data}
         return Session(
@@ -234,6 +238,6 @@ class Builder:
         )
 
 
-def first_of(dataset: Any) -> Any:
-    """The first sample of a dataset."""
+def first_sample(dataset: Any) -> Any:
+    """Return the first sample of a dataset."""
     return dataset[0] if hasattr(dataset, "__getitem__") else next(iter(dataset))

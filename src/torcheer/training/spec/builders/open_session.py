@@ -1,4 +1,4 @@
-"""Sessions in run directories: begun from a description, opened again, and what inference adds to one."""
+"""Sessions in run directories: begin one from a description, reopen it, and read its inference config."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def begin(
     trusted: Iterable[str] = (),
     folder: Folder | None = None,
 ) -> Built:
-    """Build a session and keep its description and what it found out in a run directory, its `session_dir`."""
+    """Build a session; save its description and static state in a run directory, its `session_dir`."""
     home = Path(spec.data["session_dir"] if directory is None else directory)
     if (home / FILE).exists():
         raise BadArgument(f"Session already exists under {home}")
     built = assemble(spec, trusted=trusted, folder=folder, directory=home, is_new=True)
     write_static(home, built.static)
-    built.spec.save(home)  # last: with it there is a session
+    built.spec.save(home)  # last: spec.json is what makes it a session
     return built
 
 
@@ -44,9 +44,9 @@ def reopen(
     trusted: Iterable[str] = (),
     folder: Folder | None = None,
 ) -> Built:
-    """Build the session of a run directory again, with an evaluation or inference config over it where one is given.
+    """Build the session of a run directory again, with an evaluation or inference config merged over it.
 
-    `changes` are `key.path=value`s of the command line.
+    `changes` are `key.path=value` arguments of the command line.
     """
     home = Path(directory)
     spec = read_spec(home, changes) if over is None else merged(home, over)
@@ -55,10 +55,10 @@ def reopen(
 
 @dataclass(frozen=True)
 class Inference:
-    """What an inference config says besides the session."""
+    """Settings of an inference config beyond the session."""
 
     pipeline: str
-    converters: Mapping[str, Callable[[str], Any] | None]  # port -> what makes a sample of an input; None: as it is
+    converters: Mapping[str, Callable[[str], Any] | None]  # port -> converter of an input to a sample; None: unchanged
     results: tuple[str, ...]
     post_processor: Callable[[Mapping[str, Any]], Any] | None
     output_device: Callable[[Mapping[str, Any]], Any]
@@ -66,7 +66,7 @@ class Inference:
 
 
 def inference(built: Built) -> Inference:
-    """What an inference config says; `built` is what `reopen` made with it."""
+    """Build the parts of an inference config; `built` is what `reopen` returned for it."""
     spec, data = built.spec, built.spec.data
     if "inference_pipeline" not in data:
         raise spec.problem(("inference_pipeline",), "an inference config says which pipeline it runs")
@@ -74,15 +74,15 @@ def inference(built: Built) -> Inference:
     builder.parts = built.parts
     words = "it is called with the results"
 
-    def made(key: str) -> Any:
-        return builder.made((key,), data[key], key, must_be=callable, words=words) if key in data else None
+    def make_part(key: str) -> Any:
+        return builder.make((key,), data[key], key, must_be=callable, words=words) if key in data else None
 
     return Inference(
         data["inference_pipeline"],
         _converters(builder),
         tuple(data.get("results", ("y_hat",))),
-        made("post_processor"),
-        made("output_device") or Printer(),
+        make_part("post_processor"),
+        make_part("output_device") or Printer(),
         data.get("batch_size", 32),
     )
 
@@ -91,11 +91,13 @@ def _converters(builder: Builder) -> dict[str, Any]:
     data = builder.spec.data
     graph = part(data, PIPELINES)[data["inference_pipeline"]]["graph"]
     ports = builder.parts.batch_graphs[graph].ports
-    found: dict[str, Any] = dict.fromkeys(ports)
+    converters: dict[str, Any] = dict.fromkeys(ports)
     for number, meta in enumerate(data.get("inputs_meta", ())):
         port = meta.get("input_port", ports[min(number, len(ports) - 1)])
         if "input_converter" in meta:
             path = ("inputs_meta", number, "input_converter")
             words = "an input converter is called with an input"
-            found[port] = builder.made(path, meta["input_converter"], "input_converter", must_be=callable, words=words)
-    return found
+            converters[port] = builder.make(
+                path, meta["input_converter"], "input_converter", must_be=callable, words=words
+            )
+    return converters

@@ -1,4 +1,4 @@
-"""What is found out once and kept: which sample is in which part of a split, what preprocessors have learned."""
+"""State that is computed once and saved: the parts of splits, what preprocessors have learned."""
 
 from __future__ import annotations
 
@@ -23,59 +23,63 @@ Static = dict[str, dict[str, Any]]  # group -> name -> state; of a dataset, its 
 
 
 def read_static(directory: Path | None) -> Static:
-    """What was kept in a run directory; empty where nothing was."""
-    return {} if directory is None else {group: one for group in GROUPS if (one := _read(directory, group)) is not None}
+    """Read the static state of a run directory; empty where there is none."""
+    return (
+        {}
+        if directory is None
+        else {group: states for group in GROUPS if (states := _read(directory, group)) is not None}
+    )
 
 
 def _read(directory: Path, group: str) -> dict[str, Any] | None:
     path = directory / FOLDER / f"{group}.json"
     if not path.exists():
         return None
-    found = strict_json(path.read_bytes(), str(path))
-    if not isinstance(found, dict):
+    states = strict_json(path.read_bytes(), str(path))
+    if not isinstance(states, dict):
         raise ArchiveDamaged(f"{path} is not one of ours: it holds no mapping")
-    return found
+    return states
 
 
 def write_static(directory: Path, static: Mapping[str, Mapping[str, Any]]) -> None:
-    """Keep in a run directory what was found out."""
+    """Write the static state to a run directory."""
     for group in GROUPS:
         text = json.dumps(static.get(group, {}), separators=(",", ":"), allow_nan=False)
         replace_file(directory / FOLDER / f"{group}.json", text.encode() + b"\n")
 
 
-def plain(state: Any) -> Any:
-    """A state as it comes back from disk; raises TypeError or ValueError where JSON cannot hold it."""
+def through_json(state: Any) -> Any:
+    """Return a state as it comes back from JSON; raise TypeError or ValueError where JSON cannot hold it."""
     return json.loads(json.dumps(state, allow_nan=False))
 
 
 def size_of(dataset: Any) -> int | None:
-    """How many samples a dataset has, where it says so."""
+    """Return the number of samples of a dataset; None where it has no length."""
     try:
         return len(dataset)
     except (TypeError, NotImplementedError):
         return None
 
 
-def known_of(dataset: Any) -> dict[str, Any]:
-    """What tells whether a dataset has changed: its size, and its first, middle and last sample; None for unknown."""
+def dataset_fingerprint(dataset: Any) -> dict[str, Any]:
+    """Return what detects a changed dataset: its size, and checksums of three samples; None for unknown."""
     size = size_of(dataset)
     if not size or not hasattr(dataset, "__getitem__"):
         return {"size": size, "samples": None}
     try:
-        once, again = (_checksums(dataset, size) for _ in range(2))
-    except Exception:  # the user's own code: training will say so where it matters
+        first, second = (_checksums(dataset, size) for _ in range(2))
+    except Exception:  # user code: training will report it where it matters
         return {"size": size, "samples": None}
-    return {"size": size, "samples": once if once == again else None}
+    return {"size": size, "samples": first if first == second else None}
 
 
 def _checksums(dataset: Any, size: int) -> dict[str, int]:
-    with IsolatedRandom(0).active():  # so that what is augmented at random is so in the same way
+    with IsolatedRandom(0).active():  # random augmentation gives the same samples
         return {str(index): _checksum(dataset[index], 0) for index in (0, size // 2, size - 1)}
 
 
 def _checksum(value: Any, start: int) -> int:
-    """A number that differs where a sample differs; things that it does not know count as their type."""
+    """Return a checksum of a sample; values of unknown types count only as their type."""
     if isinstance(value, dict):
         value = [part for pair in value.items() for part in pair]
     if isinstance(value, (tuple, list)):

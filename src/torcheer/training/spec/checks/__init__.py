@@ -1,1 +1,1 @@
-"""All that can be wrong with a config, and what may be left out of it."""
+"""Checks of a config, and completion of what it omits."""

@@ -1,4 +1,4 @@
-"""All that is wrong with a config, found without building anything."""
+"""Find everything that is wrong with a config, without building anything."""
 
 from __future__ import annotations
 
@@ -18,75 +18,78 @@ from torcheer.training.preprocessors import ValuePreprocessor
 from torcheer.training.spec.builders.preprocessor_fitting import fit_notes
 from torcheer.training.spec.checks.adapter_outputs import adapter_faults
 from torcheer.training.spec.checks.completion import complete
-from torcheer.training.spec.checks.pipeline_checks import sense_faults
-from torcheer.training.spec.checks.references import Order, reference_faults, twice
+from torcheer.training.spec.checks.pipeline_checks import pipeline_faults
+from torcheer.training.spec.checks.references import BuildOrder, duplicate_names, reference_faults
 from torcheer.training.spec.read.code_slots import (
-    KNOWN,
+    OUR_PACKAGES,
     Code,
     Finder,
     loader_fault,
     name_fault,
-    nested,
+    nested_code,
     number_faults,
     scheduler_fault,
 )
 from torcheer.training.spec.read.description import DEFINITIONS, VERSION, Definition, Spec, definitions
 from torcheer.training.spec.read.dialects import GROUPS as OLDER_GROUPS
-from torcheer.training.spec.read.dialects import translated
+from torcheer.training.spec.read.dialects import translate
 from torcheer.training.spec.read.grammar import GROUPS, REFUSED_GROUPS, TOP
 from torcheer.training.spec.read.scalar_values import is_device
-from torcheer.training.spec.read.value_kinds import Fault, Finding, Named
+from torcheer.training.spec.read.value_kinds import CodeName, Fault, Finding
 
 
 class Checked(NamedTuple):
-    """What a check has found."""
+    """The result of a check."""
 
     problems: list[str]
-    notes: list[str]  # of a sound config: what is done that it does not say
+    notes: list[str]  # of a valid config: what is done implicitly
 
 
 def check(config: Config, *, trusted: Iterable[str] = (), imports: bool = False) -> list[str]:
-    """Everything that is wrong with a training, evaluation or inference config; nothing is built.
+    """Return everything that is wrong with a training, evaluation or inference config; build nothing.
 
-    Of torch's own classes the arguments are compared, too; users' classes are imported only with `imports`.
+    Arguments of torch's classes are checked, too; users' classes are imported only with `imports`.
     """
     return checked(config, trusted=trusted, imports=imports).problems
 
 
 def checked(config: Config, *, trusted: Iterable[str] = (), imports: bool = False) -> Checked:
-    """The same, and what people should know of a config that is sound."""
-    from torcheer.training.spec.read.config_merge import is_later, saved_spec  # which checks what it has merged
+    """Return the problems of a config, and notes on a valid one."""
+    from torcheer.training.spec.read.config_merge import is_later, saved_spec  # imported here: it imports this module
 
     try:
-        spec, faults = saved_spec(config) if is_later(config) else understood(config)
+        spec, faults = saved_spec(config) if is_later(config) else parse_config(config)
     except BadConfig as error:
         return Checked([str(error)], [])
     finder = Finder(trusted, [Path(), spec.folder])
     faults += [*code_faults(spec.data, finder, imports=imports), *device_faults(spec.data), *watch_faults(spec.data)]
-    return Checked(spec.problems(faults), [] if faults else fit_notes(spec.data, partial(learns, finder, imports)))
+    return Checked(spec.problems(faults), [] if faults else fit_notes(spec.data, partial(has_fit, finder, imports)))
 
 
-def learns(finder: Finder, imports: bool, one: Definition) -> bool | None:
-    """Whether a preprocessor has a method fit; None where only importing it could tell."""
-    name = one.spec.get("class", "")
-    if not name or not (imports or name.startswith(KNOWN)):
+def has_fit(finder: Finder, imports: bool, definition: Definition) -> bool | None:
+    """Return whether a preprocessor has a method fit; None where only importing it could tell."""
+    name = definition.spec.get("class", "")
+    if not name or not (imports or name.startswith(OUR_PACKAGES)):
         return None
-    found = finder.find(name)
-    fit = getattr(found, "fit", None) if isinstance(found, type) else None
-    return None if not isinstance(found, type) else callable(fit) and fit is not ValuePreprocessor.fit
+    target = finder.find(name)
+    fit = getattr(target, "fit", None) if isinstance(target, type) else None
+    return None if not isinstance(target, type) else callable(fit) and fit is not ValuePreprocessor.fit
 
 
 def device_faults(data: dict[str, Any]) -> Iterator[Fault]:
-    """A device that this machine does not have."""
-    found: list[tuple[KeyPath, Any]] = [(("device",), data.get("device"))]
-    found += [((*one.path, "device"), one.spec.get("device")) for one in definitions(data, "batch_processors")]
-    for path, device in found:
-        if is_device(device) and (said := missing_device(str(device))):
-            yield Fault(path, said)
+    """Yield faults of devices that this machine does not have."""
+    devices: list[tuple[KeyPath, Any]] = [(("device",), data.get("device"))]
+    devices += [
+        ((*definition.path, "device"), definition.spec.get("device"))
+        for definition in definitions(data, "batch_processors")
+    ]
+    for path, device in devices:
+        if is_device(device) and (problem := missing_device(str(device))):
+            yield Fault(path, problem)
 
 
 def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
-    """Settings of a watch's rules that the rules do not take."""
+    """Yield faults of settings that a watch's rules do not take."""
     watch = data.get("watch")
     rules = watch.get("rules") if isinstance(watch, dict) else None
     for name, settings in rules.items() if isinstance(rules, dict) else ():
@@ -101,27 +104,27 @@ def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
 
 
 def understand(config: Config) -> Spec:
-    """What a config says, in one dialect and complete but for what a sample decides; raises with all that is wrong."""
-    spec, faults = understood(config)
+    """Return a config's description, complete but for what a sample decides; raise with all faults."""
+    spec, faults = parse_config(config)
     raise_for(spec, faults)
     return spec
 
 
 def raise_for(spec: Spec, faults: list[Fault]) -> None:
-    """Raise where something is wrong, with all of it."""
+    """Raise one error with all faults, where there are any."""
     if faults:
         raise BadConfig("\n".join(spec.problems(faults)))
 
 
-def understood(config: Config) -> tuple[Spec, list[Fault]]:
-    """What a config says, and what is wrong with it."""
-    spec, faults = translated(config)
+def parse_config(config: Config) -> tuple[Spec, list[Fault]]:
+    """Return a config's description, and its faults."""
+    spec, faults = translate(config)
     note_source(spec, config)
-    return judged(spec, faults)
+    return complete_and_check(spec, faults)
 
 
 def note_source(spec: Spec, config: Config) -> None:
-    """Note where a description comes from, and what the command line changed in it."""
+    """Record the source of a description, and the changes of the command line."""
     source = spec.data.setdefault("source", {})
     if isinstance(source, dict):
         source.setdefault("version", VERSION)
@@ -131,73 +134,80 @@ def note_source(spec: Spec, config: Config) -> None:
             source["overrides"] = [*(before if isinstance(before, list) else ()), *config.overrides]
 
 
-def judged(spec: Spec, faults: list[Fault]) -> tuple[Spec, list[Fault]]:
-    """A description completed, where it is sound so far, and what is wrong with it."""
-    found = list(findings(spec.data))
-    faults = [*faults, *(one for one in found if isinstance(one, Fault))]
+def complete_and_check(spec: Spec, faults: list[Fault]) -> tuple[Spec, list[Fault]]:
+    """Complete a description where it is valid so far; return it with its faults."""
+    results = list(findings(spec.data))
+    faults = [*faults, *(finding for finding in results if isinstance(finding, Fault))]
     is_sound = not faults
-    faults += [*twice(spec.data), *reference_faults(spec.data, found), *Order(spec.data).cycles]
+    faults += [*duplicate_names(spec.data), *reference_faults(spec.data, results), *BuildOrder(spec.data).cycles]
     if not is_sound:
         return spec, faults
     if not faults:
         spec, faults = complete(spec)
-    return spec, faults or sense_faults(spec.data)
+    return spec, faults or pipeline_faults(spec.data)
 
 
 def findings(data: dict[str, Any]) -> Iterator[Finding]:
-    """All that walking a description finds."""
+    """Yield all findings of walking a description."""
     yield from TOP.walk(data, ())
-    yield from endless(data, ())
-    for one in definitions(data):
-        if one.group in GROUPS:
-            yield from GROUPS[one.group].walk(one.spec, one.path)
+    yield from non_finite_numbers(data, ())
+    for definition in definitions(data):
+        if definition.group in GROUPS:
+            yield from GROUPS[definition.group].walk(definition.spec, definition.path)
         else:
-            path = (*DEFINITIONS, one.path[len(DEFINITIONS)], "group")
-            message = REFUSED_GROUPS.get(one.group, f"there is no group {one.group!r}; there is {', '.join(GROUPS)}")
+            path = (*DEFINITIONS, definition.path[len(DEFINITIONS)], "group")
+            message = REFUSED_GROUPS.get(
+                definition.group, f"there is no group {definition.group!r}; there is {', '.join(GROUPS)}"
+            )
             yield Fault(path, message, (*GROUPS, *OLDER_GROUPS))
 
 
-def endless(value: Any, path: KeyPath) -> Iterator[Fault]:
-    """Numbers that YAML and TOML have and JSON, in which a description is kept, has not."""
+def non_finite_numbers(value: Any, path: KeyPath) -> Iterator[Fault]:
+    """Yield faults of infinities and NaN, which YAML and TOML have and JSON, used for spec.json, has not."""
     if isinstance(value, float) and not math.isfinite(value):
         yield Fault(path, "this is no number that can be kept: write one that is finite")
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in items:
-        yield from endless(item, (*path, key))
+        yield from non_finite_numbers(item, (*path, key))
 
 
 def code_faults(data: dict[str, Any], finder: Finder, *, imports: bool) -> Iterator[Fault]:
-    """What is wrong with names of code and their arguments."""
-    # Folder by folder: one that is left forgets its modules, so that two may have one of the same name.
-    for code in sorted(codes(data), key=lambda one: finder.place(one.name)):
+    """Yield faults of code names and their arguments."""
+    # Folder by folder: leaving a folder unloads its modules, so that two folders may have one of the same name.
+    for code in sorted(named_code(data), key=lambda code: finder.folder_index(code.name)):
         fault = name_fault(code, finder, imports=imports)
         if fault is not None:
             yield fault
         else:
             yield from number_faults(code, finder, imports=imports)
-    for one in definitions(data):
+    for definition in definitions(data):
         fault = None
-        if one.group == "data_loaders" and is_sound(one):
-            fault = loader_fault(one.path, one.spec)
-        if one.group == "batch_processors" and is_sound(one):
-            yield from adapter_faults(one, finder)
-        scheduler = one.spec.get("lr_scheduler") if one.group == "optimizers" else None
+        if definition.group == "data_loaders" and is_well_formed(definition):
+            fault = loader_fault(definition.path, definition.spec)
+        if definition.group == "batch_processors" and is_well_formed(definition):
+            yield from adapter_faults(definition, finder)
+        scheduler = definition.spec.get("lr_scheduler") if definition.group == "optimizers" else None
         if isinstance(scheduler, dict) and isinstance(scheduler.get("class"), str):
-            fault = scheduler_fault((*one.path, "lr_scheduler"), scheduler)
+            fault = scheduler_fault((*definition.path, "lr_scheduler"), scheduler)
         if fault is not None:
             yield fault
 
 
-def is_sound(one: Definition) -> bool:
-    return not any(isinstance(each, Fault) for each in GROUPS[one.group].walk(one.spec, one.path))
+def is_well_formed(definition: Definition) -> bool:
+    return not any(
+        isinstance(finding, Fault) for finding in GROUPS[definition.group].walk(definition.spec, definition.path)
+    )
 
 
-def codes(data: dict[str, Any]) -> Iterator[Code]:
-    """All code that a description names, also among arguments."""
-    for one in findings(data):
-        if isinstance(one, Named):
-            code = Code.at(data, one.path, one.slot)
+def named_code(data: dict[str, Any]) -> Iterator[Code]:
+    """Yield all code that a description names, also among arguments."""
+    for finding in findings(data):
+        if isinstance(finding, CodeName):
+            code = Code.at(data, finding.path, finding.slot)
             yield code
-            start = one.path[:-1]
-            for path, slot in (*nested(code.args, (*start, "args")), *nested(code.kwargs, (*start, "kwargs"))):
+            start = finding.path[:-1]
+            for path, slot in (
+                *nested_code(code.args, (*start, "args")),
+                *nested_code(code.kwargs, (*start, "kwargs")),
+            ):
                 yield Code.at(data, path, slot)

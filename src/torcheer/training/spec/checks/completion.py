@@ -1,9 +1,9 @@
-"""What a config may leave out, filled in: with a dataset, a model and an optimizer there is a whole session.
+"""Complete a config: a dataset, a model and an optimizer are enough for a session.
 
-Two halves. The first needs no data: split, loaders, processor, graph, pipelines, stage. The second looks at one sample:
-the collator by the types of its values, loss and metric by the type of its last one, the target.
+Two halves. The first needs no data: split, loaders, processor, graph, pipelines, stage. The second reads one sample:
+the collator by the types of its values, loss and metric by the type of its last value, the target.
 
-| left out | filled in |
+| omitted | filled in |
 |---|---|
 | `splits`, with one dataset | 0.8, 0.1, 0.1 of it, by the seed |
 | `data_loaders` | of the split's `train` and `val`, or of the first two datasets; `batch_size` or 32 to a batch |
@@ -26,7 +26,7 @@ from typing import Any
 from torcheer.config.line_numbers import KeyPath
 from torcheer.training.spec.read.description import DEFINITIONS, PIPELINES, STAGES, Spec, label, part
 from torcheer.training.spec.read.grammar import DATA_GROUPS
-from torcheer.training.spec.read.value_kinds import Fault, listed
+from torcheer.training.spec.read.value_kinds import Fault, quote_list
 
 RATIO = [0.8, 0.1, 0.1]
 BATCH = 32  # samples
@@ -36,7 +36,7 @@ STOP = "torcheer.training.stop_conditions.EpochsCompleted"
 
 
 class Incomplete(Exception):
-    """Something that is left out and cannot be guessed."""
+    """Something is omitted and has no default."""
 
     def __init__(self, path: KeyPath, message: str) -> None:
         super().__init__(message)
@@ -44,13 +44,13 @@ class Incomplete(Exception):
 
 
 class Completion:
-    """A description that is being filled in."""
+    """A description that is being completed."""
 
     def __init__(self, spec: Spec) -> None:
         self.data = copy.deepcopy(spec.data)
         self.places, self._changed = dict(spec.places), spec.changed
         source = self.data.setdefault("source", {})
-        self._is_new = "completed" not in source  # else it was saved, perhaps when less was asked of configs
+        self._is_new = "completed" not in source  # else it was saved, perhaps by a version with fewer checks
         self.completed: list[list[Any]] = source.setdefault("completed", [])
 
     @property
@@ -58,38 +58,38 @@ class Completion:
         return Spec(self.data, self.places, self._changed)
 
     def names(self, group: str) -> list[str]:
-        return [one.name for one in self.spec.definitions(group)]
+        return [definition.name for definition in self.spec.definitions(group)]
 
     def define(self, group: str, name: str, spec: dict[str, Any]) -> str:
-        """Add a definition: of data behind the last one of data, so that what is made of it comes later."""
+        """Add a definition; one of data after the last one of data, so that its users come later."""
         listed = part(self.data, DEFINITIONS)
         at = len(listed)
         if group in DATA_GROUPS:
-            at = 1 + max((number for number, one in enumerate(listed) if one["group"] in DATA_GROUPS), default=-1)
+            at = 1 + max((number for number, entry in enumerate(listed) if entry["group"] in DATA_GROUPS), default=-1)
         listed.insert(at, {"group": group, "name": name, "spec": spec})
-        self._make_room(at)
-        self.note((*DEFINITIONS, at, "spec"))
+        self._shift_places(at)
+        self.mark_completed((*DEFINITIONS, at, "spec"))
         return name
 
-    def _make_room(self, at: int) -> None:
-        """Have the places of what stands behind a new definition follow it."""
+    def _shift_places(self, at: int) -> None:
+        """Shift the places of the definitions after a new one."""
         depth = len(DEFINITIONS)
 
-        def moved(path: KeyPath) -> KeyPath:
+        def shifted(path: KeyPath) -> KeyPath:
             if path[:depth] != DEFINITIONS or len(path) == depth:
                 return path
             number = path[depth]
             return (*DEFINITIONS, number + 1, *path[depth + 1 :]) if isinstance(number, int) and number >= at else path
 
-        self.places = {moved(path): place for path, place in self.places.items()}
+        self.places = {shifted(path): place for path, place in self.places.items()}
 
-    def note(self, path: KeyPath) -> None:
-        """Note that this was filled in."""
+    def mark_completed(self, path: KeyPath) -> None:
+        """Record that a part was filled in."""
         if not self.spec.is_completed(path):
             self.completed.append(label(self.data, path))
 
     def fill(self) -> None:
-        """Fill in all that needs no data."""
+        """Fill in everything that needs no data."""
         initialize = self.data["initialize"]
         if not initialize.get("pipelines"):
             self._pipelines(self._loaders())
@@ -105,7 +105,7 @@ class Completion:
             raise Incomplete(fault.path, fault.message)
 
     def _stops(self, stages: list[dict[str, Any]]) -> None:
-        """When each stage ends, where it does not say so itself."""
+        """Add a stop condition to each stage without one."""
         epochs = self.data["train"].pop("epochs", None)
         open_ended = [number for number, stage in enumerate(stages) if "stop_condition" not in stage]
         if epochs is not None and not open_ended:
@@ -116,25 +116,25 @@ class Completion:
             raise Incomplete(("train", "epochs"), message)
         for number in open_ended:
             stages[number]["stop_condition"] = {"class": STOP, "kwargs": {"num_epochs": epochs or EPOCHS}}
-            self.note((*STAGES, number, "stop_condition"))
+            self.mark_completed((*STAGES, number, "stop_condition"))
 
     def _loaders(self) -> list[str]:
         collators = self.names("collators")
         if self.names("data_loaders"):
             return self.names("data_loaders")
         if len(collators) > 1:
-            message = f"there are no data_loaders, and which of {listed(collators)} they take has to be said"
+            message = f"there are no data_loaders, and which of {quote_list(collators)} they take has to be said"
             raise Incomplete(DEFINITIONS, message)
-        given = {"collator": collators[0]} if collators else {}
+        options = {"collator": collators[0]} if collators else {}
         kwargs = {} if "batch_size" in self.data else {"batch_size": BATCH}
         return [
-            self.define("data_loaders", name, {"dataset": dataset, **given, "kwargs": dict(kwargs)})
+            self.define("data_loaders", name, {"dataset": dataset, **options, "kwargs": dict(kwargs)})
             for name, dataset in zip(("training_loader", "validation_loader"), self._datasets())
         ]
 
     def _datasets(self) -> list[str]:
-        """What to train with and, where there is more, what to validate with."""
-        splits, ends = self.names("splits"), list(self._ends())
+        """Return the data to train with and, where there is more, to validate with."""
+        splits, ends = self.names("splits"), list(self._unused_datasets())
         if len(splits) == 1 and not ends:
             ratio = next(self.spec.definitions("splits")).spec["ratio"]
             return [f"{splits[0]}.{word}" for word in ("train", "val")[: len(ratio)]]
@@ -143,20 +143,24 @@ class Completion:
             return ["split.train", "split.val"]
         if len(ends) in (1, 2):
             return ends
-        what = f"the datasets {listed(ends, 'and')}" if ends else "no dataset"
+        what = f"the datasets {quote_list(ends, 'and')}" if ends else "no dataset"
         message = f"there are no data_loaders and no pipelines, and {what}: which to train with has to be said"
         raise Incomplete(DEFINITIONS, message)
 
-    def _ends(self) -> Iterator[str]:
-        """Datasets that no other dataset, split or fit is made of."""
+    def _unused_datasets(self) -> Iterator[str]:
+        """Return the datasets that no other dataset or split is made of."""
         used: set[Any] = set()
-        for one in self.spec.definitions():
-            used |= {one.spec.get("link"), one.spec.get("dataset_name"), *one.spec.get("merge", ())}
+        for definition in self.spec.definitions():
+            used |= {
+                definition.spec.get("link"),
+                definition.spec.get("dataset_name"),
+                *definition.spec.get("merge", ()),
+            }
         return (name for name in self.names("datasets") if name not in used)
 
     def _pipelines(self, loaders: list[str]) -> None:
         if len(loaders) > 2:
-            message = f"there are no pipelines, and which of the data_loaders {listed(loaders)} to train with"
+            message = f"there are no pipelines, and which of the data_loaders {quote_list(loaders)} to train with"
             raise Incomplete(DEFINITIONS, f"{message} has to be said")
         pipelines = self.data["initialize"]["pipelines"] = {}
         for prefix, name, loader in zip(("", "val "), ("training", "validation"), loaders):
@@ -164,42 +168,53 @@ class Completion:
             losses, metrics = self.names("losses"), self.names("metrics")
             shown = losses if len(losses) > 1 else ["loss"]
             pipelines[name]["losses"] = [
-                {"loss_name": one, "loss_display_name": f"{prefix}{column}"} for one, column in zip(losses, shown)
+                {"loss_name": measure, "loss_display_name": f"{prefix}{column}"}
+                for measure, column in zip(losses, shown)
             ]
-            pipelines[name]["metrics"] = [{"metric_name": one, "display_name": f"{prefix}{one}"} for one in metrics]
-            self.note((*PIPELINES, name))
+            pipelines[name]["metrics"] = [
+                {"metric_name": measure, "display_name": f"{prefix}{measure}"} for measure in metrics
+            ]
+            self.mark_completed((*PIPELINES, name))
 
     def _graph(self, pipeline: dict[str, Any], path: KeyPath) -> None:
-        """The graph of a pipeline, and the processors that its losses and metrics read from."""
+        """Complete the graph of a pipeline, and the processors that its losses and metrics read."""
         if "graph" not in pipeline:
             graphs = self.names("batch_graphs")
             if len(graphs) > 1:
-                raise Incomplete(path, f"a pipeline says which graph it runs, one of {listed(graphs)}")
+                raise Incomplete(path, f"a pipeline says which graph it runs, one of {quote_list(graphs)}")
             pipeline["graph"] = graphs[0] if graphs else self._new_graph(pipeline, path)
-            self.note((*path, "graph"))
-        graph = next((one for one in self.spec.definitions("batch_graphs") if one.name == pipeline["graph"]), None)
+            self.mark_completed((*path, "graph"))
+        graph = next(
+            (
+                definition
+                for definition in self.spec.definitions("batch_graphs")
+                if definition.name == pipeline["graph"]
+            ),
+            None,
+        )
         for kind in ("losses", "metrics"):
             for number, term in enumerate(pipeline.get(kind, ())):
                 if "node_name" not in term and graph is not None:
                     nodes = graph.spec["nodes"]
                     if len(nodes) > 1:
                         raise Incomplete(
-                            (*path, kind, number), f"say as node_name which node it reads, {listed(nodes)}"
+                            (*path, kind, number), f"say as node_name which node it reads, {quote_list(nodes)}"
                         )
                     term["node_name"] = nodes[0]
-                    self.note((*path, kind, number, "node_name"))
+                    self.mark_completed((*path, kind, number, "node_name"))
 
     def _new_graph(self, pipeline: dict[str, Any], path: KeyPath) -> str:
         processors = self.names("batch_processors") or [self._new_processor(pipeline, path)]
         if len(processors) > 1:
             raise Incomplete(
-                path, f"there are no batch_graphs, and how {listed(processors, 'and')} hang together has to be said"
+                path, f"there are no batch_graphs, and how {quote_list(processors, 'and')} hang together has to be said"
             )
         inputs = pipeline["input_injector"]
-        ports = list(dict.fromkeys(one.get("input_port", PORT) for one in inputs))
+        ports = list(dict.fromkeys(entry.get("input_port", PORT) for entry in inputs))
         if len(ports) > 1:
             raise Incomplete(
-                path, f"there are no batch_graphs, and what reads from the ports {listed(ports, 'and')} has to be said"
+                path,
+                f"there are no batch_graphs, and what reads from the ports {quote_list(ports, 'and')} has to be said",
             )
         spec = {"nodes": processors, "input_ports": ports, "ingoing_edges": {processors[0]: ports}}
         return self.define("batch_graphs", "default_graph", spec)
@@ -207,8 +222,8 @@ class Completion:
     def _new_processor(self, pipeline: dict[str, Any], path: KeyPath) -> str:
         models, optimizers = self.names("models"), self.names("optimizers")
         if len(models) != 1 or len(optimizers) > 1:
-            what = f"the models {listed(models, 'and')}" if models else "no models"
-            what += f" with the optimizers {listed(optimizers, 'and')}" if len(optimizers) > 1 else ""
+            what = f"the models {quote_list(models, 'and')}" if models else "no models"
+            what += f" with the optimizers {quote_list(optimizers, 'and')}" if len(optimizers) > 1 else ""
             raise Incomplete(path, f"there are no batch_processors, and {what}: how they hang together has to be said")
         column = pipeline["input_injector"][0].get("variable_names", ["input_1"])[0]
         node = {"model_name": models[0], "inputs": [column], "outputs": ["y_hat"]}
@@ -218,31 +233,33 @@ class Completion:
         return self.define("batch_processors", "default_processor", {"input_adapter": adapter, "neural_graph": [node]})
 
     def _stage(self, stage: dict[str, Any], path: KeyPath) -> None:
-        """What a stage trains and validates."""
+        """Complete what a stage trains and validates."""
         names = list(self.data["initialize"]["pipelines"])
         if len(names) > 2:
-            raise Incomplete(path if stage else PIPELINES, f"which of {listed(names)} a stage trains has to be said")
+            raise Incomplete(
+                path if stage else PIPELINES, f"which of {quote_list(names)} a stage trains has to be said"
+            )
         stage.update({"mode": "interleave", "training_pipelines": names[:1]})
         if names[1:]:
             stage.setdefault("validation_pipelines", names[1:])
-        self.note(path)
+        self.mark_completed(path)
 
 
 def batch_size_fault(spec: Spec) -> Fault | None:
-    """A batch size for all loaders, where each has its own; that of inference is another matter."""
+    """Return the fault of a batch_size that no loader uses; inference has its own."""
     if "batch_size" not in spec.data or spec.data.get("inference_pipeline"):
         return None
     loaders = list(spec.definitions("data_loaders"))
-    own = [one for one in loaders if "batch_size" in one.spec.get("kwargs", {}) or one.spec.get("args")]
-    if not loaders or len(own) < len(loaders):
+    fixed = [loader for loader in loaders if "batch_size" in loader.spec.get("kwargs", {}) or loader.spec.get("args")]
+    if not loaders or len(fixed) < len(loaders):
         return None
-    names = listed([one.name for one in own], "and")
+    names = quote_list([loader.name for loader in fixed], "and")
     message = f"{names} have a batch_size of their own, so that this one would change nothing: change theirs"
     return Fault(("batch_size",), message)
 
 
 def complete(spec: Spec) -> tuple[Spec, list[Fault]]:
-    """A description with all filled in that needs no data, and what cannot be guessed."""
+    """Fill in everything that needs no data; return the description and its faults."""
     completion = Completion(spec)
     try:
         completion.fill()

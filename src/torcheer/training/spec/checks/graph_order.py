@@ -1,4 +1,4 @@
-"""Graphs of batch processors: whether their edges make sense, in which order they run, which columns flow where."""
+"""Graphs of batch processors: checks of edges, topological order, columns of each frame."""
 
 from __future__ import annotations
 
@@ -11,74 +11,80 @@ from torcheer.training.spec.read.value_kinds import Fault
 Columns = list[str] | None  # None: only a run can tell
 
 
-def graph_faults(one: Definition) -> Iterator[Fault]:
-    """What is wrong with the edges of a batch graph."""
-    nodes, ports, edges = one.spec["nodes"], one.spec["input_ports"], one.spec["ingoing_edges"]
-    at = (*one.path, "ingoing_edges")
+def graph_faults(definition: Definition) -> Iterator[Fault]:
+    """Yield faults of the edges of a batch graph."""
+    nodes, ports, edges = definition.spec["nodes"], definition.spec["input_ports"], definition.spec["ingoing_edges"]
+    path = (*definition.path, "ingoing_edges")
     for number, port in enumerate(ports):
         if port in nodes:
-            yield Fault((*one.path, "input_ports", number), f"{port!r} is one of the nodes, too: a name is one thing")
+            yield Fault(
+                (*definition.path, "input_ports", number), f"{port!r} is one of the nodes, too: a name is one thing"
+            )
         elif not any(port in sources for sources in edges.values()):
-            yield Fault((*one.path, "input_ports", number), f"nothing reads from the port {port!r}", tuple(edges))
+            yield Fault(
+                (*definition.path, "input_ports", number), f"nothing reads from the port {port!r}", tuple(edges)
+            )
     for node in nodes:
         if node not in edges:
-            yield Fault(at, f"nothing flows into the node {node!r}: say from where", tuple(edges))
+            yield Fault(path, f"nothing flows into the node {node!r}: say from where", tuple(edges))
     for node, sources in edges.items():
         if node not in nodes:
-            yield Fault((*at, node), f"{node!r} is none of the graph's nodes, {', '.join(nodes)}", tuple(nodes))
+            yield Fault((*path, node), f"{node!r} is none of the graph's nodes, {', '.join(nodes)}", tuple(nodes))
         for number, source in enumerate(sources):
             if source not in nodes and source not in ports:
-                there = f"{', '.join(ports)}, {', '.join(nodes)}"
-                message = f"there is no port or node {source!r} in this graph; there is {there}"
-                yield Fault((*at, node, number), message, (*ports, *nodes))
+                choices = f"{', '.join(ports)}, {', '.join(nodes)}"
+                message = f"there is no port or node {source!r} in this graph; there is {choices}"
+                yield Fault((*path, node, number), message, (*ports, *nodes))
             elif source in sources[:number]:
-                yield Fault((*at, node, number), f"{source!r} flows into {node!r} twice")
-    circle = order_of(nodes, edges)[1]
-    if circle:
-        yield Fault(at, f"these nodes feed one another: {' → '.join(circle)}")
+                yield Fault((*path, node, number), f"{source!r} flows into {node!r} twice")
+    cycle = order_of(nodes, edges)[1]
+    if cycle:
+        yield Fault(path, f"these nodes feed one another: {' → '.join(cycle)}")
 
 
 def order_of(nodes: Iterable[str], edges: Mapping[str, Iterable[str]]) -> tuple[list[str], list[str]]:
-    """The nodes, each after its sources; and a circle of some that have no such order."""
+    """Return the nodes in topological order, and a cycle of those that have none."""
     waiting, done = list(nodes), list[str]()
     while waiting:
-        ready = [one for one in waiting if not any(source in waiting for source in edges.get(one, ()))]
+        ready = [node for node in waiting if not any(source in waiting for source in edges.get(node, ()))]
         if not ready:
-            return done, circle_of(waiting, edges)
+            return done, find_cycle(waiting, edges)
         done += ready
-        waiting = [one for one in waiting if one not in ready]
+        waiting = [node for node in waiting if node not in ready]
     return done, []
 
 
-def circle_of(nodes: list[str], edges: Mapping[str, Iterable[str]]) -> list[str]:
-    """A way through nodes that leads back to where it was; each of them has a source among them."""
-    way = [nodes[0]]
+def find_cycle(nodes: list[str], edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """Return a cycle among nodes, each of which has a source among them."""
+    route = [nodes[0]]
     while True:
-        way.append(next(source for source in edges[way[-1]] if source in nodes))
-        if way[-1] in way[:-1]:
-            return way[way.index(way[-1]) :][::-1]
+        route.append(next(source for source in edges[route[-1]] if source in nodes))
+        if route[-1] in route[:-1]:
+            return route[route.index(route[-1]) :][::-1]
 
 
-def columns_of(
+def frame_columns(
     graph: Mapping[str, Any], ports: Mapping[str, Columns], processors: Mapping[str, Definition]
 ) -> dict[str, Columns]:
-    """The columns in the frame of each port and processor, where that is plain to see."""
-    found: dict[str, Columns] = dict(ports)
+    """Return the columns in the frame of each port and processor; None where only a run can tell."""
+    columns: dict[str, Columns] = dict(ports)
     for name in order_of(graph["nodes"], graph["ingoing_edges"])[0]:
-        found[name] = after(processors[name], shared([found.get(one) for one in graph["ingoing_edges"][name]]))
-    return found
+        columns[name] = columns_after(
+            processors[name], common_columns([columns.get(source) for source in graph["ingoing_edges"][name]])
+        )
+    return columns
 
 
-def shared(frames: list[Columns]) -> Columns:
-    """The columns of frames that flow together: those that all have."""
-    if any(one is None for one in frames):
+def common_columns(frames: list[Columns]) -> Columns:
+    """Return the columns that all frames have."""
+    if any(columns is None for columns in frames):
         return None
-    first, *others = [one or [] for one in frames]
-    return [column for column in first if all(column in other for other in others)]
+    first, *rest_of_frames = [columns or [] for columns in frames]
+    return [column for column in first if all(column in columns for columns in rest_of_frames)]
 
 
-def after(processor: Definition, columns: Columns) -> Columns:
-    """The columns once a processor has run."""
+def columns_after(processor: Definition, columns: Columns) -> Columns:
+    """Return the columns after a processor has run."""
     if columns is None or "output_adapter" in processor.spec:
         return None
     outputs = [output for node in processor.spec["neural_graph"] for output in node["outputs"]]
@@ -86,15 +92,17 @@ def after(processor: Definition, columns: Columns) -> Columns:
 
 
 def node_faults(processor: Definition, columns: Columns) -> Iterator[Fault]:
-    """Inputs of models that nothing gives; an input adapter may give any."""
+    """Yield faults of model inputs that nothing provides; an input adapter may provide any."""
     if columns is None or "input_adapter" in processor.spec:
         return
-    known = list(columns)
+    available = list(columns)
     for number, node in enumerate(processor.spec["neural_graph"]):
         for place, name in enumerate(node["inputs"]):
-            if name not in known:
+            if name not in available:
                 path = (*processor.path, "neural_graph", number, "inputs", place)
                 yield Fault(
-                    path, f"there is no {name!r} for {node['model_name']}; there is {', '.join(known)}", tuple(known)
+                    path,
+                    f"there is no {name!r} for {node['model_name']}; there is {', '.join(available)}",
+                    tuple(available),
                 )
-        known += node["outputs"]
+        available += node["outputs"]

@@ -1,4 +1,4 @@
-"""Which definitions name which: whether those exist, and in what order all can be built."""
+"""References between definitions: whether their targets exist, and the order in which to build."""
 
 from __future__ import annotations
 
@@ -18,123 +18,133 @@ NAMED = (*GROUPS, "pipelines", "debug_pipelines")
 
 
 @dataclass
-class Names:
-    """The names that a description defines, by group."""
+class DefinedNames:
+    """Names that a description defines, by group."""
 
     groups: dict[str, dict[str, Definition | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, data: dict[str, Any]) -> Names:
+    def from_data(cls, data: dict[str, Any]) -> DefinedNames:
         names = cls({group: {} for group in GROUPS})
-        for one in definitions(data):
-            names.groups.setdefault(one.group, {}).setdefault(one.name, one)
+        for definition in definitions(data):
+            names.groups.setdefault(definition.group, {}).setdefault(definition.name, definition)
         for group, path in (("pipelines", PIPELINES), ("debug_pipelines", DEBUG)):
-            found = part(data, path)
-            names.groups[group] = dict.fromkeys(found) if isinstance(found, dict) else {}
+            pipelines = part(data, path)
+            names.groups[group] = dict.fromkeys(pipelines) if isinstance(pipelines, dict) else {}
         return names
 
-    def fault(self, one: Reference) -> Fault | None:
-        """What is wrong with a reference; one to a definition whose group is misspelt is a fault of that one."""
-        if any(one.name in found for group, found in self.groups.items() if group not in NAMED):
+    def fault(self, reference: Reference) -> Fault | None:
+        """Return the fault of a reference; a misspelt group is a fault of the definition instead."""
+        if any(reference.name in names for group, names in self.groups.items() if group not in NAMED):
             return None
-        if one.group == "data":
-            return self._data_fault(one)
-        known = self.groups[one.group]
-        if one.name in known:
+        if reference.group == "data":
+            return self._data_fault(reference)
+        names_in_group = self.groups[reference.group]
+        if reference.name in names_in_group:
             return None
-        there = f"there is {', '.join(known)}" if known else "there are none"
-        return Fault(one.path, f"there is no {one.name!r} among the {one.group}; {there}", tuple(known))
+        available = f"there is {', '.join(names_in_group)}" if names_in_group else "there are none"
+        return Fault(
+            reference.path,
+            f"there is no {reference.name!r} among the {reference.group}; {available}",
+            tuple(names_in_group),
+        )
 
-    def _data_fault(self, one: Reference) -> Fault | None:
+    def _data_fault(self, reference: Reference) -> Fault | None:
         datasets, splits = self.groups["datasets"], self.groups["splits"]
-        if one.name in datasets:
+        if reference.name in datasets:
             return None
-        if one.name in splits:
-            parts = tuple(f"{one.name}.{word}" for word in self.parts(one.name))
-            return Fault(one.path, f"{one.name!r} is a split, and one of its parts is needed: {', '.join(parts)}")
-        split, part = split_part(one.name)
+        if reference.name in splits:
+            parts = tuple(f"{reference.name}.{word}" for word in self.parts(reference.name))
+            return Fault(
+                reference.path, f"{reference.name!r} is a split, and one of its parts is needed: {', '.join(parts)}"
+            )
+        split, part = split_part(reference.name)
         if split in splits:
-            return self._part_fault(one, split, part)
-        known = (*datasets, *(f"{name}.{word}" for name in splits for word in self.parts(name)))
-        there = f"there is {', '.join(known)}" if known else "there are none"
-        return Fault(one.path, f"there is no {one.name!r} among the datasets; {there}", known)
+            return self._part_fault(reference, split, part)
+        choices = (*datasets, *(f"{name}.{word}" for name in splits for word in self.parts(name)))
+        available = f"there is {', '.join(choices)}" if choices else "there are none"
+        return Fault(reference.path, f"there is no {reference.name!r} among the datasets; {available}", choices)
 
-    def _part_fault(self, one: Reference, split: str, part: str | int) -> Fault | None:
+    def _part_fault(self, reference: Reference, split: str, part: str | int) -> Fault | None:
         parts = self.parts(split)
         count = self.part_count(split)
         if part in parts or (isinstance(part, int) and part < count):
             return None
-        known = tuple(f"{split}.{word}" for word in parts)
-        return Fault(one.path, f"the split {split!r} has {count} parts, {', '.join(known)}; {part!r} is none", known)
+        choices = tuple(f"{split}.{word}" for word in parts)
+        return Fault(
+            reference.path, f"the split {split!r} has {count} parts, {', '.join(choices)}; {part!r} is none", choices
+        )
 
     def part_count(self, split: str) -> int:
-        one = self.groups["splits"][split]
-        ratio = one.spec.get("ratio") if one else None
+        definition = self.groups["splits"][split]
+        ratio = definition.spec.get("ratio") if definition else None
         return len(ratio) if isinstance(ratio, list) else len(PARTS)
 
     def parts(self, split: str) -> tuple[str, ...]:
-        """The names of a split's parts."""
+        """Return the names of a split's parts."""
         return PARTS[: self.part_count(split)]
 
-    def dependency(self, one: Reference) -> tuple[str, str] | None:
-        """The definition that must be built before the one that names it."""
-        if one.group != "data":
-            return (one.group, one.name) if one.name in self.groups.get(one.group, {}) else None
-        if one.name in self.groups["datasets"]:
-            return "datasets", one.name
-        split, _ = split_part(one.name)
+    def dependency(self, reference: Reference) -> tuple[str, str] | None:
+        """Return the definition that a reference needs."""
+        if reference.group != "data":
+            return (reference.group, reference.name) if reference.name in self.groups.get(reference.group, {}) else None
+        if reference.name in self.groups["datasets"]:
+            return "datasets", reference.name
+        split, _ = split_part(reference.name)
         return ("splits", split) if split in self.groups["splits"] else None
 
 
 def split_part(name: str) -> tuple[str, str | int]:
-    """The split and the part that `s.train` or `s[0]` names; the name itself where it has no such form."""
-    found = SPLIT_PART.fullmatch(name)
-    if found is None:
+    """Split `s.train` or `s[0]` into split and part; any other name is returned with ""."""
+    match = SPLIT_PART.fullmatch(name)
+    if match is None:
         return name, ""
-    return found["split"], found["word"] or int(found["number"])
+    return match["split"], match["word"] or int(match["number"])
 
 
 def reference_faults(data: dict[str, Any], findings: Iterable[Finding]) -> Iterator[Fault]:
-    """References to what is not there."""
-    names = Names.of(data)
-    for one in findings:
-        fault = names.fault(one) if isinstance(one, Reference) else None
+    """Yield faults of references to unknown definitions."""
+    names = DefinedNames.from_data(data)
+    for finding in findings:
+        fault = names.fault(finding) if isinstance(finding, Reference) else None
         if fault is not None:
             yield fault
 
 
-class Order:
-    """The definitions in the order in which they are written, each after those that it names."""
+class BuildOrder:
+    """Definitions in the order of the config, each after its dependencies."""
 
     def __init__(self, data: dict[str, Any]) -> None:
-        self._names = Names.of(data)
-        self._all = {(one.group, one.name): one for one in definitions(data)}
-        self.found: list[Definition] = []
+        self._names = DefinedNames.from_data(data)
+        self._all = {(definition.group, definition.name): definition for definition in definitions(data)}
+        self.definitions: list[Definition] = []
         self.cycles: list[Fault] = []
-        self._seen: set[tuple[str, str]] = set()
+        self._visited: set[tuple[str, str]] = set()
         for key in self._all:
             self._visit(key, [])
 
-    def _visit(self, key: tuple[str, str], above: list[tuple[str, str]]) -> None:
-        if key in above:
-            circle = " → ".join(name for _, name in [*above[above.index(key) :], key])
-            self.cycles.append(Fault(self._all[key].path, f"these definitions name one another: {circle}"))
+    def _visit(self, key: tuple[str, str], path: list[tuple[str, str]]) -> None:
+        if key in path:
+            cycle = " → ".join(name for _, name in [*path[path.index(key) :], key])
+            self.cycles.append(Fault(self._all[key].path, f"these definitions name one another: {cycle}"))
             return
-        if key in self._seen or self._is_too_deep(key, len(above)):
+        if key in self._visited or self._is_too_deep(key, len(path)):
             return
-        for needed in self.needed(key):
-            self._visit(needed, [*above, key])
-        if key not in self._seen:
-            self._seen.add(key)
-            self.found.append(self._all[key])
+        for needed in self.dependencies(key):
+            self._visit(needed, [*path, key])
+        if key not in self._visited:
+            self._visited.add(key)
+            self.definitions.append(self._all[key])
 
-    def needed(self, key: tuple[str, str]) -> Iterator[tuple[str, str]]:
-        """The definitions that one names."""
-        one = self._all[key]
-        for finding in GROUPS[one.group].walk(one.spec, one.path) if one.group in GROUPS else ():
-            found = self._names.dependency(finding) if isinstance(finding, Reference) else None
-            if found is not None:
-                yield found
+    def dependencies(self, key: tuple[str, str]) -> Iterator[tuple[str, str]]:
+        """Yield the definitions that a definition names."""
+        definition = self._all[key]
+        for finding in (
+            GROUPS[definition.group].walk(definition.spec, definition.path) if definition.group in GROUPS else ()
+        ):
+            dependency = self._names.dependency(finding) if isinstance(finding, Reference) else None
+            if dependency is not None:
+                yield dependency
 
     def _is_too_deep(self, key: tuple[str, str], depth: int) -> bool:
         if depth > DEPTH:
@@ -142,11 +152,11 @@ class Order:
         return depth > DEPTH
 
 
-def twice(data: dict[str, Any]) -> Iterator[Fault]:
-    """Names that a group has twice."""
-    seen: dict[tuple[str, str], KeyPath] = {}
-    for one in definitions(data):
-        if (one.group, one.name) in seen:
-            path = (*one.path[:-1], "name")
-            yield Fault(path, f"{one.group} has a {one.name!r} already, defined before this one")
-        seen.setdefault((one.group, one.name), one.path)
+def duplicate_names(data: dict[str, Any]) -> Iterator[Fault]:
+    """Yield faults of names that a group has twice."""
+    paths: dict[tuple[str, str], KeyPath] = {}
+    for definition in definitions(data):
+        if (definition.group, definition.name) in paths:
+            path = (*definition.path[:-1], "name")
+            yield Fault(path, f"{definition.group} has a {definition.name!r} already, defined before this one")
+        paths.setdefault((definition.group, definition.name), definition.path)

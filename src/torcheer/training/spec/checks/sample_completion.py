@@ -1,4 +1,4 @@
-"""The half of completion that looks at data: collator, loss and metric by what the values of one sample are."""
+"""Completion from one sample: collator, loss and metric by the types of its values."""
 
 from __future__ import annotations
 
@@ -20,72 +20,72 @@ COLUMNS = {WHOLE: "to_long_tensor", FLOAT: "to_float_tensor", IMAGE: "images_to_
 
 
 def needs_sample(spec: Spec) -> bool:
-    """Whether something is left out that a sample decides."""
+    """Return whether something is omitted that a sample decides."""
     return not list(spec.definitions("losses")) or needs_collator(spec)
 
 
 def needs_collator(spec: Spec) -> bool:
-    """Whether loaders were filled in, and no collator is there for them."""
-    filled = [one for one in spec.definitions("data_loaders") if spec.is_completed(one.path)]
+    """Return whether loaders were filled in and there is no collator for them."""
+    filled = [loader for loader in spec.definitions("data_loaders") if spec.is_completed(loader.path)]
     return bool(filled) and not list(spec.definitions("collators"))
 
 
 def training_loader(spec: Spec) -> str:
-    """The loader whose data tells: the first one of the first pipeline that is trained."""
+    """Return the loader whose sample decides: the first of the first training pipeline."""
     pipeline = part(spec.data, STAGES)[0]["training_pipelines"][0]
     return str(part(spec.data, PIPELINES)[pipeline]["input_injector"][0]["data_loader"])
 
 
 def complete_from(spec: Spec, sample: Any) -> tuple[Spec, list[Fault]]:
-    """A description with all filled in that a sample decides, and what cannot be guessed."""
+    """Fill in everything that a sample decides; return the description and its faults."""
     completion = Completion(spec)
     if needs_collator(spec):
         collator = completion.define("collators", "collator", collator_of(sample))
-        for one in completion.spec.definitions("data_loaders"):
-            one.spec.setdefault("collator", collator)
+        for loader in completion.spec.definitions("data_loaders"):
+            loader.spec.setdefault("collator", collator)
     if list(spec.definitions("losses")):
         return completion.spec, []
     return completion.spec, list(measure(completion, sample))
 
 
 def measure(completion: Completion, sample: Any) -> list[Fault]:
-    """Give the pipelines a loss and a metric that fit the target."""
+    """Add a loss and a metric that fit the target to the pipelines."""
     kind = kind_of(target_of(sample))
     if kind not in MEASURES or not isinstance(sample, (tuple, list)):
-        found = type(target_of(sample)).__name__
-        message = f"there are no losses, and the target of a sample is {found}: which loss it takes has to be said"
+        kind_name = type(target_of(sample)).__name__
+        message = f"there are no losses, and the target of a sample is {kind_name}: which loss it takes has to be said"
         return [Fault(DEFINITIONS, message)]
     loss, loss_class, metric, metric_class, shown = MEASURES[kind]
-    own = completion.names("metrics")
+    defined_metrics = completion.names("metrics")
     for name, pipeline in part(completion.data, PIPELINES).items():
         node, output = last_output(completion, pipeline)
         names = pipeline["input_injector"][0].get("variable_names") or [f"input_{n + 1}" for n in range(len(sample))]
-        given: dict[str, Any] = {"inputs": [output, names[-1]]}
+        options: dict[str, Any] = {"inputs": [output, names[-1]]}
         if kind == FLOAT:
-            given["transform"] = "torcheer.training.spec.transforms.same_shape"
+            options["transform"] = "torcheer.training.spec.transforms.same_shape"
         if loss not in completion.names("losses"):
-            completion.define("losses", loss, {"class": loss_class, **given})
+            completion.define("losses", loss, {"class": loss_class, **options})
         if not completion.names("metrics"):
-            completion.define("metrics", metric, {"class": metric_class, **given})
+            completion.define("metrics", metric, {"class": metric_class, **options})
         prefix = "val " * (name in part(completion.data, STAGES)[0].get("validation_pipelines", ()))
         pipeline["losses"] = [{"node_name": node, "loss_name": loss, "loss_display_name": f"{prefix}loss"}]
-        if not own:
+        if not defined_metrics:
             pipeline["metrics"] = [{"node_name": node, "metric_name": metric, "display_name": f"{prefix}{shown}"}]
-        completion.note((*PIPELINES, name, "losses"))
+        completion.mark_completed((*PIPELINES, name, "losses"))
     return []
 
 
 def last_output(completion: Completion, pipeline: Mapping[str, Any]) -> tuple[str, str]:
-    """The last processor of a pipeline, and the first output of its last model."""
-    graphs = {one.name: one.spec for one in completion.spec.definitions("batch_graphs")}
-    processors = {one.name: one.spec for one in completion.spec.definitions("batch_processors")}
+    """Return the last processor of a pipeline, and the first output of its last model."""
+    graphs = {definition.name: definition.spec for definition in completion.spec.definitions("batch_graphs")}
+    processors = {definition.name: definition.spec for definition in completion.spec.definitions("batch_processors")}
     graph = graphs[pipeline["graph"]]
     node = order_of(graph["nodes"], graph["ingoing_edges"])[0][-1]
     return node, processors[node]["neural_graph"][-1]["outputs"][0]
 
 
 def collator_of(sample: Any) -> dict[str, Any]:
-    """A collator for samples like this one."""
+    """Return the spec of a collator for samples like this one."""
     if not isinstance(sample, (tuple, list)):
         return {"class": f"{COLLATORS}.StackTensors"}
     columns = [column_of(value) for value in sample]
@@ -104,7 +104,7 @@ def target_of(sample: Any) -> Any:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, to a collator or a loss."""
+    """Classify a value for a collator or a loss."""
     if hasattr(value, "getbands"):  # a Pillow image
         return IMAGE
     if isinstance(value, bool | int | np.integer):

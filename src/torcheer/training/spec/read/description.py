@@ -1,4 +1,4 @@
-"""A session as understood: plain data in one dialect, which knows where each part of it was written."""
+"""A session's description: plain data in one dialect, with the place in the config of each part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torcheer.errors import BadConfig
 from torcheer.training.checkpoints.run_directory import replace_file
 from torcheer.training.spec.read.value_kinds import Fault
 
-Places = dict[KeyPath, tuple[Config, KeyPath]]  # where a part of the data was written
+Places = dict[KeyPath, tuple[Config, KeyPath]]  # key path of the data -> config and key path it came from
 
 VERSION = 1  # of spec.json
 FILE = "spec.json"
@@ -27,7 +27,7 @@ STAGES: KeyPath = ("train", "stages")
 
 @dataclass(frozen=True)
 class Definition:
-    """One of the definitions, and where it stands."""
+    """One definition and its key path."""
 
     group: str
     name: str
@@ -37,35 +37,37 @@ class Definition:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a config says, in one dialect and complete."""
+    """A config in one dialect, completed."""
 
     data: dict[str, Any]  # plain JSON
     places: Mapping[KeyPath, tuple[Config, KeyPath]]
-    changed: frozenset[tuple[str, str]] = frozenset()  # definitions that are not those of the session any more
+    changed: frozenset[tuple[str, str]] = frozenset()  # definitions that differ from the saved session's
 
     def place(self, path: KeyPath) -> tuple[Config, KeyPath]:
-        """The config and the key path in which a part of the data was written."""
+        """Return the config and the key path from which a part of the data came."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.places:
                 config, origin = self.places[path[:length]]
                 return config, (*origin, *path[length:])
         raise KeyError(path)
 
-    def problem(self, path: KeyPath, message: str, known: Iterable[str] = ()) -> BadConfig:
-        """An error about one part, said of the place where it was written."""
+    def problem(self, path: KeyPath, message: str, choices: Iterable[str] = ()) -> BadConfig:
+        """Make an error about one part, located where it was written."""
         if self.is_completed(path):
             message = f"{message.rstrip('.')} (this was filled in, since the config does not say it)"
         config, origin = self.place(path)
-        return problem(config, origin, message, known)
+        return problem(config, origin, message, choices)
 
     def where(self, path: KeyPath) -> str:
-        """The place of a part, for people."""
+        """Describe the place of a part."""
         return where(*self.place(path))
 
     def problems(self, faults: Iterable[Fault]) -> list[str]:
-        """What is wrong, in the order of the file."""
-        found = {str(self.problem(one.path, one.message, one.known)): self._line(one.path) for one in faults}
-        return sorted(found, key=lambda text: found[text])
+        """Return the texts of faults, in the order of the file."""
+        lines = {
+            str(self.problem(fault.path, fault.message, fault.choices)): self._line(fault.path) for fault in faults
+        }
+        return sorted(lines, key=lambda text: lines[text])
 
     def _line(self, path: KeyPath) -> int:
         config, origin = self.place(path)
@@ -75,30 +77,30 @@ class Spec:
 
     @property
     def completed(self) -> list[list[Any]]:
-        """What was filled in: `["splits", "split"]`, `["pipelines", "training", "graph"]`."""
-        return [one for one in self._source("completed", []) if isinstance(one, list)]
+        """Labels of parts that were filled in: `["splits", "split"]`, `["pipelines", "training", "graph"]`."""
+        return [path for path in self._source("completed", []) if isinstance(path, list)]
 
     def is_completed(self, path: KeyPath) -> bool:
-        """Whether a part was filled in."""
-        here = label(self.data, path)
-        return any(here[: len(one)] == one for one in self.completed)
+        """Return whether a part was filled in."""
+        parts = label(self.data, path)
+        return any(parts[: len(prefix)] == prefix for prefix in self.completed)
 
     @property
     def folder(self) -> Path:
-        """The folder of the config that all began with."""
+        """The folder of the original config."""
         return Path(self._source("config", ".")).parent
 
     def _source(self, key: str, default: Any) -> Any:
         source = self.data.get("source")
-        found = source.get(key) if isinstance(source, dict) else None
-        return found if isinstance(found, type(default)) else default
+        value = source.get(key) if isinstance(source, dict) else None
+        return value if isinstance(value, type(default)) else default
 
     def definitions(self, group: str = "") -> Iterator[Definition]:
-        """The definitions of a group, or all of them."""
+        """Yield the definitions of a group, or all of them."""
         return definitions(self.data, group)
 
     def text(self) -> str:
-        """As JSON."""
+        """Return the description as JSON."""
         return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
 
     def save(self, directory: Path) -> Path:
@@ -109,28 +111,28 @@ class Spec:
 
 
 def definitions(data: Mapping[str, Any], group: str = "") -> Iterator[Definition]:
-    """The definitions in a description, those of one group or all; what is no definition is passed over."""
-    listed = data.get("initialize", {}).get("definitions", []) if isinstance(data.get("initialize"), dict) else []
-    for number, one in enumerate(listed if isinstance(listed, list) else []):
-        if not isinstance(one, dict) or not isinstance(one.get("spec"), dict):
+    """Yield the definitions in a description, of one group or all; malformed entries are skipped."""
+    entries = data.get("initialize", {}).get("definitions", []) if isinstance(data.get("initialize"), dict) else []
+    for number, entry in enumerate(entries if isinstance(entries, list) else []):
+        if not isinstance(entry, dict) or not isinstance(entry.get("spec"), dict):
             continue
-        found, name = one.get("group"), one.get("name")
-        if isinstance(found, str) and isinstance(name, str) and group in ("", found):
-            yield Definition(found, name, one["spec"], (*DEFINITIONS, number, "spec"))
+        entry_group, name = entry.get("group"), entry.get("name")
+        if isinstance(entry_group, str) and isinstance(name, str) and group in ("", entry_group):
+            yield Definition(entry_group, name, entry["spec"], (*DEFINITIONS, number, "spec"))
 
 
 def label(data: Mapping[str, Any], path: KeyPath) -> list[Any]:
-    """A path as people see it: definitions by their group and name, wherever they stand."""
+    """Return a readable form of a path: definitions by group and name, not by index."""
     depth = len(DEFINITIONS)
-    one = next((one for one in definitions(data) if one.path == path[: depth + 2]), None)
-    if one is not None:
-        return [one.group, one.name, *path[depth + 2 :]]
+    definition = next((definition for definition in definitions(data) if definition.path == path[: depth + 2]), None)
+    if definition is not None:
+        return [definition.group, definition.name, *path[depth + 2 :]]
     return list(path[1:] if path[:1] == ("initialize",) else path)
 
 
 def part(data: Mapping[str, Any], path: KeyPath) -> Any:
-    """What stands at a path, None where nothing does."""
-    found: Any = data
+    """Return the value at a path; None where there is none."""
+    value: Any = data
     for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

@@ -1,7 +1,7 @@
-"""The grammar of a training config, as tables: the groups, the keys of each, and what may stand there.
+"""Schema of a training config, as tables: the groups, the keys of each, and the values allowed.
 
 Everything is in one dialect, that of TorchAssistant's last release with definitions as one flat list; `dialects.py`
-brings the others there. What is ours and not TorchAssistant's:
+translates the others. What torcheer adds to TorchAssistant:
 
 | where | key | means |
 |---|---|---|
@@ -44,29 +44,29 @@ from torcheer.training.spec.read.scalar_values import (
     one_of,
 )
 from torcheer.training.spec.read.session_options import OPTIONS
-from torcheer.training.spec.read.value_kinds import Either, Kind, ListOf, MapOf, Name, Ref, Shape, Value
+from torcheer.training.spec.read.value_kinds import Either, Kind, ListOf, MapOf, Name, Ref, Schema, Value
 
 Table = dict[str, Kind]
 
 
-def made(slot: str) -> Table:
-    """The keys that say which class or function makes something, and of what."""
+def maker_keys(slot: str) -> Table:
+    """Return the keys that name a class or function and its arguments."""
     return {"class": Name(slot), "factory_fn": Name(slot), "args": ListOf(ANYTHING), "kwargs": MapOf(ANYTHING)}
 
 
 MAKERS = ("class", "factory_fn")
 
 
-def thing(what: str, slot: str) -> Shape:
-    return Shape(what, made(slot), one_of=MAKERS)
+def maker_schema(what: str, slot: str) -> Schema:
+    return Schema(what, maker_keys(slot), one_of=MAKERS)
 
 
-def measure(what: str, group: str) -> Shape:
+def measure_schema(what: str, group: str) -> Schema:
     also: Table = {"inputs": ListOf(TEXT, 1), "transform": Name("transform"), "items": TEXT}
-    return Shape(what, made(group) | also, needs=("inputs",), one_of=MAKERS)
+    return Schema(what, maker_keys(group) | also, needs=("inputs",), one_of=MAKERS)
 
 
-SCHEDULER = Shape(
+SCHEDULER = Schema(
     "an lr_scheduler",
     {
         "class": Name("lr_scheduler"),
@@ -78,7 +78,7 @@ SCHEDULER = Shape(
     needs=("class",),
 )
 
-NODE = Shape(
+NODE = Schema(
     "a node of a neural_graph",
     {
         "model_name": Ref("models"),
@@ -90,10 +90,10 @@ NODE = Shape(
     needs=("model_name", "inputs", "outputs"),
 )
 
-GROUPS: dict[str, Shape] = {
-    "datasets": Shape(
+GROUPS: dict[str, Schema] = {
+    "datasets": Schema(
         "a definition of datasets",
-        made("datasets")
+        maker_keys("datasets")
         | {
             "link": Ref("data"),
             "merge": ListOf(Ref("data"), 1),
@@ -105,18 +105,18 @@ GROUPS: dict[str, Shape] = {
         },
         one_of=(*MAKERS, "link", "merge"),
     ),
-    "splits": Shape(
+    "splits": Schema(
         "a definition of splits",
         {"dataset_name": Ref("data"), "ratio": ListOf(SHARE, 1), "seed": SEED, "shuffle": FLAG},
         needs=("dataset_name", "ratio"),
     ),
-    "preprocessors": Shape(
+    "preprocessors": Schema(
         "a definition of preprocessors",
-        made("preprocessors") | {"fit": Ref("data", or_empty=True, none=("none",))},
+        maker_keys("preprocessors") | {"fit": Ref("data", or_empty=True, none=("none",))},
         one_of=MAKERS,
     ),
-    "collators": thing("a definition of collators", "collators"),
-    "data_loaders": Shape(
+    "collators": maker_schema("a definition of collators", "collators"),
+    "data_loaders": Schema(
         "a definition of data_loaders",
         {
             "dataset": Ref("data"),
@@ -126,8 +126,8 @@ GROUPS: dict[str, Shape] = {
         },
         needs=("dataset",),
     ),
-    "models": thing("a definition of models", "models"),
-    "optimizers": Shape(
+    "models": maker_schema("a definition of models", "models"),
+    "optimizers": Schema(
         "a definition of optimizers",
         {
             "class": Name("optimizers"),
@@ -138,31 +138,31 @@ GROUPS: dict[str, Shape] = {
         },
         needs=("class", "model"),
     ),
-    "gradient_clippers": Shape(
+    "gradient_clippers": Schema(
         "a definition of gradient_clippers",
         {"model": Ref("models"), "clip_value": POSITIVE, "clip_norm": POSITIVE},
         needs=("model",),
         some_of=("clip_value", "clip_norm"),
     ),
-    "backward_hooks": Shape(
+    "backward_hooks": Schema(
         "a definition of backward_hooks",
-        made("backward_hooks") | {"model": Ref("models")},
+        maker_keys("backward_hooks") | {"model": Ref("models")},
         needs=("model",),
         one_of=MAKERS,
     ),
-    "losses": measure("a definition of losses", "losses"),
-    "metrics": measure("a definition of metrics", "metrics"),
-    "batch_processors": Shape(
+    "losses": measure_schema("a definition of losses", "losses"),
+    "metrics": measure_schema("a definition of metrics", "metrics"),
+    "batch_processors": Schema(
         "a definition of batch_processors",
         {
-            "input_adapter": thing("an input_adapter", "input_adapter"),
+            "input_adapter": maker_schema("an input_adapter", "input_adapter"),
             "neural_graph": ListOf(NODE, 1),
-            "output_adapter": thing("an output_adapter", "output_adapter"),
+            "output_adapter": maker_schema("an output_adapter", "output_adapter"),
             "device": DEVICE,
         },
         needs=("neural_graph",),
     ),
-    "batch_graphs": Shape(
+    "batch_graphs": Schema(
         "a definition of batch_graphs",
         {
             "nodes": ListOf(Ref("batch_processors"), 1, is_set=True),
@@ -175,14 +175,14 @@ GROUPS: dict[str, Shape] = {
 }
 DATA_GROUPS = ("datasets", "splits", "preprocessors", "collators", "data_loaders")
 
-DEFINITION = Shape(
+DEFINITION = Schema(
     "a definition",
     {"group": TEXT, "name": TEXT, "spec": Value("a mapping", lambda value: isinstance(value, dict))},
     needs=("group", "name", "spec"),
 )
 
 INJECTOR = ListOf(
-    Shape(
+    Schema(
         "an input",
         {"input_port": TEXT, "variable_names": ListOf(TEXT, 1, is_set=True), "data_loader": Ref("data_loaders")},
         needs=("data_loader",),
@@ -192,23 +192,23 @@ INJECTOR = ListOf(
 )
 
 
-def term(kind: str, name_key: str, shown_key: str, also: Table) -> ListOf:
+def term_schema(kind: str, name_key: str, shown_key: str, also: Table) -> ListOf:
     keys: Table = {"node_name": Ref("batch_processors"), name_key: Ref(kind), shown_key: TEXT}
-    return ListOf(Shape(f"one of a pipeline's {kind}", keys | also, needs=(name_key,)))
+    return ListOf(Schema(f"one of a pipeline's {kind}", keys | also, needs=(name_key,)))
 
 
-PIPELINE = Shape(
+PIPELINE = Schema(
     "a pipeline",
     {
         "graph": Ref("batch_graphs"),
         "input_injector": INJECTOR,
-        "losses": term("losses", "loss_name", "loss_display_name", {"weight": NUMBER}),
-        "metrics": term("metrics", "metric_name", "display_name", {}),
+        "losses": term_schema("losses", "loss_name", "loss_display_name", {"weight": NUMBER}),
+        "metrics": term_schema("metrics", "metric_name", "display_name", {}),
     },
     needs=("input_injector",),
     older=("input_factories",),
 )
-DEBUG_PIPELINE = Shape(
+DEBUG_PIPELINE = Schema(
     "a debug pipeline",
     {
         "graph": Ref("batch_graphs"),
@@ -216,43 +216,43 @@ DEBUG_PIPELINE = Shape(
         "num_iterations": COUNT,
         "interval": COUNT,
         "output_keys": ListOf(TEXT, 1),
-        "postprocessor": thing("a postprocessor", "post_processor"),
-        "output_device": thing("an output_device", "output_device"),
+        "postprocessor": maker_schema("a postprocessor", "post_processor"),
+        "output_device": maker_schema("an output_device", "output_device"),
     },
     needs=("input_injector",),
     older=("input_factories",),
 )
 NOT_YET = "callbacks, and what runs before an epoch, are not part of this version of torcheer"
-STAGE = Shape(
+STAGE = Schema(
     "a stage",
     {
         "mode": one_of("interleave"),
         "training_pipelines": ListOf(Ref("pipelines"), 1, is_set=True),
         "validation_pipelines": ListOf(Ref("pipelines"), is_set=True),
         "debug_pipelines": ListOf(Ref("debug_pipelines"), is_set=True),
-        "stop_condition": thing("a stop_condition", "stop_condition"),
+        "stop_condition": maker_schema("a stop_condition", "stop_condition"),
         "eval_steps": Either(STEPS, of_map=MapOf(STEPS)),
     },
     refused={"run_before_epoch": NOT_YET},
 )
 
-# What evaluation and inference add.
+# Keys of evaluation and inference configs.
 LATER: Table = {
     "validation_pipelines": ListOf(Ref("pipelines"), is_set=True),
     "inference_pipeline": Ref("pipelines"),
     "inputs_meta": ListOf(
-        Shape(
+        Schema(
             "one of the inputs_meta",
-            {"input_port": TEXT, "input_converter": thing("an input_converter", "input_converter")},
+            {"input_port": TEXT, "input_converter": maker_schema("an input_converter", "input_converter")},
             older=("input_alias", "input_adapter"),
         )
     ),
     "results": ListOf(TEXT, 1),
-    "post_processor": thing("a post_processor", "post_processor"),
-    "output_device": thing("an output_device", "output_device"),
+    "post_processor": maker_schema("a post_processor", "post_processor"),
+    "output_device": maker_schema("an output_device", "output_device"),
     "batch_size": COUNT,
 }
-SOURCE = Shape(  # written into spec.json, by us
+SOURCE = Schema(  # written to spec.json by torcheer
     "source",
     {
         "version": COUNT,
@@ -262,11 +262,11 @@ SOURCE = Shape(  # written into spec.json, by us
     },
 )
 
-TOP = Shape(
+TOP = Schema(
     "a training config",
     {
         "session_dir": TEXT,
-        "initialize": Shape(
+        "initialize": Schema(
             "initialize",
             {
                 "definitions": ListOf(DEFINITION, 1),
@@ -275,7 +275,7 @@ TOP = Shape(
             },
             needs=("definitions",),
         ),
-        "train": Shape("train", {"stages": ListOf(STAGE, 1), "epochs": COUNT}),
+        "train": Schema("train", {"stages": ListOf(STAGE, 1), "epochs": COUNT}),
         "source": SOURCE,
         **OPTIONS,
         **LATER,

@@ -1,4 +1,4 @@
-"""The single values of a config: numbers, texts, devices, and what is said where they are something else."""
+"""Scalar values of a config: numbers, texts, devices, and the error text of each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torcheer.config.line_numbers import KeyPath
-from torcheer.training.spec.read.value_kinds import Fault, Finding, Value, listed
+from torcheer.training.spec.read.value_kinds import Fault, Finding, Value, quote_list
 
 
 def is_whole(value: Any, least: int = 0) -> bool:
@@ -20,7 +20,7 @@ def is_number(value: Any) -> bool:
 
 
 def one_of(*words: str) -> Value:
-    return Value(listed(words), lambda value: value in words, words)
+    return Value(quote_list(words), lambda value: value in words, words)
 
 
 def is_device(value: Any) -> bool:
@@ -28,14 +28,14 @@ def is_device(value: Any) -> bool:
 
 
 class Device(Value):
-    """A device; GPUs go by torch's name for them."""
+    """A device name; suggests torch's name for a GPU."""
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         for fault in super().walk(value, path):
             word = re.match(r"(?:gpu|cuda|nvidia|rocm)[^\d]*(\d*)", value.lower()) if isinstance(value, str) else None
-            meant = f"cuda:{word[1]}" if word and word[1] else "cuda"
+            suggestion = f"cuda:{word[1]}" if word and word[1] else "cuda"
             if word and isinstance(fault, Fault):
-                yield Fault(path, f"{fault.message}. Did you mean {meant!r}, as torch calls GPUs?")
+                yield Fault(path, f"{fault.message}. Did you mean {suggestion!r}, as torch calls GPUs?")
             else:
                 yield fault
 
@@ -50,7 +50,7 @@ COUNT = Value("a whole number of 1 or more", lambda value: is_whole(value, 1))
 NUMBERING = Value("a whole number of 0 or more", is_whole)
 DEVICE = Device("'auto', 'cpu' or 'cuda', or 'cuda:1'", is_device, ("auto", "cpu", "cuda"))
 SEED = Value("a whole number of 0 or more, or null for none", lambda value: value is None or is_whole(value))
-# Batches to evaluate on, or their share: 100, 0.1.
+# Number of batches to evaluate on, or their share: 100, 0.1.
 STEPS = Value(
     "a number of batches, such as 100, or a share of them, such as 0.1",
     lambda value: is_whole(value, 1) or (isinstance(value, float) and 0 < value <= 1),

@@ -1,4 +1,4 @@
-"""How a session trains: keys at the top of a config, those of `parts.Options`."""
+"""Schema of a session's options: top-level keys of a config, the fields of `session_parts.Options`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from torcheer.training.spec.read.scalar_values import (
     is_whole,
     one_of,
 )
-from torcheer.training.spec.read.value_kinds import Either, Kind, ListOf, MapOf, Ref, Shape, Value
+from torcheer.training.spec.read.value_kinds import Either, Kind, ListOf, MapOf, Ref, Schema, Value
 
-CAPTURE = Shape("capture", {"layers": Either(one_of("all"), of_list=ListOf(TEXT, 1)), "every": COUNT})
+CAPTURE = Schema("capture", {"layers": Either(one_of("all"), of_list=ListOf(TEXT, 1)), "every": COUNT})
 ROUNDS = ("wait", "warmup", "active", "repeat", "skip_first")
 SWITCHES = ("record_shapes", "profile_memory", "with_stack")
-PROFILE = Shape("profile", dict.fromkeys(ROUNDS, NUMBERING) | dict.fromkeys(SWITCHES, FLAG))
+PROFILE = Schema("profile", dict.fromkeys(ROUNDS, NUMBERING) | dict.fromkeys(SWITCHES, FLAG))
 _TEXTS = Either(TEXT, of_list=ListOf(TEXT, 1))
-WATCH = Shape(
+WATCH = Schema(
     "watch",
     {
         "models": ListOf(Ref("models"), 1, is_set=True),

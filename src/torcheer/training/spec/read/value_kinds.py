@@ -1,6 +1,6 @@
-"""What may stand at a place of a description, and walking one to see whether it does.
+"""Schema types for config values, and validation by walking a description.
 
-Walking finds three things: what is wrong, which definitions are named, and which code is named.
+Walking yields three kinds of findings: faults, references to definitions, and names of code.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from torcheer.config.number_fields import number_in
 
 @dataclass(frozen=True)
 class Fault:
-    """Something wrong at a place."""
+    """An error at a key path."""
 
     path: KeyPath
     message: str
-    known: tuple[str, ...] = ()  # the words that would have been right
+    choices: tuple[str, ...] = ()  # valid words
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A definition that is named, and the group it is to be in."""
+    """The name of a definition, and the group that should have it."""
 
     path: KeyPath
     group: str
@@ -35,23 +35,23 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Named:
-    """Code that is named, and the slot that says what becomes of it."""
+class CodeName:
+    """The name of a class or function, and the slot that says how it is used."""
 
     path: KeyPath
     slot: str
     name: str
 
 
-Finding = Fault | Reference | Named
+Finding = Fault | Reference | CodeName
 
 
 class Kind(ABC):
-    """What may stand at a place."""
+    """The kind of value allowed at a key path."""
 
     @abstractmethod
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
-        """All that is found in a value."""
+        """Yield the findings in a value."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,18 @@ class Value(Kind):
 
     words: str  # "a whole number of 1 or more"
     fits: Callable[[Any], bool]
-    known: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not self.fits(value):
-            said = f"this is {described(value)}, and {self.words} is needed here"
-            yield Fault(path, f"{said}{self._number(value)}", self.known)
+            message = f"this is {describe_value(value)}, and {self.words} is needed here"
+            yield Fault(path, f"{message}{self._number(value)}", self.choices)
 
     def _number(self, value: Any) -> str:
-        """How a number is written that came as a text, where it would be right."""
-        for number in (number_in(value, whole=whole) for whole in (False, True)) if isinstance(value, str) else ():
+        """Suggest the number that a text stands for, where it would be valid."""
+        for number in (
+            (number_in(value, whole=is_whole) for is_whole in (False, True)) if isinstance(value, str) else ()
+        ):
             if number and self.fits(json.loads(number)):
                 return f". Write {number}"
         return ""
@@ -80,14 +82,16 @@ class Ref(Kind):
     """The name of a definition."""
 
     group: str
-    or_empty: bool = False  # "" and null stand for none
-    none: tuple[str, ...] = ()  # words that do, too
+    or_empty: bool = False  # "" and null mean none
+    none: tuple[str, ...] = ()  # further words that mean none
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if self.or_empty and value in ("", None, *self.none):
             return
         if not isinstance(value, str) or not value:
-            yield Fault(path, f"this is {described(value)}, and the name of one of the {self.group} is needed here")
+            yield Fault(
+                path, f"this is {describe_value(value)}, and the name of one of the {self.group} is needed here"
+            )
         else:
             yield Reference(path, self.group, value)
 
@@ -100,9 +104,9 @@ class Name(Kind):
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not isinstance(value, str) or not value:
-            yield Fault(path, f"this is {described(value)}, and the name of a class or function is needed here")
+            yield Fault(path, f"this is {describe_value(value)}, and the name of a class or function is needed here")
         else:
-            yield Named(path, self.slot, value)
+            yield CodeName(path, self.slot, value)
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,11 @@ class ListOf(Kind):
 
     item: Kind
     least: int = 0
-    is_set: bool = False  # nothing stands in it twice
+    is_set: bool = False  # items are unique
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not isinstance(value, list):
-            yield Fault(path, f"this is {described(value)}, and a list is needed here")
+            yield Fault(path, f"this is {describe_value(value)}, and a list is needed here")
             return
         if len(value) < self.least:
             yield Fault(path, "this list is empty, and something is needed here")
@@ -127,13 +131,13 @@ class ListOf(Kind):
 
 @dataclass(frozen=True)
 class MapOf(Kind):
-    """Names of the user's own, each with something of one kind."""
+    """A mapping of free names to values of one kind."""
 
     item: Kind
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not isinstance(value, dict):
-            yield Fault(path, f"this is {described(value)}, and a mapping of names is needed here")
+            yield Fault(path, f"this is {describe_value(value)}, and a mapping of names is needed here")
             return
         for name, item in value.items():
             if not name.strip():
@@ -142,20 +146,20 @@ class MapOf(Kind):
 
 
 @dataclass(frozen=True)
-class Shape(Kind):
-    """A mapping with keys of ours."""
+class Schema(Kind):
+    """A mapping with a fixed set of keys."""
 
     what: str  # "a stage", as errors call it
     fields: Mapping[str, Kind]
     needs: tuple[str, ...] = ()
     one_of: tuple[str, ...] = ()  # exactly one of these
     some_of: tuple[str, ...] = ()  # at least one of these
-    older: tuple[str, ...] = ()  # names of keys in other dialects: near ones are worth naming, too
-    refused: Mapping[str, str] = field(default_factory=dict)  # keys that are known, and why they are not taken
+    older: tuple[str, ...] = ()  # keys of older dialects, for suggestions
+    refused: Mapping[str, str] = field(default_factory=dict)  # known keys that are not supported, and why
 
     def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
         if not isinstance(value, dict):
-            yield Fault(path, f"this is {described(value)}, and {self.what} is a mapping")
+            yield Fault(path, f"this is {describe_value(value)}, and {self.what} is a mapping")
             return
         yield from self._keys(value, path)
         for key, kind in self.fields.items():
@@ -167,17 +171,19 @@ class Shape(Kind):
             if key in self.refused:
                 yield Fault((*path, key), self.refused[key])
             elif key not in self.fields:
-                # the nearest word to the key, not to the value that stands there
+                # the nearest word to the key, not to its value
                 yield Fault((*path, key), f"{self.what} has no key {key!r}.{nearest(key, self._words())}")
         for key in self.needs:
             if key not in value:
                 yield Fault((*path, key), f"{self.what} needs the key {key!r}, which is missing")
-        found = [key for key in self.one_of if key in value]
-        if self.one_of and len(found) != 1:
-            said = f"has {listed(found, 'and')}" if found else "says none of them"
-            yield Fault(path, f"{self.what} has one of the keys {listed(self.one_of)}, and this one {said}")
+        present = [key for key in self.one_of if key in value]
+        if self.one_of and len(present) != 1:
+            fault = f"has {quote_list(present, 'and')}" if present else "says none of them"
+            yield Fault(path, f"{self.what} has one of the keys {quote_list(self.one_of)}, and this one {fault}")
         if self.some_of and not any(key in value for key in self.some_of):
-            yield Fault(path, f"{self.what} has one of the keys {listed(self.some_of)}, and this one says none of them")
+            yield Fault(
+                path, f"{self.what} has one of the keys {quote_list(self.some_of)}, and this one says none of them"
+            )
 
     def _words(self) -> tuple[str, ...]:
         return (*self.fields, *self.older)
@@ -185,7 +191,7 @@ class Shape(Kind):
 
 @dataclass(frozen=True)
 class Either(Kind):
-    """One kind for lists, one for mappings, one for all else."""
+    """One kind for lists, one for mappings, one for all other values."""
 
     other: Kind
     of_list: Kind | None = None
@@ -196,15 +202,15 @@ class Either(Kind):
         yield from (kind or self.other).walk(value, path)
 
 
-def described(value: Any) -> str:
-    """What a value of JSON is, in words."""
+def describe_value(value: Any) -> str:
+    """Describe the type of a JSON value in words."""
     words = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     if value == "" and isinstance(value, str):
         return "an empty text"
     return words.get(type(value), "a number")
 
 
-def listed(words: Sequence[str], joint: str = "or") -> str:
-    """'a', 'b' or 'c'."""
+def quote_list(words: Sequence[str], joint: str = "or") -> str:
+    """Quote and join words: 'a', 'b' or 'c'."""
     quoted = [repr(word) for word in words]
     return f" {joint} ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)
