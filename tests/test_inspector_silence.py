@@ -24,8 +24,8 @@ from torcheer.monitor.watch import Transport
 def test_silence_is_told_once_and_learned_from() -> None:
     silence, now = Silence(60.0), 100.0
     for step in range(8):
-        silence.broken(step, now, now)
-        silence.broken(step, now + 0.1, now + 0.1)
+        silence.end(step, now, now)
+        silence.end(step, now + 0.1, now + 0.1)
         now += 1.0
     last = now - 0.9
     assert silence.alert(last + 59) is None
@@ -34,7 +34,7 @@ def test_silence_is_told_once_and_learned_from() -> None:
     assert found.what == "nothing has come for 61 s, where 0.9 s are usual between two looks"
     assert silence.alert(last + 70) is None  # told
     for step in range(8, 12):
-        silence.broken(step, last + 80 + step, last + 80 + step)
+        silence.end(step, last + 80 + step, last + 80 + step)
     assert silence.alert(last + 91 + 90) is None  # an evaluation may take that long again
     assert silence.alert(last + 91 + 180) is not None
 
@@ -42,13 +42,13 @@ def test_silence_is_told_once_and_learned_from() -> None:
 def test_of_a_slow_training_nothing_is_told_too_soon() -> None:
     silence = Silence(60.0)
     for step in range(10):
-        silence.broken(step, 30.0 * step, 30.0 * step)
+        silence.end(step, 30.0 * step, 30.0 * step)
     assert silence.alert(270.0 + 599) is None and silence.alert(270.0 + 601) is not None
 
 
 def test_one_that_has_hardly_begun_is_left_alone() -> None:
     silence = Silence(60.0)
-    silence.broken(0, 1.0, 1.0)
+    silence.end(0, 1.0, 1.0)
     assert silence.alert(10_000.0) is None
 
 
@@ -80,5 +80,5 @@ def test_a_loop_that_hangs_is_told_of_while_it_does(tmp_path: Path, capfd: pytes
 def test_values_that_wait_for_the_child_tell_it_the_pace_all_the_same() -> None:
     silence = Silence(1.0)
     for step in range(10):
-        silence.broken(step, 500.0, 30.0 * step)  # all at once
+        silence.end(step, 500.0, 30.0 * step)  # all at once
     assert silence.alert(500.0 + 599) is None and silence.alert(500.0 + 601) is not None

@@ -1,6 +1,6 @@
-"""The numbers of an array: counts, moments, percentiles, and a histogram that adds up over steps.
+"""Compute the statistics of an array: counts, moments, percentiles, and a histogram that adds up over steps.
 
-Counts, least, greatest, mean, standard deviation and norm are of every number, summed in double precision. The
+Counts, minimum, maximum, mean, standard deviation and norm are of every number, summed in double precision. The
 histogram is of at most `SUBSAMPLE_SIZE` numbers and the percentiles of at most `SORTED`, evenly strided through the
 array: the same array always gives the same result. Of complex numbers the absolute values are taken.
 """
@@ -19,31 +19,31 @@ from torcheer.samples import BINS, LEAST_POWER, PERCENTILES, Delivery, Statistic
 
 SUBSAMPLE_SIZE, SORTED = 1 << 16, 1 << 13
 _MIDDLE = BINS // 2
-_CHUNK = 1 << 16  # numbers at a time: they stay in the cache, and memory stays flat
-_SAFE = 1e140  # numbers up to it can be squared, and a few billions of the squares added
+_CHUNK = 1 << 16  # numbers at a time: fits the cache, and memory stays flat
+_SAFE = 1e140  # squares of numbers up to this, a few billions of them, can be summed
 
 Array = NDArray[Any]
 
 
-def summarise(sent: Delivery) -> Statistics:
-    """The numbers of a value; those that came with it, where it was summed up on its own device."""
-    if sent.summary is None:
-        return summary_of(sent.sample.array, sent.stride)
-    if sent.summary.histogram or not sent.sample.array.size:
-        return sent.summary
-    some = as_floats(np.asarray(sent.sample.array).reshape(-1))  # a sample came along
-    looked = some[np.isfinite(some)]
-    return replace(sent.summary, percentiles=_percentiles(looked), histogram=_histogram(looked))
+def summarise(delivery: Delivery) -> Statistics:
+    """The statistics of a value; those sent with it, where it was reduced on its device."""
+    if delivery.summary is None:
+        return summary_of(delivery.sample.array, delivery.stride)
+    if delivery.summary.histogram or not delivery.sample.array.size:
+        return delivery.summary
+    numbers = as_floats(np.asarray(delivery.sample.array).reshape(-1))  # a sample was sent along
+    finite = numbers[np.isfinite(numbers)]
+    return replace(delivery.summary, percentiles=_percentiles(finite), histogram=_histogram(finite))
 
 
 def summary_of(array: Any, stride: int = 1) -> Statistics:
-    """The numbers of an array of any type that `torcheer.encoding` knows."""
+    """The statistics of an array of any type that `torcheer.encoding` supports."""
     flat = np.asarray(array).reshape(-1)
     if flat.size == 1:
-        return _of_one(flat, stride)
+        return _scalar_statistics(flat, stride)
     moments = _Moments(flat)
     strided = as_floats(flat[:: even_stride(flat.size, SUBSAMPLE_SIZE)])
-    looked = strided if moments.finite == flat.size else strided[np.isfinite(strided)]
+    finite = strided if moments.finite == flat.size else strided[np.isfinite(strided)]
     return Statistics(
         count=flat.size,
         minimum=moments.minimum,
@@ -54,14 +54,14 @@ def summary_of(array: Any, stride: int = 1) -> Statistics:
         zeros=moments.zeros,
         nans=moments.nans,
         infs=moments.infs,
-        percentiles=_percentiles(looked),
-        histogram=_histogram(looked),
+        percentiles=_percentiles(finite),
+        histogram=_histogram(finite),
         stride=stride,
     )
 
 
-def _of_one(flat: Array, stride: int) -> Statistics:
-    """The same for a single number, such as a loss: there are many of them, and little to do."""
+def _scalar_statistics(flat: Array, stride: int) -> Statistics:
+    """The statistics of a single number, such as a loss: a fast path, as they are frequent."""
     number = as_floats(flat)
     value = float(number[0])
     if not math.isfinite(value):
@@ -75,33 +75,33 @@ def _of_one(flat: Array, stride: int) -> Statistics:
 
 
 def even_stride(size: int, most: int) -> int:
-    """A step through an array that takes at most so many of its numbers, and some of every row, column and channel."""
+    """A stride through an array that takes at most `most` numbers, and some of every row, column and channel."""
     stride = -(-size // most) or 1
-    while stride > 1 and math.gcd(stride, size) > 1:  # or it would meet only some of the channels
+    while stride > 1 and math.gcd(stride, size) > 1:  # else it would hit only some of the channels
         stride += 1
     return stride
 
 
 def as_floats(numbers: Array) -> Array:
-    """Numbers as float32 where it holds them all, as float64 elsewhere; complex ones as their absolute values."""
+    """Convert numbers to float32 where that is exact, else to float64; complex ones to absolute values."""
     kind = numbers.dtype
     if kind.kind == "c":
         with np.errstate(all="ignore"):
-            return np.abs(numbers.astype(np.complex128))  # two numbers that a float32 holds may make one it does not
+            return np.abs(numbers.astype(np.complex128))  # the magnitude may overflow float32
     if kind == np.float32 or kind == np.float64:
         return numbers.astype(kind.newbyteorder("="), copy=False)
-    wide = kind.kind in "iu" and kind.itemsize > 2
-    return numbers.astype(np.float64 if wide else np.float32)
+    is_wide = kind.kind in "iu" and kind.itemsize > 2
+    return numbers.astype(np.float64 if is_wide else np.float32)
 
 
 class _Moments:
-    """What is known of an array after reading it once, a chunk at a time."""
+    """Counts and moments of an array, computed in one pass, chunk by chunk."""
 
     def __init__(self, flat: Array) -> None:
         self.finite = self.zeros = self.nans = self.infs = 0
         self.minimum, self.maximum = math.inf, -math.inf
         self.mean = self.std = self.norm = math.nan
-        self._shift, self._sum, self._squares = 0.0, 0.0, 0.0  # of the numbers less `_shift`
+        self._shift, self._sum, self._squares = 0.0, 0.0, 0.0  # sum and sum of squares of the numbers minus `_shift`
         self._buffer = np.empty(min(flat.size, _CHUNK))
         for at in range(0, flat.size, _CHUNK):
             self._count(as_floats(flat[at : at + _CHUNK]), flat)
@@ -109,20 +109,20 @@ class _Moments:
             self.minimum = self.maximum = math.nan
             return
         greatest = max(abs(self.minimum), abs(self.maximum))
-        if greatest > _SAFE or 0 < greatest < 1 / _SAFE:  # only float64 has such numbers
+        if greatest > _SAFE or 0 < greatest < 1 / _SAFE:  # only in float64
             self._finish_scaled(flat, greatest)
         else:
             self._finish()
 
     def _count(self, chunk: Array, flat: Array) -> None:
         least, greatest = float(chunk.min()), float(chunk.max())
-        if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN is both the least and the greatest
+        if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN propagates to both
             chunk = self._only_finite(chunk)
             if not chunk.size:
                 return
             least, greatest = float(chunk.min()), float(chunk.max())
         if not self.finite and -_SAFE < least and greatest < _SAFE:
-            self._shift = float(chunk.mean(dtype=np.float64))  # little is lost where all lie far from zero
+            self._shift = float(chunk.mean(dtype=np.float64))  # keeps precision where all numbers lie far from zero
         self.minimum, self.maximum = min(self.minimum, least), max(self.maximum, greatest)
         self.finite += chunk.size
         if least <= 0 <= greatest:
@@ -131,10 +131,10 @@ class _Moments:
 
     def _only_finite(self, chunk: Array) -> Array:
         nans = int(np.count_nonzero(np.isnan(chunk)))
-        kept: Array = chunk[np.isfinite(chunk)]
+        finite: Array = chunk[np.isfinite(chunk)]
         self.nans += nans
-        self.infs += chunk.size - kept.size - nans
-        return kept
+        self.infs += chunk.size - finite.size - nans
+        return finite
 
     def _add(self, chunk: Array) -> None:
         buffer = self._buffer[: chunk.size]
@@ -146,15 +146,16 @@ class _Moments:
             self._squares += float(buffer.sum())
 
     def _finish(self) -> None:
-        off = self._sum / self.finite  # by how much the mean differs from the shift
-        self.mean = min(max(self._shift + off, self.minimum), self.maximum)  # rounding must not carry it outside
-        one = self.minimum == self.maximum
-        self.std = 0.0 if one else math.sqrt(max(self._squares / self.finite - off * off, 0.0))
-        whole = self._squares + self._shift * (2 * self._sum + self._shift * self.finite)
-        self.norm = math.sqrt(max(whole, 0.0))
+        difference = self._sum / self.finite  # between the mean and the shift
+        # Rounding must not move the mean out of range.
+        self.mean = min(max(self._shift + difference, self.minimum), self.maximum)
+        is_constant = self.minimum == self.maximum
+        self.std = 0.0 if is_constant else math.sqrt(max(self._squares / self.finite - difference * difference, 0.0))
+        squared_norm = self._squares + self._shift * (2 * self._sum + self._shift * self.finite)
+        self.norm = math.sqrt(max(squared_norm, 0.0))
 
     def _finish_scaled(self, flat: Array, scale: float) -> None:
-        """The same for numbers whose squares would not be numbers: read once more, divided by the greatest."""
+        """The same for numbers whose squares would overflow: a second pass, divided by the largest."""
         self._shift = self._sum = self._squares = 0.0
         for chunk in _scaled(flat, scale):
             self._add(chunk)
@@ -171,31 +172,33 @@ def _scaled(flat: Array, scale: float) -> Iterator[Array]:
         yield chunk[np.isfinite(chunk)] / scale
 
 
-def _percentiles(looked: Array) -> tuple[float, ...]:
-    if not looked.size:
+def _percentiles(finite: Array) -> tuple[float, ...]:
+    if not finite.size:
         return (math.nan,) * len(PERCENTILES)
-    ordered = np.sort(looked[:: even_stride(looked.size, SORTED)])
-    places = np.array(PERCENTILES) / 100 * (ordered.size - 1)
-    before = places.astype(int)
-    low, high = ordered[before].astype(float), ordered[np.minimum(before + 1, ordered.size - 1)].astype(float)
-    part = places - before
-    return tuple((low * (1 - part) + high * part).tolist())
+    ordered = np.sort(finite[:: even_stride(finite.size, SORTED)])
+    positions = np.array(PERCENTILES) / 100 * (ordered.size - 1)
+    indices = positions.astype(int)
+    low, high = ordered[indices].astype(float), ordered[np.minimum(indices + 1, ordered.size - 1)].astype(float)
+    fraction = positions - indices
+    return tuple((low * (1 - fraction) + high * fraction).tolist())
 
 
-def _histogram(looked: Array) -> tuple[int, ...]:
-    """Counts by sign and power of two, which stand in the first bits of a number."""
-    wide = looked.dtype.itemsize == 8
-    bits: Array = np.ascontiguousarray(looked).view(np.uint64 if wide else np.uint32)
-    counts = np.bincount((bits >> (52 if wide else 23)).astype(np.int64), minlength=len(_BIN64 if wide else _BIN32))
-    return tuple(np.bincount(_BIN64 if wide else _BIN32, counts, BINS).astype(np.int64).tolist())
+def _histogram(finite: Array) -> tuple[int, ...]:
+    """Counts by sign and power of two, read from the first bits of each number."""
+    is_double = finite.dtype.itemsize == 8
+    bits: Array = np.ascontiguousarray(finite).view(np.uint64 if is_double else np.uint32)
+    counts = np.bincount(
+        (bits >> (52 if is_double else 23)).astype(np.int64), minlength=len(_BIN64 if is_double else _BIN32)
+    )
+    return tuple(np.bincount(_BIN64 if is_double else _BIN32, counts, BINS).astype(np.int64).tolist())
 
 
 def _bin_of(exponent_bits: int) -> Array:
     """The bin of each combination of sign and exponent bits."""
     exponents = 1 << exponent_bits
     powers = np.arange(exponents) - (exponents // 2 - 1)
-    away = np.clip(powers - LEAST_POWER + 1, 0, _MIDDLE)  # bins away from the middle
-    return np.concatenate([_MIDDLE + away, _MIDDLE - away])
+    distance = np.clip(powers - LEAST_POWER + 1, 0, _MIDDLE)  # in bins from the middle one
+    return np.concatenate([_MIDDLE + distance, _MIDDLE - distance])
 
 
 _BIN32, _BIN64 = _bin_of(8), _bin_of(11)

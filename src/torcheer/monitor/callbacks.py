@@ -1,4 +1,4 @@
-"""Users' functions: how they travel to the child, and how they are called there."""
+"""The user's callbacks: serialized for the child, and called there."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OnClose = Callable[[], Any]
 
 
 def packed(on_value: OnValue | None, on_close: OnClose | None = None, *, as_torch: bool) -> bytes:
-    """Both callbacks in one piece, so that they share their object in the child too; b"" where there are none.
+    """Serialize both callbacks in one pickle, so that they share their object in the child; b"" where there are none.
 
-    What comes from the user's script, notebook or a module beside it travels by value: nothing there runs again.
+    What the user's script, notebook or a module beside it defines is pickled by value: none of it runs again.
     """
     if on_value is None and on_close is None:
         return b""
@@ -34,13 +34,13 @@ def packed(on_value: OnValue | None, on_close: OnClose | None = None, *, as_torc
         import cloudpickle
     except ImportError:
         raise BadArgument("callbacks need cloudpickle; try pip install 'torcheer[all]'") from None
-    whole = (on_value, on_close, as_torch)
+    callbacks = (on_value, on_close, as_torch)
     try:
         with _by_value(cloudpickle):
-            return bytes(cloudpickle.dumps(whole))
-    except Exception:  # a lock or an open file in a module: the child may import that module instead
+            return bytes(cloudpickle.dumps(callbacks))
+    except Exception:  # a lock or an open file in a module: let the child import that module
         try:
-            return bytes(cloudpickle.dumps(whole))
+            return bytes(cloudpickle.dumps(callbacks))
         except Exception as error:
             names = " and ".join(_name(callback) for callback in (on_value, on_close) if callback is not None)
             raise BadArgument(
@@ -51,30 +51,32 @@ def packed(on_value: OnValue | None, on_close: OnClose | None = None, *, as_torc
 
 @contextmanager
 def _by_value(cloudpickle: Any) -> Iterator[None]:
-    """Send what the user's own modules define, not their names."""
-    known = cloudpickle.list_registry_pickle_by_value()
-    chosen = [module for name, module in list(sys.modules.items()) if name not in known and _local(name, module)]
+    """Pickle the user's own modules by value, not by name."""
+    registered = cloudpickle.list_registry_pickle_by_value()
+    modules = [
+        module for name, module in list(sys.modules.items()) if name not in registered and _is_user_module(name, module)
+    ]
     try:
-        for module in chosen:
+        for module in modules:
             cloudpickle.register_pickle_by_value(module)
         yield
     finally:
-        for module in chosen:
+        for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _local(name: str, module: ModuleType | None) -> bool:
-    """Whether a module is a file of the user's own; packages are imported, and so is all that is installed."""
+def _is_user_module(name: str, module: ModuleType | None) -> bool:
+    """Whether a module is a single file of the user; packages and installed modules are imported by the child."""
     file = getattr(module, "__file__", None)
     if name == "__main__" or "." in name or not isinstance(file, str) or not file.endswith(".py"):
         return False
     if getattr(module, "__name__", None) != name or hasattr(module, "__path__"):
         return False
-    return not os.path.abspath(file).startswith(_installed())
+    return not os.path.abspath(file).startswith(_installed_folders())
 
 
 @cache
-def _installed() -> tuple[str, ...]:
+def _installed_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     return tuple(os.path.join(folder, "") for folder in (*folders, *site.getsitepackages()))
@@ -85,54 +87,54 @@ def _name(callback: Any) -> str:
 
 
 class Callbacks:
-    """The reader that calls them."""
+    """A `Reader` that calls the user's callbacks."""
 
     def __init__(self, blob: bytes, plan: Plan, say: SendMessage) -> None:
-        import pickle  # cloudpickle's are plain pickles; this one came through our own pipe
+        import pickle  # loads cloudpickle's output; it came through our own pipe
 
         self._on_value, self._on_close, as_torch = pickle.loads(blob)
         self._plan = plan
         self._call = self._with_keywords if as_torch else self._with_numpy
         self._ours = _is_ours(self._on_value)
         if as_torch and not self._ours and self._on_value is not None:
-            import torch  # noqa: F401  # now, not with the first value
+            import torch  # noqa: F401  # import it now, not with the first value
 
-    def take(self, sent: Delivery) -> None:
+    def take(self, delivery: Delivery) -> None:
         """Call the callback."""
         if self._on_value is not None:
-            self._call(sent)
+            self._call(delivery)
 
-    def _with_numpy(self, sent: Delivery) -> None:
-        sample = sent.sample
-        array = sample.array.copy() if self._plan.keep else sample.array  # the log may still have to write it
+    def _with_numpy(self, delivery: Delivery) -> None:
+        sample = delivery.sample
+        array = sample.array.copy() if self._plan.keep else sample.array  # the log may still write it
         self._on_value(sample.layer, sample.variable, sample.step, array)
 
-    def _with_keywords(self, sent: Delivery) -> None:
+    def _with_keywords(self, delivery: Delivery) -> None:
         self._on_value(
             unique_id=self._plan.unique_id,
-            key=sent.sample.layer,
-            internal_message=sent.message,
-            message=str(sent.count),
-            **self._data(sent),
+            key=delivery.sample.layer,
+            internal_message=delivery.message,
+            message=str(delivery.count),
+            **self._data(delivery),
         )
 
-    def _data(self, sent: Delivery) -> dict[str, Any]:
-        """A tensor; or, for our own, an array and the device it comes from, which an array does not tell."""
+    def _data(self, delivery: Delivery) -> dict[str, Any]:
+        """The tensor argument; for our own callbacks an array and its original device."""
         if self._ours:
-            return {"input_data": sent.sample.array, "device": sent.device}
-        return {"input_data": as_tensor(sent.sample.array)}
+            return {"input_data": delivery.sample.array, "device": delivery.device}
+        return {"input_data": as_tensor(delivery.sample.array)}
 
     def tick(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: callbacks buffer nothing."""
 
     def close(self) -> None:
-        """Call the other one."""
+        """Call the closing callback."""
         if self._on_close is not None:
             self._on_close()
 
 
 def _is_ours(callback: Any) -> bool:
-    """Whether it is one of `DataRecorder`'s own methods, which need no torch."""
+    """Whether a callback is a method of `DataRecorder`, which needs no torch."""
     while isinstance(callback, partial):
         callback = callback.func
     function = getattr(callback, "__func__", callback)
@@ -140,7 +142,7 @@ def _is_ours(callback: Any) -> bool:
 
 
 def as_tensor(array: NDArray[Any]) -> Any:
-    """An array as torch has it, types that numpy lacks too; of the same memory."""
+    """Convert an array to a tensor that shares its memory, including types that numpy lacks."""
     import torch
 
     try:

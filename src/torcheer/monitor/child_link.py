@@ -1,4 +1,4 @@
-"""The child as the training process sees it: start it, send to it, hear what it says, start it again, stop it."""
+"""The link to the monitor process: start it, send values, receive messages, restart it, stop it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from torcheer.monitor.child_process import Child, letter_of, working_folder
 from torcheer.samples import Account, Key
 from torcheer.wire.ring import Ring
 
-_LONGEST_SECS: Final = 1e6  # more is more than a lock can wait
+_LONGEST_SECS: Final = 1e6  # the longest timeout that a lock accepts
 
 
 class Link:
-    """A child and the ring to it. Nothing here raises into a training step, or waits for the child but `stop`."""
+    """A child process and the ring to it. Nothing raises into a training step; only `stop` waits for the child."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Link:
         self._folder, self._tell = working_folder(), tell or _warn
         self.ring = Ring(ring_bytes, policy=policy, block_ms=block_ms, most_records=most_records)
         self._process, self._most_restarts, self._restarts = os.getpid(), restarts, 0
-        self._looking = threading.RLock()  # held by who reads the pipe, starts or stops the child
+        self._child_lock = threading.RLock()  # held while reading the pipe, starting or stopping the child
         self._inbox: list[dict[str, Any]] = []
-        self._open, self._ended, self._final = True, "", Account()
-        self._lost, self._mute = 0, False
-        self._past: list[subprocess.Popen[bytes]] = []  # children that have said their last word
+        self._open, self._end_reason, self._final = True, "", Account()
+        self._lost, self._complained = 0, False
+        self._former_children: list[subprocess.Popen[bytes]] = []  # that ended for want of data
         try:
             self._child = Child(self._letter, self.ring.fd, self._folder)
         except BaseException:
@@ -59,51 +59,51 @@ class Link:
         _LINKS.add(self)
         atexit.register(self.stop)
 
-    def offer(self, about: Mapping[str, Any], size_bytes: int, fill: Callable[[memoryview], None]) -> bool:
+    def offer(self, header: Mapping[str, Any], size_bytes: int, fill: Callable[[memoryview], None]) -> bool:
         """Send a value, if there is room for it; see `Ring.offer`. Safe from any thread."""
         if not self._open:
             return False
-        try:  # the ring knows a forked process
-            if self._ended or (self.ring.blocks and not self.process.is_alive()):
-                return self.ring.refuse(about)
-            sent = self.ring.offer(about, size_bytes, fill)
-            if sent and self.ring.needs_wakeup():
+        try:  # the ring detects a forked process
+            if self._end_reason or (self.ring.blocks and not self.process.is_alive()):
+                return self.ring.refuse(header)
+            is_sent = self.ring.offer(header, size_bytes, fill)
+            if is_sent and self.ring.needs_wakeup():
                 self._child.tell(b".")
-            return sent
-        except Exception as error:  # a value that cannot be copied is no reason to stop a training run
+            return is_sent
+        except Exception as error:  # a value that cannot be copied must not stop the training
             self._complain(f"a value could not be sent to the watching process and is left out: {error!r}")
             return False
 
-    def refuse(self, about: Mapping[str, Any]) -> bool:
-        """Count a value that is not even tried as dropped."""
-        return self._open and self.ring.refuse(about)
+    def refuse(self, header: Mapping[str, Any]) -> bool:
+        """Count a value as dropped without trying to send it."""
+        return self._open and self.ring.refuse(header)
 
     def heard(self) -> list[dict[str, Any]]:
-        """What the child has said since; starts it again where it has died."""
-        if self._process != os.getpid() or not self._looking.acquire(blocking=False):
+        """Receive the child's new messages; restarts it where it has died."""
+        if self._process != os.getpid() or not self._child_lock.acquire(blocking=False):
             return []
         try:
             if self._open:
                 self._child.listen(self._inbox)
-                self._look_after()
-            found, self._inbox = self._inbox, []
-            return found
+                self._check_child()
+            messages, self._inbox = self._inbox, []
+            return messages
         finally:
-            self._looking.release()
+            self._child_lock.release()
 
-    def _look_after(self) -> None:
-        """Notice a child that has ended."""
+    def _check_child(self) -> None:
+        """Detect that the child has ended, and restart it."""
         code = self._child.popen.poll()
-        if code is None or self._ended or not self._open:
+        if code is None or self._end_reason or not self._open:
             return
         self._child.listen(self._inbox)
         self._lost = max(self.ring.taken - self.ring.handled, 0)
         if self._child.why == "timeout":
-            self._ended = "it had no data for the time it was given"
+            self._end_reason = "it had no data for the time it was given"
         else:
-            self._start_again(_ending(-signal.SIGTERM if self._child.why == "terminated" else code))
+            self._restart(_ending(-signal.SIGTERM if self._child.why == "terminated" else code))
 
-    def _start_again(self, ending: str) -> None:
+    def _restart(self, ending: str) -> None:
         self._inbox.append({"kind": "died", "how": ending, "restarts": self._restarts})
         if self._restarts < self._most_restarts:
             self._restarts += 1
@@ -117,14 +117,14 @@ class Link:
                         "The training is not touched."
                     )
                 return
-        self._ended = ending
+        self._end_reason = ending
         self._tell(
             f"the watching process {ending} and is not started again (after {self._restarts} restarts): "
             "what comes now is dropped and counted. The training is not touched."
         )
 
     def _replace(self) -> str:
-        """Give the ring to a new child; says why that cannot be."""
+        """Start a new child on the same ring; returns why that failed, or ""."""
         try:
             self._child.close()
             self.ring.prepare_reader()
@@ -134,74 +134,76 @@ class Link:
         return ""
 
     def resume(self) -> None:
-        """Where the child had no data for too long and has left, start another; it gets what came meanwhile."""
-        with self._looking:
+        """Start another child where the last one ended for want of data; it reads what came meanwhile."""
+        with self._child_lock:
             if not self._open or self._child.why != "timeout":
                 return
-            self._past = [one for one in (*self._past, self._child.popen) if one.poll() is None]
-            self._ended = self._replace()
-            if self._ended:
-                self._tell(f"the watching process had left for want of data and {self._ended}")
+            self._former_children = [
+                popen for popen in (*self._former_children, self._child.popen) if popen.poll() is None
+            ]
+            self._end_reason = self._replace()
+            if self._end_reason:
+                self._tell(f"the watching process had left for want of data and {self._end_reason}")
 
     def change(self, **changes: Any) -> None:
-        """Have the child, and whoever takes its place, go by other settings of its plan from now on."""
-        with self._looking:
+        """Change settings of the plan, for this child and its successors."""
+        with self._child_lock:
             self._plan = replace(self._plan, **changes)
             self._letter = letter_of(self._plan, self._callbacks)
             self._child.tell(json.dumps(changes).encode())
 
     @property
     def waiting(self) -> int:
-        """How many values the child has still to take."""
+        """Number of values that the child has not taken yet."""
         ring = self.ring
         return max(ring.offered - sum(ring.dropped.values()) - ring.taken - ring.damaged, 0) if self._open else 0
 
     def stop(self, timeout_secs: float = 5.0) -> Account:
-        """Let the child finish what it was sent and close its files; end it where it takes longer than that."""
+        """Let the child finish and close its files; kill it after `timeout_secs`."""
         if self._process != os.getpid():
             return self.account
         timeout_secs = min(max(timeout_secs, 0.0), _LONGEST_SECS)
-        until = time.monotonic() + timeout_secs
-        if self._looking.acquire(timeout=timeout_secs + 1.0):
+        deadline = time.monotonic() + timeout_secs
+        if self._child_lock.acquire(timeout=timeout_secs + 1.0):
             try:
                 if self._open:
                     self.ring.stop_accepting()
-                    self._finish(until, grace_secs=min(1.0, 0.25 * timeout_secs))
+                    self._finish(deadline, grace_secs=min(1.0, 0.25 * timeout_secs))
                     self._close()
             finally:
-                self._looking.release()
+                self._child_lock.release()
         return self.account
 
-    def _finish(self, until: float, grace_secs: float) -> None:
-        """Wait for the child's own end; where it dies of a value, another may take what waits behind that."""
+    def _finish(self, deadline: float, grace_secs: float) -> None:
+        """Wait for the child to end; where a value kills it, a successor handles those behind it."""
         while True:
-            self._look_after()
+            self._check_child()
             self._child.tell(b"q")
-            if not self._child.wait(until - grace_secs, self._inbox):
+            if not self._child.wait(deadline - grace_secs, self._inbox):
                 break
-            if self._child.why or self._ended:
+            if self._child.why or self._end_reason:
                 return
         self._child.popen.send_signal(signal.SIGTERM)  # no more values, close the files
-        if not self._child.wait(until, self._inbox):
-            self._child.popen.kill()  # also ends one that is stopped
+        if not self._child.wait(deadline, self._inbox):
+            self._child.popen.kill()  # also ends a process stopped by SIGSTOP
             self._child.wait(time.monotonic() + 5.0, self._inbox)
 
     def _close(self) -> None:
         dropped = self.ring.dropped
-        known = self.ring.handled + self.ring.damaged + sum(dropped.values())
-        self._lost = max(self.ring.offered - known, 0)
+        accounted = self.ring.handled + self.ring.damaged + sum(dropped.values())
+        self._lost = max(self.ring.offered - accounted, 0)
         self._final = self._count(dropped)
         self._open = False
         self._child.close()
-        for one in self._past:
+        for popen in self._former_children:
             with suppress(subprocess.TimeoutExpired):
-                one.wait(1.0)
+                popen.wait(1.0)
         self.ring.close()
         atexit.unregister(self.stop)
 
     @property
     def account(self) -> Account:
-        """What became of the values so far."""
+        """Counts of the values so far, by outcome."""
         return self._count(self.ring.dropped) if self._open else self._final
 
     def _count(self, dropped: dict[Key, int]) -> Account:
@@ -209,16 +211,16 @@ class Link:
         return Account(ring.offered, ring.handled, dropped, self._lost, ring.damaged, self._restarts)
 
     def _complain(self, text: str) -> None:
-        if not self._mute:
-            self._mute = True
+        if not self._complained:
+            self._complained = True
             self._tell(text)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Link:
-        return self  # a model is copied with the hooks that hold it
+        return self  # copying a model copies the hooks that hold the link
 
 
 class Process:
-    """The child, as far as a caller may touch it."""
+    """The current child process, in the form of `multiprocessing.Process`."""
 
     def __init__(self, link: Link) -> None:
         self._link = weakref.ref(link)
@@ -233,7 +235,7 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its number."""
+        """The process id."""
         return self._popen.pid
 
     @property
@@ -246,7 +248,7 @@ class Process:
         return self._popen.poll() is None
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, or so many seconds."""
+        """Wait for its end, at most `timeout` seconds."""
         try:
             self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -265,18 +267,18 @@ def _ending(code: int) -> str:
 def _warn(text: str) -> None:
     try:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    except RuntimeWarning:  # where warnings are errors, these are still none of the model's
+    except RuntimeWarning:  # warnings are errors: do not raise this one into the model
         print(f"torcheer: {text}", file=sys.stderr)
 
 
 _LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
-def _forget() -> None:
-    """In a forked process (a DataLoader's worker): let go of the pipes, or the child would never see their end."""
+def _close_in_fork() -> None:
+    """Close the pipes in a forked process (a DataLoader's worker), or the child would never see their end."""
     for link in list(_LINKS):
         if link._open:
-            link._child.let_go()
+            link._child.close_in_fork()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_close_in_fork)

@@ -1,4 +1,4 @@
-"""One child process and the two pipes to it: what it gets to know, how it is started, told and heard."""
+"""One child process and the two pipes to it: its start-up data, its start, messages in both directions."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ sys.path[:] = [sys.argv[6], *sys.path, *(entry for entry in sys.argv[7:] if entr
 from torcheer.monitor.child import main
 main()
 """
-LETTER_HEAD: Final = 8  # bytes of the number that says how long the JSON at the front of the letter is
+LETTER_HEAD: Final = 8  # bytes of the length prefix before the JSON of the start-up data
 
 
 class Child:
-    """One process and the two pipes to it."""
+    """A child process and the two pipes to it."""
 
     def __init__(self, letter: bytes, ring_fd: int, folder: str = "") -> None:
-        self._rest, self._unsaid, self.why, self._lock = b"", b"", "", threading.RLock()
+        self._partial_line, self._unsent, self.why, self._lock = b"", b"", "", threading.RLock()
         hear, self._tell = os.pipe()
         self._hear, say = os.pipe()
         letter_fd = -1
         try:
-            letter_fd = _posted(letter)
+            letter_fd = _write_letter(letter)
             self.popen = _start((ring_fd, letter_fd, hear, say), folder)
         except BaseException:
             self.close()
@@ -50,58 +50,58 @@ class Child:
         os.set_blocking(self._hear, False)
 
     def tell(self, line: bytes) -> None:
-        """Send a line; what the pipe does not take waits for the next look, and one that is gone hears nothing."""
-        with self._lock:  # or its descriptor might be another file's by now
-            self._unsaid += line + b"\n"
-            self._push()
+        """Send a line; what the pipe does not accept is sent with the next call. Ignored once the child is gone."""
+        with self._lock:  # else the descriptor might be reused by another file
+            self._unsent += line + b"\n"
+            self._flush()
 
-    def _push(self) -> None:
+    def _flush(self) -> None:
         with self._lock:
             try:
-                self._unsaid = self._unsaid[os.write(self._tell, self._unsaid) :]
+                self._unsent = self._unsent[os.write(self._tell, self._unsent) :]
             except BlockingIOError:
                 return
             except OSError:
-                self._unsaid = b""
+                self._unsent = b""
 
     def listen(self, inbox: list[dict[str, Any]]) -> bool:
-        """Read the lines that are there; False where the child has closed its end."""
-        if self._unsaid:
-            self._push()
-        for _ in range(16 if self._hear >= 0 else 0):  # one that talks without end is heard another time
+        """Read the available lines; False where the child has closed its end."""
+        if self._unsent:
+            self._flush()
+        for _ in range(16 if self._hear >= 0 else 0):  # bounded: a flood of messages is read in several calls
             try:
                 piece = os.read(self._hear, 1 << 16)
             except BlockingIOError:
                 return True
             if not piece:
                 return False
-            *lines, self._rest = (self._rest + piece).split(b"\n")
-            for said in filter(None, map(_said, lines)):
-                inbox.append(said)
-                if said.get("kind") == "done":
-                    self.why = str(said.get("why"))
+            *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
+            for message in filter(None, map(_parse_message, lines)):
+                inbox.append(message)
+                if message.get("kind") == "done":
+                    self.why = str(message.get("why"))
         return self._hear >= 0
 
-    def wait(self, until: float, inbox: list[dict[str, Any]]) -> bool:
-        """Hear it out until it has ended; False where that takes too long."""
+    def wait(self, deadline: float, inbox: list[dict[str, Any]]) -> bool:
+        """Read its messages until it has ended; False where that takes too long."""
         while self.popen.poll() is None:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining_secs = deadline - time.monotonic()
+            if remaining_secs <= 0:
                 return False
             if self.listen(inbox):
-                select.select([self._hear], [], [], min(left, 0.02))
+                select.select([self._hear], [], [], min(remaining_secs, 0.02))
             else:
-                time.sleep(min(left, 0.005))
+                time.sleep(min(remaining_secs, 0.005))
         self.listen(inbox)
         return True
 
     def close(self) -> None:
         """Close the pipes."""
         with self._lock:
-            self.let_go()
+            self.close_in_fork()
 
-    def let_go(self) -> None:
-        """The same in a fork, which may have inherited the lock locked."""
+    def close_in_fork(self) -> None:
+        """The same in a fork, which may have inherited the lock in locked state."""
         for name in ("_tell", "_hear"):
             fd = getattr(self, name)
             setattr(self, name, -1)
@@ -109,19 +109,19 @@ class Child:
                 os.close(fd)
 
 
-def _start(given: tuple[int, ...], folder: str) -> subprocess.Popen[bytes]:
-    """A fresh interpreter, never a fork: threads, CUDA and a script without a guard cannot matter to it.
+def _start(inherited_fds: tuple[int, ...], folder: str) -> subprocess.Popen[bytes]:
+    """Start a fresh interpreter, never a fork: threads, CUDA and a script without a main guard do not affect it.
 
-    What the script may import, it may import too, but its folder comes last until all of ours is loaded: a `json.py`
-    there is no concern of this process.
+    It may import what the script may import, but the script's folder comes last until all of our modules are loaded:
+    a `json.py` there must not shadow the standard library.
     """
     if not sys.executable:
         raise CannotWrite("there is no Python to start the watching process with: sys.executable is empty")
-    # Not the numbers of the standard streams, which are free where those are closed: the child gets its own there.
-    fds = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in given]
+    # Not the descriptors of the standard streams, which are free where those are closed: the child gets its own there.
+    fds = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in inherited_fds]
     path = [str(Path(__file__).parents[2]), *_path()]
     numbers = map(str, (*fds, os.getpid()))
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # the other cores are for the training
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}  # leave the other cores to the training
     try:
         return subprocess.Popen(
             [sys.executable, "-P", "-c", _BEGIN, *numbers, *path],
@@ -129,8 +129,10 @@ def _start(given: tuple[int, ...], folder: str) -> subprocess.Popen[bytes]:
             pass_fds=fds,
             close_fds=True,
             env=environment,
-            cwd=folder if os.path.isdir(folder) else None,  # a script may have gone elsewhere since the first start
-            start_new_session=True,  # Ctrl-C in the terminal is for the parent, which then says when to end
+            cwd=folder
+            if os.path.isdir(folder)
+            else None,  # the script may have changed its folder since the first start
+            start_new_session=True,  # Ctrl-C in the terminal is for the parent, which then ends the child
         )
     finally:
         for fd in fds:
@@ -138,7 +140,7 @@ def _start(given: tuple[int, ...], folder: str) -> subprocess.Popen[bytes]:
 
 
 def working_folder() -> str:
-    """Where this process is; "" where that folder is gone."""
+    """The current folder; "" where it no longer exists."""
     try:
         return os.getcwd()
     except OSError:
@@ -150,7 +152,7 @@ def _path() -> list[str]:
 
 
 def letter_of(plan: Plan, callbacks: bytes) -> bytes:
-    """What a child has to know, however often it is started."""
+    """Serialize the start-up data of a child: plan, import path, callbacks."""
     try:
         text = json.dumps({"plan": asdict(plan), "path": _path()}).encode()
     except (TypeError, ValueError) as error:
@@ -158,17 +160,17 @@ def letter_of(plan: Plan, callbacks: bytes) -> bytes:
     return len(text).to_bytes(LETTER_HEAD, "little") + text + callbacks
 
 
-def _posted(letter: bytes) -> int:
-    """The letter in memory without a name: however long it is, nobody waits for it to be read."""
+def _write_letter(letter: bytes) -> int:
+    """Write the start-up data to anonymous memory: of any length, without waiting for the reader."""
     fd = anonymous_memory("torcheer-letter")
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(letter)
     return fd
 
 
-def _said(line: bytes) -> dict[str, Any] | None:
+def _parse_message(line: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(line)
-    except ValueError:  # cut in two by its death
+        message = json.loads(line)
+    except ValueError:  # cut off by the child's death
         return None
-    return found if isinstance(found, dict) else None
+    return message if isinstance(message, dict) else None

@@ -1,4 +1,4 @@
-"""The end of a watch: how many values are on the disk, why others are not, and the line that says so."""
+"""The closing report of a watch: how many values are on disk, why others are not, and the closing line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNKNOWN = "the watching process ended before it had written them"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What became of a watch's values, and why some are not in its log."""
+    """Counts of a watch's values by outcome, and why some are not in its log."""
 
     account: Account
     to: Path | None
@@ -24,12 +24,12 @@ class Ending:
 
     @property
     def unwritten(self) -> int:
-        """How many values the child has dealt with and the log does not hold."""
+        """Number of values that the child handled but the log lacks."""
         return 0 if self.account.written is None else max(self.account.handled - self.account.written, 0)
 
     @property
     def problem(self) -> str:
-        """In words, that values are not in the log; "" where all are."""
+        """The message that values are missing from the log; "" where none are."""
         if not self.unwritten:
             return ""
         return f"{self.unwritten:,} of {self.account.handled:,} values are not in {self.to}: {self.why}"
@@ -46,31 +46,31 @@ class Ending:
         return f"torcheer: {text}; {account.missing}" if account.missing else f"torcheer: {text}"
 
 
-def ending_of(account: Account, to: Path | None, said: Mapping[str, Any], opened: float) -> Ending:
-    """Settle how many values are on the disk.
+def ending_of(account: Account, to: Path | None, log_facts: Mapping[str, Any], opened: float) -> Ending:
+    """Determine how many values are on disk.
 
-    `said` is what the last child said of its log, nothing where it could not: then, and where one child has taken the
-    place of another, what is on the disk since the time `opened` is counted.
+    `log_facts` is the last child's report on its log, empty where it could not send one: then, and after restarts, the
+    values on disk since the time `opened` are counted.
     """
     if to is None:
         return Ending(account, to)
-    if not said or account.restarts:
-        written = _counted(to, opened)
+    if not log_facts or account.restarts:
+        written = _count_on_disk(to, opened)
     else:
-        written = int(said["written"])
-    why = str(said.get("why") or _UNKNOWN)
+        written = int(log_facts["written"])
+    why = str(log_facts.get("why") or _UNKNOWN)
     return Ending(replaced(account, written=written), to, why)
 
 
-def _counted(to: Path, opened: float) -> int:
+def _count_on_disk(to: Path, opened: float) -> int:
     from torcheer.runlog.watch_reader import archive_in  # rarely needed
 
     try:
         frames = archive_in(to, []).frames
     except (OSError, TorcheerError):
         return 0
-    count, ours = 0, False
+    count, is_this_run = 0, False
     for frame in frames:
-        ours = ours or float(frame["about"].get("opened", 0.0)) >= opened
-        count += len(frame["about"].get("rows", ())) if ours else 0
+        is_this_run = is_this_run or float(frame["about"].get("opened", 0.0)) >= opened
+        count += len(frame["about"].get("rows", ())) if is_this_run else 0
     return count

@@ -1,4 +1,4 @@
-"""`tl.watch`: look at a model while it trains, from another process."""
+"""`tl.watch`: monitor a model while it trains, in another process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
-from torcheer.monitor.watch_settings import Settings, Transport, stops, understood
+from torcheer.monitor.watch_settings import Settings, Transport, parse_settings, stops
 from torcheer.runlog.watch_log import write_account
 from torcheer.samples import Account, Alert
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden, unwrapped
@@ -37,8 +37,8 @@ from torcheer.tap.tensor_copies import rank_of
 __all__ = ["Every", "Transport", "Watch", "watch"]
 
 _MOST_WARNINGS = 10
-_PATIENCE_SECS = 2.0  # what may take longer is told
-_LAST_SECS = 1.0  # for the child to close its files, where closing is interrupted
+_PATIENCE_SECS = 2.0  # longer waits are reported
+_LAST_SECS = 1.0  # for the child to close its files after Ctrl-C while closing
 
 
 def watch(
@@ -71,7 +71,7 @@ def watch(
     numbers its steps itself says so by `step_of()`; one that has a screen of its own gets what there is to say by
     `on_alert(alert)` and `tell(text)`.
     """
-    settings = understood(
+    settings = parse_settings(
         what=what, every=every, to=to, rules=rules, video=video, callback=callback, keep=keep, stop_on=stop_on,
         transport=transport, optimizer=optimizer, on_alert=on_alert, step_of=step_of, tell=tell,
     )  # fmt: skip
@@ -79,63 +79,63 @@ def watch(
 
 
 class StopAsked(BaseException):
-    """Ends the `with` block of a watch, through whatever stands in between; not an error."""
+    """Ends the `with` block of a watch through all frames in between; not an error."""
 
 
 class Watch:
     """A model that is being watched, until `close`; what was found so far."""
 
-    def __init__(self, model: nn.Module, chosen: ModuleSelection, settings: Settings) -> None:
-        self.to = _folder(settings.to, chosen)
-        self.problems: list[str] = []  # what could not be watched, in words
+    def __init__(self, model: nn.Module, selection: ModuleSelection, settings: Settings) -> None:
+        self.to = _folder(settings.to, selection)
+        self.problems: list[str] = []  # messages about what could not be watched
         self.should_stop = False
         self._settings, self._inside, self._process = settings, False, os.getpid()
         self._rules, self._stop_on = settings.rules, settings.stop_on
         self._alerts: list[Alert] = []
         self._opened = time.time()
-        self._logged: dict[str, Any] = {}  # what the child said of its log at its end
+        self._logged: dict[str, Any] = {}  # the child's final report on its log
         self._ending: Ending | None = None
         self._link: Link | None = None
         self._probes: Probes | None = None
         self._model = weakref.ref(model)
         self.name = type(unwrapped(model)).__name__  # of the model's class
-        self._box: watch_status.Box | None = None  # what a notebook shows of it
-        if not self._has_a_part(chosen):
+        self._box: watch_status.Box | None = None  # status display in a notebook
+        if not self._participates(selection):
             return
         plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
-        way, me = settings.transport, weakref.ref(self)
+        transport, watch_ref = settings.transport, weakref.ref(self)
         self._link = Link(
-            plan, callbacks=settings.callback, ring_bytes=way.bytes, policy=way.policy, block_ms=way.block_ms,
-            tell=lambda text: _told_to(me, text),
+            plan, callbacks=settings.callback, ring_bytes=transport.bytes, policy=transport.policy,
+            block_ms=transport.block_ms, tell=lambda text: _report_problem(watch_ref, text),
         )  # fmt: skip
         try:
-            self._begin(model, chosen, self._link)
+            self._begin(model, selection, self._link)
         except BaseException:
             self._link.stop(0.0)
             raise
-        self._at_exit = partial(_close, me)
-        atexit.register(self._at_exit)  # after the link's own, so that it runs before
+        self._at_exit = partial(_close, watch_ref)
+        atexit.register(self._at_exit)  # registered after the link's, so that it runs first
 
-    def _begin(self, model: nn.Module, chosen: ModuleSelection, link: Link) -> None:
-        """Put the probes on."""
+    def _begin(self, model: nn.Module, selection: ModuleSelection, link: Link) -> None:
+        """Create the sender and attach the probes."""
         settings, share = self._settings, link.ring.share_bytes
-        limit = fair_bytes(chosen.count_values(settings.what), share)
+        limit = fair_bytes(selection.count_values(settings.what), share)
         self._sender = Sender(link, limit_bytes=limit, share_bytes=share, whole=settings.whole, report=self._problem)
         self._probes = Probes(
-            model, chosen, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary,
+            model, selection, settings.what, self._sender, schedule=settings.schedule, on_boundary=self._boundary,
             optimizer=settings.optimizer, step_of=settings.step_of,
         )  # fmt: skip
-        if hidden := describe_hidden(chosen, settings.what):
+        if hidden := describe_hidden(selection, settings.what):
             self._problem(hidden)
         self._probes.attach()
 
-    def _has_a_part(self, chosen: ModuleSelection) -> bool:
-        """Of several processes with the same model one is enough; with a share of the weights each has its own."""
-        self._refuse_to_leave_others(self._stop_on)
-        return rank_of()[0] == 0 or _is_sharded(chosen)
+    def _participates(self, selection: ModuleSelection) -> bool:
+        """Whether this rank watches: rank 0 only, unless the weights are sharded."""
+        self._check_single_process(self._stop_on)
+        return rank_of()[0] == 0 or _is_sharded(selection)
 
     @staticmethod
-    def _refuse_to_leave_others(stop_on: Sequence[str]) -> None:
+    def _check_single_process(stop_on: Sequence[str]) -> None:
         if stop_on and rank_of()[1] > 1:
             raise BadArgument(
                 "stop_on: ending one of several processes would leave the others waiting for ever; "
@@ -211,7 +211,7 @@ class Watch:
     @stop_on.setter
     def stop_on(self, stop_on: str | Sequence[str]) -> None:
         found = stops(stop_on, self._rules)
-        self._refuse_to_leave_others(found)
+        self._check_single_process(found)
         self._stop_on = found
 
     @property
@@ -233,7 +233,7 @@ class Watch:
     @property
     def alerts(self) -> list[Alert]:
         """What looked wrong so far."""
-        self._hear()
+        self._receive()
         return list(self._alerts)
 
     @property
@@ -264,32 +264,37 @@ class Watch:
                 + (" in training mode" if self._probes.only_training else "")
                 + ", or only from inside something compiled (then watch the compiled model)"
             )
-        self._say_what_never_came(self._sender)
-        until = time.monotonic() + self._settings.transport.drain_secs
+        self._report_missing(self._sender)
+        deadline = time.monotonic() + self._settings.transport.drain_secs
         try:
-            self._wait_a_little(self._link, until)
-            self._link.stop(until - time.monotonic())
-        except BaseException:  # Ctrl-C: nobody wants to wait any longer
+            self._wait_for_child(self._link, deadline)
+            self._link.stop(deadline - time.monotonic())
+        except BaseException:  # Ctrl-C: do not wait any longer
             self._link.stop(_LAST_SECS)
             raise
-        self._hear()
+        self._receive()
         self._ending = ending_of(self._link.account, self.to, self._logged, self._opened)
         if self._ending.problem:
             self._problem(self._ending.problem)
         self._write_account()
-        self._told(self._ending.line(self._probes.count))
+        self._print_or_tell(self._ending.line(self._probes.count))
         if self._box is not None:
             with self._sender.guard("what the notebook shows"):
                 self._box.update(self, now=True)
         atexit.unregister(self._at_exit)
 
-    def _say_what_never_came(self, sender: Sender) -> None:
+    def _report_missing(self, sender: Sender) -> None:
         for pattern in sender.unmatched_patterns():
             self._problem(
                 f"nothing that was sent matches {pattern!r} (keep=, video=); `layers=` and `what=` say what is"
             )
-        came = sender.variables
-        if "grad" in self._settings.what and {"output", "update"} <= came and "grad" not in came and not self.problems:
+        variables = sender.variables
+        if (
+            "grad" in self._settings.what
+            and {"output", "update"} <= variables
+            and "grad" not in variables
+            and not self.problems
+        ):
             self._problem(
                 "no gradient of an output came, though weights were updated: nothing went back through the passes that "
                 "were watched, which are the first of each step. Without optimizer= every pass is a step"
@@ -302,14 +307,14 @@ class Watch:
         except OSError as error:
             self._problem(f"what became of the values cannot be written to {self.to}: {error.strerror}")
 
-    def _wait_a_little(self, link: Link, until: float) -> None:
-        """Give the child two seconds of its time, and say so where it needs more."""
+    def _wait_for_child(self, link: Link, deadline: float) -> None:
+        """Wait up to two seconds for the child; report if it needs more."""
         began = time.monotonic()
-        patience = began + min(_PATIENCE_SECS, (until - began) / 2)  # the rest is for closing its files
+        patience = began + min(_PATIENCE_SECS, (deadline - began) / 2)  # the other half is for closing its files
         while (waiting := link.waiting) and link.process.is_alive():
             if (now := time.monotonic()) >= patience:
-                left = f"it has {max(until - now, 0.0):.1f} s for them"
-                self._told(f"torcheer: {waiting:,} values wait for the watching process; {left}")
+                remaining = f"it has {max(deadline - now, 0.0):.1f} s for them"
+                self._print_or_tell(f"torcheer: {waiting:,} values wait for the watching process; {remaining}")
                 return
             time.sleep(0.01)
 
@@ -329,40 +334,40 @@ class Watch:
         self.close()
         return isinstance(error, StopAsked) and error.args == (id(self),)
 
-    # -- what the child says -----------------------------------------------------------------------------------------
+    # -- messages of the child ---------------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
         with self._sender.guard("what the watching process says"):
-            self._hear()
+            self._receive()
             if self._box is not None:
                 self._box.update(self)
         if self.should_stop and self._inside:
             raise StopAsked(id(self))
 
-    def _hear(self) -> None:
-        for said in self._link.heard() if self._link is not None else ():
-            match said.get("kind"):
+    def _receive(self) -> None:
+        for message in self._link.heard() if self._link is not None else ():
+            match message.get("kind"):
                 case "alert":
-                    self._alert(said)
+                    self._alert(message)
                 case "problem":
-                    self._problem(f"the watching process: {said.get('text')}")
+                    self._problem(f"the watching process: {message.get('text')}")
                 case "done":
-                    self._logged = said.get("log") or {}
+                    self._logged = message.get("log") or {}
                 case "quarantined":
                     self._problem(
-                        f"{said.get('layer')} ({said.get('variable')}) is left out by {said.get('reader')}: "
-                        f"{said.get('error')}"
+                        f"{message.get('layer')} ({message.get('variable')}) is left out by {message.get('reader')}: "
+                        f"{message.get('error')}"
                     )
 
-    def _alert(self, said: Mapping[str, Any]) -> None:
-        known = {field.name for field in fields(Alert)}
-        alert = Alert(**{name: value for name, value in said.items() if name in known})
+    def _alert(self, message: Mapping[str, Any]) -> None:
+        names = {field.name for field in fields(Alert)}
+        alert = Alert(**{name: value for name, value in message.items() if name in names})
         self._alerts.append(alert)
-        asked = self._stop_on
-        if alert.rule in asked or (alert.severity == "error" and "error" in asked):
+        stop_on = self._stop_on
+        if alert.rule in stop_on or (alert.severity == "error" and "error" in stop_on):
             self.should_stop = True
         if self._settings.on_alert is None:
-            _say(f"torcheer: {alert}")
+            _print(f"torcheer: {alert}")
             return
         try:
             self._settings.on_alert(alert)
@@ -370,7 +375,7 @@ class Watch:
             self._problem(f"on_alert failed: {type(error).__name__}: {error}")
 
     def _problem(self, text: str) -> None:
-        """Say once what cannot be watched."""
+        """Report a problem once."""
         if text in self.problems:
             return
         self.problems.append(text)
@@ -379,43 +384,43 @@ class Watch:
         if len(self.problems) == _MOST_WARNINGS:
             text += " (what else there is stands in `problems` of the watch)"
         if self._settings.tell is not None:
-            self._told(text)
+            self._print_or_tell(text)
             return
         try:
             warnings.warn(f"torcheer.watch: {text}", RuntimeWarning, stacklevel=3)
-        except RuntimeWarning:  # where warnings are errors, this one still is none of the model's
-            _say(f"torcheer.watch: {text}")
+        except RuntimeWarning:  # warnings are errors: do not raise this one into the model
+            _print(f"torcheer.watch: {text}")
 
-    def _told(self, text: str) -> None:
+    def _print_or_tell(self, text: str) -> None:
         try:
-            (self._settings.tell or _say)(text)
+            (self._settings.tell or _print)(text)
         except Exception as error:  # it may be called from anywhere in the model
-            _say(f"{text} (and tell failed: {type(error).__name__}: {error})")
+            _print(f"{text} (and tell failed: {type(error).__name__}: {error})")
 
 
-def _told_to(watch: weakref.ref[Watch], text: str) -> None:
-    """What the link has to say; it lives until the program ends, and must not keep the watch and its model."""
-    if (found := watch()) is not None:
-        found._problem(text)
+def _report_problem(watch: weakref.ref[Watch], text: str) -> None:
+    """Report a problem of the link, which lives until exit and must not keep the watch and its model alive."""
+    if (target := watch()) is not None:
+        target._problem(text)
 
 
 def _close(watch: weakref.ref[Watch]) -> None:
-    """The program ends, and nobody has closed it."""
-    if (found := watch()) is not None:
-        found.close()
+    """Close the watch at exit."""
+    if (target := watch()) is not None:
+        target.close()
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     try:
         print(text, file=sys.stderr)
-    except (OSError, ValueError):  # nobody is there to read it
+    except (OSError, ValueError):  # stderr is closed
         return
 
 
-def _folder(to: Path | None, chosen: ModuleSelection) -> Path | None:
+def _folder(to: Path | None, selection: ModuleSelection) -> Path | None:
     rank, count = rank_of()
-    return to / f"rank{rank}" if to is not None and count > 1 and _is_sharded(chosen) else to
+    return to / f"rank{rank}" if to is not None and count > 1 and _is_sharded(selection) else to
 
 
-def _is_sharded(chosen: ModuleSelection) -> bool:
-    return any(hasattr(parameter, "_local_tensor") for parameter in chosen.parameters.values())
+def _is_sharded(selection: ModuleSelection) -> bool:
+    return any(hasattr(parameter, "_local_tensor") for parameter in selection.parameters.values())

@@ -1,4 +1,4 @@
-"""What a watch is asked for, understood before anything starts."""
+"""The settings of a watch, validated before anything starts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WHAT = ("output", "grad", "weight", "weight_grad", "update")
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How values travel to the child."""
+    """How values are sent to the child."""
 
     bytes: int = 64 << 20  # of shared memory
-    policy: str = "drop"  # what gives way when it is full: the new value; or "latest": the older one of the same key;
-    block_ms: float = 0.0  # or "block": the training waits for so long, then the new value gives way
+    policy: str = "drop"  # of a full ring: "drop" the new value; "latest": replace the older of the key;
+    block_ms: float = 0.0  # "block": the training waits for so long, then drops the new value
     drain_secs: float = 10.0  # how long closing waits for the child to finish
 
     def __post_init__(self) -> None:
@@ -58,8 +58,8 @@ class Settings:
     schedule: Schedule
     to: Path | None
     rules: dict[str, Any]
-    video: dict[str, Any]  # as `Videos` reads them
-    callback: bytes  # on its way to the child
+    video: dict[str, Any]  # settings of `Videos`
+    callback: bytes  # serialized for the child
     keep: tuple[str, ...]
     stop_on: tuple[str, ...]
     transport: Transport
@@ -70,29 +70,29 @@ class Settings:
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """Patterns of the keys whose arrays are wanted themselves."""
+        """Patterns of the keys whose arrays are sent in full."""
         return ("*",) if self.callback else (*self.keep, *_patterns(self.video.get("keys", ()), "video"))
 
 
-def understood(
+def parse_settings(
     *, what: Any, every: Any, to: Any, rules: Any, video: Any, callback: Any, keep: Any, stop_on: Any, transport: Any,
     optimizer: Any, **functions: Any,
 ) -> Settings:  # fmt: skip
-    """What the options of `watch` mean; what makes no sense is refused."""
+    """Validate and parse the options of `watch`."""
     settled = resolve_rules(rules)
     for name, function in {"callback": callback, **functions}.items():
         if function is not None and not callable(function):
             raise BadArgument(f"{name}={function!r}: a function is needed")
-    found = Settings(
-        what=_known(what), schedule=schedule_of(every), to=_folder(to),
+    settings = Settings(
+        what=_variables(what), schedule=schedule_of(every), to=_folder(to),
         rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
         keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),
         optimizer=_optimizer(optimizer), **functions,
     )  # fmt: skip
     for name in ("video", "keep"):
-        if getattr(found, name) and found.to is None:
+        if getattr(settings, name) and settings.to is None:
             raise BadArgument(f"{name}: a folder is needed for it; give the watch one with to=")
-    return found
+    return settings
 
 
 def _folder(to: Any) -> Path | None:
@@ -101,52 +101,52 @@ def _folder(to: Any) -> Path | None:
     return None if to is None else Path(to).absolute()
 
 
-def _known(what: Any) -> tuple[str, ...]:
-    found = _texts(what, "what")
-    for one in found:
-        if one not in WHAT:
-            near = get_close_matches(one, WHAT, 1)
+def _variables(what: Any) -> tuple[str, ...]:
+    variables = _texts(what, "what")
+    for variable in variables:
+        if variable not in WHAT:
+            near = get_close_matches(variable, WHAT, 1)
             hint = f"Did you mean {near[0]!r}?" if near else ""
-            raise BadArgument(f"what={one!r}: there are {', '.join(WHAT)}. {hint}".strip())
-    if not found:
+            raise BadArgument(f"what={variable!r}: there are {', '.join(WHAT)}. {hint}".strip())
+    if not variables:
         raise BadArgument(f"what={what!r}: nothing to look at; there are {', '.join(WHAT)}")
-    return found
+    return variables
 
 
-def _texts(given: Any, name: str) -> tuple[str, ...]:
-    found = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
-    if strange := [one for one in found if not isinstance(one, str)]:
-        raise BadArgument(f"{name}={given!r}: text is needed, not {strange[0]!r}")
-    return found
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+    if wrong := [text for text in texts if not isinstance(text, str)]:
+        raise BadArgument(f"{name}={value!r}: text is needed, not {wrong[0]!r}")
+    return texts
 
 
-def _patterns(given: Any, name: str) -> tuple[str, ...]:
-    """Patterns of keys; one of a layer alone is for all that there is of it."""
-    return tuple(one if "/" in one else f"{one}/*" for one in _texts(given, name))
+def _patterns(value: Any, name: str) -> tuple[str, ...]:
+    """Patterns of keys; a pattern of a layer alone matches all of its variables."""
+    return tuple(pattern if "/" in pattern else f"{pattern}/*" for pattern in _texts(value, name))
 
 
-def _transport(given: Any) -> Transport:
-    if given is None or isinstance(given, Transport):
-        return given or Transport()
-    known = [field.name for field in fields(Transport)]
-    if not isinstance(given, Mapping) or (strange := [name for name in given if name not in known]):
-        what = f"no setting {strange[0]!r}" if isinstance(given, Mapping) else f"{given!r} means nothing"
-        raise BadArgument(f"transport: {what}; use Transport({', '.join(f'{name}=…' for name in known)})")
-    return Transport(**given)
+def _transport(value: Any) -> Transport:
+    if value is None or isinstance(value, Transport):
+        return value or Transport()
+    names = [field.name for field in fields(Transport)]
+    if not isinstance(value, Mapping) or (unknown := [name for name in value if name not in names]):
+        what = f"no setting {unknown[0]!r}" if isinstance(value, Mapping) else f"{value!r} means nothing"
+        raise BadArgument(f"transport: {what}; use Transport({', '.join(f'{name}=…' for name in names)})")
+    return Transport(**value)
 
 
-def _optimizer(given: Any) -> Optimizer | None:
-    if given is not None and not isinstance(given, Optimizer):
-        raise BadArgument(f"optimizer: one of torch.optim is needed, got {type(given).__name__}")
-    return given
+def _optimizer(value: Any) -> Optimizer | None:
+    if value is not None and not isinstance(value, Optimizer):
+        raise BadArgument(f"optimizer: one of torch.optim is needed, got {type(value).__name__}")
+    return value
 
 
 def stops(stop_on: Any, rules: Mapping[str, Any]) -> tuple[str, ...]:
-    """After which alerts a run is to end: names of rules that are on, "error" for all that are fatal, "disk_full"."""
-    found, known = _texts(stop_on, "stop_on"), ["error", DISK_FULL, *rules]
-    for name in found:
-        if name not in known:
-            near = get_close_matches(name, known, 1)
+    """Validate `stop_on=`: names of enabled rules, "error" for all fatal ones, or "disk_full"."""
+    names, allowed = _texts(stop_on, "stop_on"), ["error", DISK_FULL, *rules]
+    for name in names:
+        if name not in allowed:
+            near = get_close_matches(name, allowed, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise BadArgument(f"stop_on={name!r}: no such rule is on; there are {', '.join(known)}.{hint}")
-    return found
+            raise BadArgument(f"stop_on={name!r}: no such rule is on; there are {', '.join(allowed)}.{hint}")
+    return names

@@ -1,4 +1,4 @@
-"""A watch in a few words: a line, a page of text, and a box in a notebook that follows it."""
+"""The status of a watch: one line, a text, and a live display in a notebook."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
     from torcheer.monitor.watch import Watch
 
 _SHOWN = 5  # alerts and problems
-_PAUSE_SECS = 0.5  # between two changes of the box
+_PAUSE_SECS = 0.5  # between two updates of the display
 
 
 def line(watch: Watch) -> str:
-    """What `repr` shows: how far it is, what was found, where the log is."""
+    """The `repr` of a watch: progress, counts of alerts, where the log is."""
     return f"<{'; '.join(_facts(watch).values())}>"
 
 
 def text(watch: Watch) -> str:
-    """What `print` shows: the same, with the last alerts and what could not be watched."""
+    """The `str` of a watch: the same, with the last alerts and problems."""
     return "\n".join([line(watch)[1:-1], *(f"{mark} {words}" for mark, words in _findings(watch))])
 
 
 def html(watch: Watch) -> str:
-    """What a notebook shows."""
+    """The HTML that a notebook shows."""
     rows = "".join(f"<tr><th>{name}</th><td>{escape(fact)}</td></tr>" for name, fact in _facts(watch).items())
-    found = "".join(f"<li>{escape(words)}</li>" for _, words in _findings(watch))
-    return f"<table>{rows}</table><ul>{found}</ul>" if found else f"<table>{rows}</table>"
+    findings = "".join(f"<li>{escape(words)}</li>" for _, words in _findings(watch))
+    return f"<table>{rows}</table><ul>{findings}</ul>" if findings else f"<table>{rows}</table>"
 
 
 def _facts(watch: Watch) -> dict[str, str]:
@@ -45,14 +45,14 @@ def _facts(watch: Watch) -> dict[str, str]:
 def _state(watch: Watch) -> str:
     if not watch.has_part:
         return "another process watches"
-    begun = watch.steps > 0
-    where = f"step {watch.step:,}, {_counted(watch.looks, 'look')}" if begun else "no step yet"
+    has_begun = watch.steps > 0
+    where = f"step {watch.step:,}, {_counted(watch.looks, 'look')}" if has_begun else "no step yet"
     return f"{where}, {'closed' if watch.closed else 'watching'}"
 
 
 def _findings(watch: Watch) -> list[tuple[str, str]]:
-    found = [("!", str(alert)) for alert in watch.alerts[-_SHOWN:]]
-    return found + [("?", problem) for problem in watch.problems[-_SHOWN:]]
+    findings = [("!", str(alert)) for alert in watch.alerts[-_SHOWN:]]
+    return findings + [("?", problem) for problem in watch.problems[-_SHOWN:]]
 
 
 def _counted(count: int, what: str) -> str:
@@ -60,19 +60,19 @@ def _counted(count: int, what: str) -> str:
 
 
 class Box:
-    """The status below a notebook's cell, brought up to date while the cell runs."""
+    """The status below a notebook's cell, updated while the cell runs."""
 
     def __init__(self, watch: Watch) -> None:
         self._handle, self._shown = _display(html(watch)), time.monotonic()
 
     @staticmethod
     def fits() -> bool:
-        """Whether this runs in the kernel of a notebook."""
-        shell: Any = sys.modules.get("IPython")  # where nobody has loaded it, this is no notebook
+        """Whether this process is the kernel of a notebook."""
+        shell: Any = sys.modules.get("IPython")  # not imported: not a notebook
         return "ipykernel" in sys.modules and shell is not None and hasattr(shell.get_ipython(), "kernel")
 
     def update(self, watch: Watch, now: bool = False) -> None:
-        """Show how it is now, if the last time is long enough ago."""
+        """Update the display, at most every 0.5 s unless `now`."""
         if now or time.monotonic() - self._shown >= _PAUSE_SECS:
             self._handle.update(_Html(html(watch)))
             self._shown = time.monotonic()
