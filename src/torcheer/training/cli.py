@@ -75,7 +75,10 @@ def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Bu
 
 
 def _hash(config: Config) -> str:
-    """Return the hash that detects a changed config file; changes of the command line are not part of it."""
+    """Return the hash that detects a changed config file.
+
+    Changes of the command line are not part of it.
+    """
     return hashlib.sha256(json.dumps(config.data, sort_keys=True).encode()).hexdigest()
 
 
@@ -252,7 +255,7 @@ def infer(chosen: argparse.Namespace) -> int:
 
 
 def _reopen(chosen: argparse.Namespace) -> Built:
-    """Reopen the session of a directory, or of a config over it, with the weights of a checkpoint."""
+    """Reopen the session of a directory or config, with the weights of a checkpoint."""
     from torcheer.training.spec import reopen
 
     path, changes = _resolve_path(chosen.path), _changes(chosen)

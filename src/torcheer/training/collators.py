@@ -31,7 +31,10 @@ class BaseCollator(ABC):
 
 
 class BatchDivide(BaseCollator):
-    """Divide a batch into its columns: a list of tuples becomes a list of lists, of dicts a dict of lists."""
+    """Divide a batch into its columns.
+
+    A list of tuples becomes a list of lists, of dicts a dict of lists.
+    """
 
     def __call__(self, batch: Sequence[Any]) -> Any:
         return divided(batch)
@@ -71,7 +74,9 @@ class PadSequences:
 
 
 class SeqsToOneHot:
-    """Pad sequences of classes to the longest and encode them one-hot: batch × length × classes.
+    """Pad sequences of classes to the longest and encode them one-hot.
+
+    The result is batch × length × classes.
 
     Without a `padding_value` a sequence is padded with its last class, the end token where there is one.
     """

@@ -110,7 +110,9 @@ class Steps:
 
 
 class Preprocessed(Dataset[Any]):
-    """A dataset with one preprocessor for each position of a sample; None leaves a position unchanged.
+    """A dataset with one preprocessor for each position of a sample.
+
+    None leaves a position unchanged.
 
     So do positions without a preprocessor. Samples that are dicts take a dict of preprocessors.
     """
@@ -152,7 +154,7 @@ def preprocessed(dataset: Any, preprocessors: Sequence[Any] | Mapping[str, Any])
 
 
 def preprocessors_of(dataset: Any) -> list[Steps]:
-    """Return the preprocessing of each position of a raw sample, which inputs of inference need, too."""
+    """Return the preprocessing of each position of a raw sample; inference inputs need it, too."""
     if isinstance(dataset, Subset):
         return preprocessors_of(dataset.dataset)
     if isinstance(dataset, Merged):

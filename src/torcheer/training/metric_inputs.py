@@ -1,4 +1,4 @@
-"""Inputs of metrics: predictions and targets of any layout as scores and classes, texts as sequences."""
+"""Parse the inputs of metrics: predictions and targets of any layout, texts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Reading:
 
 
 def is_one_each(predictions: Tensor) -> bool:
-    """Return whether predictions of the shape of their targets must be answers, not scores of classes."""
+    """Return whether predictions of the targets' shape must be answers, not class scores."""
     return not predictions.is_floating_point() or predictions.ndim < 2 or predictions.shape[1] == 1
 
 

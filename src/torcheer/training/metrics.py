@@ -111,7 +111,7 @@ class AccuracyPercent(Accuracy):
 
 
 class ClassScore(Metric):
-    """Average of a score of each class, from how often it was predicted, was the target, and was both.
+    """Average of a score of each class, from the counts of predictions, targets and hits.
 
     `average` is "macro" (the mean over the classes that occur), "weighted" (by how often each is the target), "micro"
     (one score of all counts) or "binary" (that of class 1). `num_classes` is needed where predictions are classes.
@@ -159,7 +159,10 @@ class ClassScore(Metric):
         self.actual = self._times(targets, counted, count, self.actual)
 
     def _times(self, classes: Tensor, amounts: Tensor, count: int, before: Any) -> Tensor:
-        """Return how often each class occurred, this batch included; bincount would wait for the GPU."""
+        """Return how often each class occurred, this batch included.
+
+        `bincount` would wait for the GPU.
+        """
         held: Tensor = torch.zeros(count, dtype=torch.long) if isinstance(before, int) else before
         try:  # moved: it may come from a checkpoint
             return held.to(classes.device, non_blocking=True).scatter_add(0, classes, amounts)
@@ -283,7 +286,10 @@ class WER(ErrorRate):
 
 
 class Perplexity(Metric):
-    """Exponential of the mean cross entropy of tokens; their scores are on the last axis, or on axis 1."""
+    """Exponential of the mean cross entropy of tokens.
+
+    Their scores are on the last axis, or on axis 1.
+    """
 
     STATE = ("loss", "total")
     loss: Any
@@ -362,12 +368,18 @@ LOSSES: dict[str, type[nn.Module]] = {name: getattr(nn, name) for name in dir(nn
 
 
 def metric(name: str, **kwargs: Any) -> Any:
-    """Make a metric by its short name: a builtin one, or one of torchmetrics where that can be imported."""
+    """Make a metric by its short name.
+
+    A builtin one, or one of torchmetrics where that can be imported.
+    """
     return find_metric(name, kwargs)(**kwargs)
 
 
 def find_metric(name: str, kwargs: Mapping[str, Any] | None = None) -> type[Any]:
-    """Return the class of a short name: the builtin if it takes these arguments, else that of torchmetrics."""
+    """Return the class of a short name.
+
+    The builtin if it takes these arguments, else that of torchmetrics.
+    """
     builtin = METRICS.get(name)
     complaint = f"there is no metric {name!r}." if builtin is None else bind(builtin, kwargs or {})
     if builtin is not None and not complaint:

@@ -1,4 +1,4 @@
-"""Look up optimizers and learning-rate schedulers by short name, and when a scheduler steps."""
+"""Look up optimizers and schedulers by short name, and when a scheduler steps."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def optimizer(name: str, parameters: Any, **kwargs: Any) -> Optimizer:
 
 
 def schedule(name: str, optimizer: Optimizer, *, every: str = "", monitor: str = "", **kwargs: Any) -> Schedule:
-    """Make a scheduler of torch.optim; it steps every `every` ("step" or "epoch"), by default its own."""
+    """Make a scheduler of torch.optim.
+
+    It steps every `every` ("step" or "epoch"), by default its own.
+    """
     scheduler = checked(find_scheduler(name), {"optimizer": optimizer, **kwargs})
     return Schedule(scheduler(optimizer, **kwargs), *schedule_timing(name, every, monitor))
 

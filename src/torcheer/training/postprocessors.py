@@ -1,4 +1,7 @@
-"""Postprocessors of results before they are shown: a dict of batches in, a dict of batches out."""
+"""Postprocessors of results before they are shown.
+
+A dict of batches in, a dict of batches out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ class Identity:
 
 
 class ArgMax:
-    """Return the most likely class of each item, by name where names are given; scores are on the last axis."""
+    """Return the most likely class of each item, by name where names are given.
+
+    Scores are on the last axis.
+    """
 
     def __init__(self, class_names: Sequence[str] = ()) -> None:
         self.class_names = list(class_names)

@@ -320,7 +320,7 @@ def values_of(dataset: Any, column: int | str | None, who: str) -> Iterator[Any]
 
 
 def samples_of(dataset: Any) -> Iterable[Any]:
-    """Return the samples; by index where possible, since few map-style datasets end an iteration."""
+    """Return the samples, by index where possible: few map-style datasets end an iteration."""
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         return (dataset[number] for number in range(len(dataset)))
     stream: Iterable[Any] = dataset

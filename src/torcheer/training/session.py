@@ -215,7 +215,10 @@ class Session:
             yield from TrainingLoop(self).run()
 
     def resume(self) -> list[str]:
-        """Resume from the newest usable checkpoint, unless the session has begun; return the problems of newer ones."""
+        """Resume from the newest usable checkpoint, unless the session has begun.
+
+        Return the problems of newer ones.
+        """
         if self.checkpoints is None or self.has_begun:
             return []
         state, _, problems = self.checkpoints.newest()
@@ -225,7 +228,10 @@ class Session:
         return problems
 
     def _reopen_last_stage(self) -> None:
-        """Reopen a completed last stage whose stop condition no longer holds: it now wants more epochs."""
+        """Reopen a completed last stage whose stop condition no longer holds.
+
+        It now wants more epochs.
+        """
         if self.place.stage == len(self.stages):
             self.place.stage -= 1
             self.place.stage += self.is_done(self.stages[-1])
@@ -246,7 +252,10 @@ class Session:
         return html(self)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the results of this session depend on; its tensors are live, not copies."""
+        """Return everything that the results of this session depend on.
+
+        Its tensors are live, not copies.
+        """
         return state_of(self)
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -362,7 +371,7 @@ class Session:
         batches: int | Mapping[str, int] | None = None,
         on_progress: ProgressCallback = ignore_progress,
     ) -> dict[str, float]:
-        """Return the columns of pipelines in evaluation mode, with averaged weights where there are some.
+        """Return the columns of pipelines in evaluation mode, with averaged weights if any.
 
         pipelines: names, all of them by default. batches: how many batches of each, the whole data by default.
         on_progress: called with 1 after each batch.
@@ -375,7 +384,10 @@ class Session:
         return dict(sorted(values.items()))
 
     def batches_in(self, pipelines: Sequence[str] | None = None) -> int:
-        """Return how many batches an evaluation of pipelines takes; 0 where one of them is a stream."""
+        """Return how many batches an evaluation of pipelines takes.
+
+        0 where one of them is a stream.
+        """
         try:
             return sum(len(self._eval_runners[name]) for name in (self._pipelines if pipelines is None else pipelines))
         except TypeError:
@@ -383,7 +395,10 @@ class Session:
 
     @contextmanager
     def evaluation_mode(self) -> Iterator[None]:
-        """Run the body in evaluation mode, without gradients and with averaged weights; then put all back."""
+        """Run the body in evaluation mode, without gradients and with averaged weights.
+
+        Modes and weights are restored afterwards.
+        """
         modes = {module: module.training for model in self.models.values() for module in model.modules()}
         for model in self.models.values():
             model.eval()
@@ -427,7 +442,10 @@ class Session:
 
 
 def with_observers(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    """Wrap events with the observers that the options name: captures, profiler, trackers, watch, control."""
+    """Wrap events with the observers that the options name.
+
+    They are captures, profiler, trackers, watch and control.
+    """
     from torcheer.training.observe.layer_captures import capture_events  # imported here: most sessions use none
     from torcheer.training.observe.step_profiler import profile_events
     from torcheer.training.observe.tracker_writers import write_metrics

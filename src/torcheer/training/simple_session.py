@@ -1,4 +1,7 @@
-"""Defaults of the simplest session: one model, loaders of (x, y), every omitted part filled in."""
+"""Defaults of the simplest session.
+
+One model, loaders of (x, y), every omitted part filled in.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,10 @@ def fill_in_parts(
     losses: Sequence[str],
     metrics: Sequence[str],
 ) -> dict[str, Any]:
-    """Make the processors, graphs and pipelines of a session without any: every loader feeds the model."""
+    """Make the processors, graphs and pipelines of a session without any.
+
+    Every loader feeds the model.
+    """
     if len(models) != 1 or len(optimizers) != 1:
         raise BadArgument(
             f"a session of {len(models)} models and {len(optimizers)} optimizers needs its processors, graphs and "

@@ -1,4 +1,7 @@
-"""Stop conditions of stages: functions of the rows of their epochs, so that a resumed run decides alike."""
+"""Stop conditions of stages.
+
+Functions of the rows of their epochs, so that a resumed run decides alike.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ class EpochsCompleted:
 
 
 class EarlyStopping:
-    """Stop when a column has not improved by more than `min_delta` for more than `patience` epochs.
+    """Stop when a column has not improved by `min_delta` for more than `patience` epochs.
 
     Losses 3, 2, 2.1, 2.2 with a patience of 1 stop after the fourth: one epoch without improvement is tolerated, the
     next ends it. 0 stops at the first.
@@ -73,7 +76,10 @@ class EarlyStopping:
 
 
 def better(column: str) -> str:
-    """Return "max" or "min": what is better for a column, by its name ("val acc", "accuracy loss")."""
+    """Return "max" or "min": what is better for a column, by its name.
+
+    It is "max" for "val acc" and "min" for "accuracy loss".
+    """
     words = set(re.findall("[a-z0-9]+", column.lower()))
     return "max" if words & MORE_IS_BETTER and not words & {"loss", "error"} else "min"
 

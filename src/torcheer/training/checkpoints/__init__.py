@@ -1,1 +1,1 @@
-"""Checkpoints: all that a session's numbers depend on, in files that are there whole or not at all."""
+"""Checkpoints: everything that a session's results depend on, written atomically."""

@@ -53,7 +53,10 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def _read_verified(path: Path, expected: Mapping[str, int]) -> Any:
-    """Read a file's tensors or bytes; raise where its size or checksum is not that of the manifest."""
+    """Read a file's tensors or bytes.
+
+    Raise where its size or checksum is not that of the manifest.
+    """
     if not path.is_file():
         raise ArchiveDamaged(f"there is no {path.name}")
     size = path.stat().st_size

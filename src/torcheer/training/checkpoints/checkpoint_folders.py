@@ -90,7 +90,7 @@ class CheckpointStore:
         return path
 
     def newest(self) -> NewestCheckpoint:
-        """Return the state of the newest complete checkpoint, its path, and the problems of newer ones.
+        """Return state and path of the newest complete checkpoint, and the problems of newer ones.
 
         None where there is no checkpoint; raises where there are some and none of them is complete.
         """
@@ -116,7 +116,10 @@ class CheckpointStore:
         return None, None, []
 
     def best(self) -> Path | None:
-        """Return the checkpoint with the best value of the `keep_best` column; None where there is none."""
+        """Return the checkpoint with the best value of the `keep_best` column.
+
+        None where there is none.
+        """
         return self._best(self._named_folders())
 
     def write_tables(self, stages: Sequence[Sequence[Mapping[str, Any]]]) -> None:
@@ -135,7 +138,10 @@ class CheckpointStore:
             self._steps.add(event.step, event.epoch, event.pipeline, event.loss)
 
     def _folders(self) -> list[Path]:
-        """List folders that may be checkpoints, newest first; one that was being replaced after its successor."""
+        """List folders that may be checkpoints, newest first.
+
+        One that was being replaced comes after its successor.
+        """
         if not self.folder.is_dir():
             return []
         folders = [
@@ -149,14 +155,20 @@ class CheckpointStore:
         return [path for path in self._folders() if path.name.isdecimal()]
 
     def _rename_into_place(self, part: Path, path: Path) -> None:
-        """Rename a finished checkpoint; an older one of the same step is moved aside and can still be read."""
+        """Rename a finished checkpoint.
+
+        An older one of the same step is moved aside and can still be read.
+        """
         if path.exists():
             path.rename(self.folder / f".old-{path.name}-{time.time_ns()}")
         part.rename(path)
         fsync_folder(self.folder)
 
     def _prune(self, step: int) -> None:
-        """Remove checkpoints that are neither among the last nor the best; this step's was just written."""
+        """Remove checkpoints that are neither among the last nor the best.
+
+        This step's was just written.
+        """
         # Later ones are damaged: training resumed before them.
         named = [path for path in self._named_folders() if int(path.name) <= step]
         kept = {*named[: self._keep_last], self._best(named)}
@@ -170,7 +182,7 @@ class CheckpointStore:
         return min(candidates)[2] if candidates else None
 
     def _value(self, path: Path) -> float | None:
-        """Return a checkpoint's value of the `keep_best` column, with the sign that makes less better."""
+        """Return a checkpoint's value of the `keep_best` column, negated where more is better."""
         column = self._keep_best.removeprefix("-")
         if not column:
             return None

@@ -1,4 +1,7 @@
-"""The manifest of a checkpoint, which lists its files with checksums; read and verified without torch."""
+"""The manifest of a checkpoint, which lists its files with checksums.
+
+Read and verified without torch.
+"""
 
 from __future__ import annotations
 

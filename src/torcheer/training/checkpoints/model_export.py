@@ -36,7 +36,10 @@ def export_kind(path: Path) -> str:
 
 
 def export_weights(state: Mapping[str, Any], path: Path, model: str | None = None) -> str:
-    """Write the weights of a checkpoint's state, averaged where available; return a description."""
+    """Write the weights of a checkpoint's state, averaged where available.
+
+    Return a description.
+    """
     weights, averages = state["models"], state["averages"]
     averaged = {
         _memory(weights[name][key]): value for name, values in averages.items() for key, value in values.items()
@@ -61,12 +64,18 @@ def export_weights(state: Mapping[str, Any], path: Path, model: str | None = Non
 
 
 def _memory(value: Any) -> Any:
-    """Return the key that identifies tied weights, of one model or of several: they share one average."""
+    """Return the key that identifies tied weights, of one model or of several.
+
+    They share one average.
+    """
     return (value.data_ptr(), value.shape) if isinstance(value, Tensor) and value.numel() else id(value)
 
 
 def export_program(session: Session, path: Path, model: str | None = None) -> str:
-    """Write one model of a session as a program that runs without its code; return a description."""
+    """Write one model of a session as a program that runs without its code.
+
+    Return a description.
+    """
     name = _resolve_model(model, session.models)
     module = session.models[name]
     for average in session.averages.values():

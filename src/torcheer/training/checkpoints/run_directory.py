@@ -69,7 +69,10 @@ def read_run(directory: Path) -> dict[str, Any]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a run directory; a second writer is refused, a killed one leaves no lock."""
+    """Hold the lock of a run directory.
+
+    A second writer is refused, a killed one leaves no lock.
+    """
     try:
         with explain_write_errors(directory):
             lock = WritingLock(directory)

@@ -1,4 +1,7 @@
-"""Describe what a session has on disk: which checkpoint, from when, and how many steps came after it."""
+"""Describe what a session has on disk.
+
+Which checkpoint, from when, and how many steps came after it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ def saved_text(session: Session) -> str:
 
 
 def newest_complete(folder: Path) -> Path | None:
-    """Return the newest checkpoint with all files of its manifest; contents are verified when it is read."""
+    """Return the newest checkpoint with all files of its manifest.
+
+    Contents are verified when it is read.
+    """
     named = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
     for path in sorted(named, key=lambda path: int(path.name), reverse=True):
         try:

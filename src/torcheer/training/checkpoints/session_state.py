@@ -1,4 +1,4 @@
-"""Collect everything that a session's results depend on as plain state, and restore a session from it."""
+"""Collect the state that a session's results depend on, and restore a session from it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,10 @@ def _apply_schedule_changes(scheduler: Any, initial: Mapping[str, Any], saved: M
 def _apply_setting_changes(
     session: Session, name: str, optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]
 ) -> None:
-    """Apply settings of an optimizer that changed since the checkpoint, such as `lr`; a schedule is rescaled."""
+    """Apply settings of an optimizer that changed since the checkpoint, such as `lr`.
+
+    A schedule is rescaled.
+    """
     schedule = session.schedules.get(name)
     for key, value in _settings(optimizer).items():
         if key not in saved or saved[key] == value:

@@ -1,4 +1,7 @@
-"""Control of a training session from a studio: its state, its tables, and the actions it accepts."""
+"""Control of a training session from a studio.
+
+Its state, its tables, and the actions it accepts.
+"""
 
 from torcheer.training.control.session_control import Control
 

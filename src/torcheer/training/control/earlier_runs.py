@@ -1,4 +1,7 @@
-"""Consecutive runs in one directory: the files of an earlier run are moved to `<run>/earlier/<n>/`."""
+"""Consecutive runs in one directory.
+
+The files of an earlier run are moved to `<run>/earlier/<n>/`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Test between two steps without affecting training: its random numbers, metrics and data are restored."""
+"""Test between two steps without affecting training.
+
+Its random numbers, metrics and data are restored.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ Trial = tuple[str, int, dict[str, float]]  # pipeline, number of the batch or it
 
 
 def tested_pipelines(session: Session) -> list[str]:
-    """Return the pipelines to test: those that the current stage validates, else those that it trains."""
+    """Return the pipelines to test.
+
+    Those that the current stage validates, else those that it trains.
+    """
     stage = session.stages[min(session.place.stage, len(session.stages) - 1)]
     return list(stage.validation or stage.training)
 
@@ -39,7 +45,9 @@ def count_items(session: Session) -> int:
 def test_all(
     session: Session, around: Callable[[bool], Any], on_trial: Callable[[Trial], None], should_stop: Callable[[], bool]
 ) -> dict[str, float] | None:
-    """Return the columns of the tested pipelines over the batches of an evaluation; None where stopped.
+    """Return the columns of the tested pipelines over the batches of an evaluation.
+
+    None where stopped.
 
     `around(is_last)` is the context of each batch, `on_trial` is called with the values of each.
     """

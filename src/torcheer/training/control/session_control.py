@@ -1,4 +1,6 @@
-"""Control of a session from a studio; it acts between two steps, where no update is half done.
+"""Control of a session from a studio.
+
+It acts between two steps, where no update is half done.
 
 The loop calls `is_due` after each round, which only reads the clock, and `handle_requests` where it is due. A pause is
 a wait inside of that: no random number is drawn, nothing is written, and Ctrl-C or SIGTERM end training as usual.
@@ -41,7 +43,10 @@ STEPPING = ("step_trial", "step_n", "step_epoch")
 
 
 class Control:
-    """Control of the session of a directory; one for all its runs, `attach` gives it the next session."""
+    """Control of the session of a directory.
+
+    One for all its runs, `attach` gives it the next session.
+    """
 
     session: Session
     tables: SessionTables
@@ -132,7 +137,9 @@ class Control:
             self.probes.begin(now, where, is_last=rounds is not None and place.round + 1 == rounds)
 
     def _describe_network(self) -> None:
-        """Describe the network from a few samples: for a first viewer, beside captures, and at the end.
+        """Describe the network from a few samples.
+
+        For a first viewer, beside captures, and at the end.
 
         Where that fails, the next probed step describes it.
         """
@@ -186,7 +193,10 @@ class Control:
         self._send_state("running")
 
     def _alone_since(self, since: float | None) -> float | None:
-        """Return since when no viewer could continue the run; None with a viewer, or before the first one."""
+        """Return since when no viewer could continue the run.
+
+        None with a viewer, or before the first one.
+        """
         if self.host.viewer:
             self.is_waiting_for_viewer = False
             return None
@@ -243,7 +253,10 @@ class Control:
         self._is_paused, self._goal, self._is_busy = False, (goal, target), True
 
     def _request_restart(self, changes: list[str]) -> None:
-        """End the run at a step boundary, with all saved; the caller of the session then starts the next."""
+        """End the run at a step boundary, with all saved.
+
+        The caller of the session then starts the next.
+        """
         self.restart_changes, self._goal = changes, ("", 0)
         self.session.stop_reason = self.session.stop_reason or RESTART
 
@@ -361,7 +374,10 @@ class Control:
     # -- end --------------------------------------------------------------------------------------------------------
 
     def finish(self, *, stays: bool = False) -> None:
-        """Finish a completed run; with `stays`, the viewer may test or start another run until Ctrl-C."""
+        """Finish a completed run.
+
+        With `stays`, the viewer may test or start another run until Ctrl-C.
+        """
         self.tables.flush_steps()
         self.result()
         self._goal, self._is_done = ("", 0), True

@@ -45,7 +45,10 @@ class ParameterChange:
 
 
 def form_parameters(session: Session, data: Mapping[str, Any] | None = None) -> list[Parameter]:
-    """Return the lines of the form: editable parameters first, then the config, section by section."""
+    """Return the lines of the form.
+
+    Editable parameters first, then the config, section by section.
+    """
     editable = [*_editable(session), *_rules(session)]
     return [
         *_editable(session),
@@ -83,7 +86,10 @@ def _rules(session: Session) -> Iterator[Parameter]:
 
 
 def _optimizer_settings(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Yield the name, group and key of each editable optimizer setting; several groups are numbered."""
+    """Yield the name, group and key of each editable optimizer setting.
+
+    Several groups are numbered.
+    """
     for name, optimizer in session.optimizers.items():
         groups = optimizer.param_groups
         for number, group in enumerate(groups):
@@ -104,7 +110,10 @@ def _read_only(session: Session, data: Mapping[str, Any], excluded: set[str]) ->
 
 
 def change_parameter(session: Session, name: str, value: Any) -> ParameterChange | None:
-    """Change a parameter; None where it has that value already. Raises where it cannot be changed."""
+    """Change a parameter; return None where it has that value already.
+
+    Raises where it cannot be changed.
+    """
     if name.startswith("watch.") and session.options.watch is not None:
         return _change_watch(session, name, value)
     settings = {setting: (group, key) for setting, group, key in _optimizer_settings(session)}

@@ -1,4 +1,7 @@
-"""Probe the values of a session's models for its viewers: hooks are attached only for steps that are due."""
+"""Probe the values of a session's models for its viewers.
+
+Hooks are attached only for steps that are due.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class ValueProbes:
 
     @property
     def is_busy(self) -> bool:
-        """True where the next round is recorded, or each round must be checked; "auto" goes by the clock."""
+        """True where the next round is recorded, or each round must be checked.
+
+        "auto" goes by the clock.
+        """
         wants = self._host.wants
         is_subscribed = bool(wants.variables or wants.weights or wants.units)
         return self._is_recording or (is_subscribed and wants.train.unit in ("trial", "epoch"))

@@ -1,4 +1,7 @@
-"""Studio support of `torcheer train`: a control for its session, a viewer process, consecutive runs."""
+"""Studio support of `torcheer train`.
+
+A control for its session, a viewer process, consecutive runs.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def open_control(built: Built, *, is_wanted: bool, is_paused: bool = False) -> tuple[Control | None, list[str]]:
-    """Open a session's control where it is wanted; else return None, with the problem where it failed."""
+    """Open a session's control where it is wanted.
+
+    Else return None, with the problem where it failed.
+    """
     if not (is_wanted and built.session.options.studio):
         return None, []
     from torcheer.training.control import Control
@@ -35,7 +41,7 @@ def open_control(built: Built, *, is_wanted: bool, is_paused: bool = False) -> t
 
 
 def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tuple[Built, list[str]]:
-    """Move the last run to `earlier/` and reopen the session of the directory from its beginning."""
+    """Move the last run to `earlier/` and reopen the session from its beginning."""
     from torcheer.training.spec import reopen
 
     old, changes = built.session, list(control.restart_changes or ())
@@ -53,7 +59,10 @@ def start_next_run(control: Control, built: Built, trusted: Sequence[str]) -> tu
 
 @contextmanager
 def run_viewer(chosen: argparse.Namespace, control: Control | None, home: Path) -> Iterator[str]:
-    """Run the studio as a second process with --studio; yield its address, the first line printed."""
+    """Run the studio as a second process with --studio.
+
+    Yield its address, the first line printed.
+    """
     if not chosen.studio:
         yield ""
         return

@@ -1,4 +1,7 @@
-"""Batches in a reproducible order: a position in it is two numbers, the epoch and the batch."""
+"""Batches in a reproducible order.
+
+A position in it is two numbers, the epoch and the batch.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +144,7 @@ class _PositionedBatches:
 
 
 class _SeededDataset(Dataset[Any]):
-    """A dataset whose random numbers depend on the position of a batch, not on the worker that loads it."""
+    """A dataset whose random numbers depend on the position of a batch, not on its worker."""
 
     def __init__(self, dataset: Any, seed: int) -> None:
         self._dataset, self._seed = dataset, seed

@@ -20,7 +20,10 @@ def resolve_device(name: str) -> torch.device:
 
 
 def missing_device(name: str) -> str:
-    """Explain why this machine lacks a device; "" where it has it, or where only torch can tell."""
+    """Explain why this machine lacks a device.
+
+    "" where it has it, or where only torch can tell.
+    """
     kind, _, number = name.partition(":")
     counts = {"cuda": torch.cuda.device_count, "mps": torch.mps.device_count, "xpu": torch.xpu.device_count}
     if kind not in counts:

@@ -63,7 +63,10 @@ class Continued(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """The run ends before its last stage, on request or out of time; it can be resumed from here."""
+    """The run ends before its last stage, on request or out of time.
+
+    It can be resumed from here.
+    """
 
     reason: str
 

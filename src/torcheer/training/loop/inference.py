@@ -70,7 +70,7 @@ def predict(session: Session, runner: PipelineRunner, inference: Inference, samp
 
 
 def make_frame(loader: Any, input: Any, converter: Any, inputs: Sequence[str]) -> Frame:
-    """Make the columns that a loader would have made of these inputs, without training-only ones."""
+    """Make the columns that a loader would make of these inputs, without training-only ones."""
     steps = preprocessors_of(loader.dataset)
     items = [_preprocess(_convert(text, converter), steps) for text in inputs]
     try:

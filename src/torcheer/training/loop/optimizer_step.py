@@ -1,4 +1,4 @@
-"""One optimizer update: backward from the weighted sum of the losses, clip, step every optimizer once."""
+"""One update: backward from the weighted sum of the losses, clip, step each optimizer once."""
 
 from __future__ import annotations
 

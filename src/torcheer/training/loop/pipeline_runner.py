@@ -128,6 +128,9 @@ class PipelineRunner:
 
 
 def _meter(measure: BoundMeasure) -> Mean | StatefulMeter:
-    """Make the meter of a measure; a stateful metric is copied, so that pipelines that share it do not mix."""
+    """Make the meter of a measure.
+
+    A stateful metric is copied, so that pipelines that share it do not mix.
+    """
     function = measure.function
     return StatefulMeter(deepcopy(function)) if hasattr(function, "update") and hasattr(function, "compute") else Mean()

@@ -1,4 +1,7 @@
-"""Means over samples that never make training wait for the device: values are summed when read."""
+"""Means over samples that never make training wait for the device.
+
+Values are summed when read.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Mean:
             self.flush()
 
     def flush(self) -> None:
-        """Sum the pending values one by one, so that the result does not depend on when this happens."""
+        """Sum the pending values one by one: the result does not depend on when this happens."""
         if not self._pending:
             return
         values: list[float] = (

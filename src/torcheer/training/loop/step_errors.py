@@ -29,7 +29,10 @@ def explain_step(error: Exception, runner: PipelineRunner, data: Any, **where: i
 
 
 def _describe_activity(error: Exception, has_batch: bool) -> str:
-    """Describe what the step was doing: running a node, a loss or the backward pass, or loading a batch."""
+    """Describe what the step was doing.
+
+    Running a node, a loss or the backward pass, or loading a batch.
+    """
     for frame, _ in reversed(list(frames_of(error))):
         if frame.f_code is ProcessorRunner.__call__.__code__ and "name" in frame.f_locals:
             return f", node {frame.f_locals['name']!r}"

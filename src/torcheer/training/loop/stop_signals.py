@@ -1,4 +1,7 @@
-"""Handle SIGTERM, SIGHUP and Ctrl-C: training ends at the next step boundary, with everything saved."""
+"""Handle SIGTERM, SIGHUP and Ctrl-C.
+
+Training ends at the next step boundary, with everything saved.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One epoch of a stream: batches come in sequence, and a position is reached by skipping those before it."""
+"""One epoch of a stream.
+
+Batches come in sequence, and a position is reached by skipping those before it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,10 @@ class BatchStream:
         return self._batches
 
     def seek(self, start: int, state: Mapping[str, Any] | None) -> None:
-        """Continue after `start` batches: from the dataset's state where there is one, else by skipping."""
+        """Continue after `start` batches.
+
+        From the dataset's state where there is one, else by skipping.
+        """
         if state is not None and self._is_stateful():
             self._dataset.load_state_dict(state["dataset"])
             self._random.restore(state["rng"])

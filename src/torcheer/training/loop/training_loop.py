@@ -1,4 +1,4 @@
-"""The training loop: stages of epochs of rounds, each round one batch of every pipeline in turn."""
+"""The training loop: stages of epochs of rounds; a round is one batch of every pipeline."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ class TrainingLoop:
             yield Stopped(session.stop_reason)
 
     def _rounds(self, runners: list[PipelineRunner]) -> Iterator[Event]:
-        """Run rounds until every pipeline is exhausted; save only between rounds, where no step is half done."""
+        """Run rounds until every pipeline is exhausted.
+
+        Save only between rounds, where no step is half done.
+        """
         session, place = self.session, self.place
         running = [
             (runner, runner.batches(place.epoch, place.round)) for runner in runners if runner.name not in place.ended

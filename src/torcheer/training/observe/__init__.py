@@ -1,1 +1,1 @@
-"""What a session shows and writes while it trains: progress, metrics, captures, watches."""
+"""Observers of a session while it trains: progress, metrics, captures, watches."""

@@ -1,4 +1,4 @@
-"""Capture chosen layers' values every n steps while training, into the archive `<run>/captures`."""
+"""Capture chosen layers' values every n training steps in the archive `<run>/captures`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Live view of a session on a terminal: each pipeline's bar, speed and values, time left, what is saved.
+"""Live view of a session on a terminal.
+
+Each pipeline's bar, speed and values, time left, what is saved.
 
 It draws only on events, in the training thread: a separate thread could hold a lock while a worker is forked, and the
 worker would wait for it for ever.
@@ -179,7 +181,10 @@ def _cells(pace: TrainingPace, name: str) -> tuple[str, str, str]:
 
 
 def _row(pace: TrainingPace, name: str, cells: tuple[str, str, str], widths: list[int], width: int) -> Any:
-    """Render one pipeline's row; on a narrow terminal without its speed, on a tiny one without the bar."""
+    """Render one pipeline's row.
+
+    On a narrow terminal without its speed, on a tiny one without the bar.
+    """
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 

@@ -1,4 +1,7 @@
-"""Progress lines of a session: the seed's lines, redrawn in place on a terminal, plain lines elsewhere."""
+"""Progress lines of a session.
+
+The seed's lines, redrawn in place on a terminal, plain lines elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,9 @@ def show_events(events: Iterable[Event], view: View, on_error: Callable[[OSError
 
 
 def show_with_summary(session: Session, events: Iterable[Event]) -> Iterator[Event]:
-    """Print a summary, then yield the events while the seed's lines show them; for sessions in Python.
+    """Print a summary, then yield the events while the seed's lines show them.
+
+    For sessions in Python.
 
     Not the live view: it takes over the screen, and code that leaves a run early would not restore it.
     """
@@ -194,7 +199,10 @@ def values_text(values: Mapping[str, float]) -> str:
 
 
 def running_values(session: Session) -> dict[str, float]:
-    """Return the current values of the training pipelines, by name; reading them waits for the device."""
+    """Return the current values of the training pipelines, by name.
+
+    Reading them waits for the device.
+    """
     values: dict[str, Any] = {}
     for name in session.stages[session.place.stage].training:
         values.update(session.runners[name].values())

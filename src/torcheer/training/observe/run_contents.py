@@ -1,4 +1,7 @@
-"""Describe a session directory for `torcheer show`: read as data, without torch and without its code."""
+"""Describe a session directory for `torcheer show`.
+
+Read as data, without torch and without its code.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ ROWS = 5  # of the table, the last ones
 
 
 def describe_run(directory: Path, on_progress: Callable[[int], None] = lambda _: None) -> list[str]:
-    """Return lines that describe a session, its progress and whether its checkpoints are intact.
+    """Describe a session, its progress and whether its checkpoints are intact, as lines.
 
     on_progress: called with the number of bytes as they are checked.
     """
@@ -64,7 +67,10 @@ def _title(directory: Path, run: Mapping[str, Any], spec: Mapping[str, Any]) -> 
 
 
 def trainer_pid(directory: Path) -> int:
-    """Return the pid of the process that holds the lock; 0 where there is none or it is unknown."""
+    """Return the pid of the process that holds the lock.
+
+    0 where there is none or it is unknown.
+    """
     layout = "@hhqqi0q"  # struct flock on Linux: type, whence, start, length, process
     try:
         with open(directory / "LOCK", "rb") as file:
@@ -94,7 +100,10 @@ def _nearby_sessions(directory: Path) -> str:
 
 
 def _models(directory: Path, newest: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
-    """List models, classes and parameter counts: as init counted them, else numbers in the weights file."""
+    """List models, classes and parameter counts.
+
+    As init counted them, else numbers in the weights file.
+    """
     classes = {
         entry["name"]: entry["spec"].get("class") or entry["spec"].get("factory_fn") or ""
         for entry in spec.get("initialize", {}).get("definitions", [])

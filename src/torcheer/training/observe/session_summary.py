@@ -1,4 +1,7 @@
-"""Text and HTML of a session: a summary of its models and data, and its progress at any time."""
+"""Text and HTML of a session.
+
+A summary of its models and data, and its progress at any time.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Summary(str):
 
 
 def summarise(session: Session) -> Summary:
-    """Summarise the layers and parameters of each model, the device, the loaders and the stages."""
+    """Summarise layers and parameters of each model, device, loaders and stages."""
     lines: list[str] = []
     for name, model in session.models.items():
         lines += [*_model(session, name, model), ""]

@@ -1,4 +1,7 @@
-"""Run `tl.watch` on the session's models while it trains, as the options say; results in `<run>/watch/`."""
+"""Run `tl.watch` on the session's models while it trains, as the options say.
+
+Results in `<run>/watch/`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Profile training steps with `torch.profiler`, as the options say; traces go to `<run>/profile/`."""
+"""Profile training steps with `torch.profiler`, as the options say.
+
+Traces go to `<run>/profile/`.
+"""
 
 from __future__ import annotations
 

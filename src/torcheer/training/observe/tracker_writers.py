@@ -80,7 +80,10 @@ class WeightsAndBiases:
 
 
 def _is_signed_in(wandb: Any) -> bool:
-    """Return whether W&B has a login; else offline mode is better than a prompt in the middle of the screen."""
+    """Return whether W&B has a login.
+
+    Else offline mode is better than a prompt in the middle of the screen.
+    """
     try:
         return bool(wandb.login(prompt=False))
     except TypeError:  # a version without `prompt`
@@ -155,7 +158,7 @@ def _alert(name: str, error: Exception) -> Alert:
 
 
 class _EventValues:
-    """Metrics of events: an epoch's columns, and the loss of every n-th step, read later in one go."""
+    """Metrics of events: an epoch's columns, and every n-th step's loss, read later in one go."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._every = session, session.options.steps_csv

@@ -87,7 +87,10 @@ def split(builder: Builder, definition: Definition) -> Any:
 
 
 def split_dataset(builder: Builder, definition: Definition, dataset: Any) -> Split:
-    """Split a dataset as a definition says; any dataset of the same length is split in the same way."""
+    """Split a dataset as a definition says.
+
+    Any dataset of the same length is split in the same way.
+    """
     seed = definition.spec.get("seed", builder.seed)
     options = {"seed": torch.seed() % 2**32 if seed is None else seed, "shuffle": definition.spec.get("shuffle", True)}
     split = builder.attempt(definition.path, Split, dataset, definition.spec["ratio"], **options)
@@ -113,7 +116,10 @@ def preprocessor(builder: Builder, definition: Definition) -> Any:
 
 
 def _fit(builder: Builder, definition: Definition, preprocessor: Any) -> None:
-    """Fit a preprocessor on what `fit` names; without `fit`, on the training samples that reach it."""
+    """Fit a preprocessor on what `fit` names.
+
+    Without `fit`, on the training samples that reach it.
+    """
     if "fit" not in definition.spec:
         if needs_fit(preprocessor):
             fit(builder, definition, preprocessor)
@@ -126,7 +132,10 @@ def _fit(builder: Builder, definition: Definition, preprocessor: Any) -> None:
 
 
 def _save_attributes(builder: Builder, definition: Definition, preprocessor: Any) -> None:
-    """Save the attributes of a preprocessor without state_dict; where JSON cannot, it is fitted each time."""
+    """Save the attributes of a preprocessor without state_dict.
+
+    Where JSON cannot, it is fitted each time.
+    """
     state = builder.saved_state("preprocessors", definition)
     if state is not None:
         vars(preprocessor).update(state)
@@ -184,7 +193,10 @@ def clipper(builder: Builder, definition: Definition) -> Clip:
 
 
 def backward_hook(builder: Builder, definition: Definition) -> list[Any]:
-    """Install gradient hooks on a model: the function takes a parameter's name and returns its hook."""
+    """Install gradient hooks on a model.
+
+    The function takes a parameter's name and returns its hook.
+    """
     maker = builder.make(
         definition.path,
         definition.spec,

@@ -1,4 +1,7 @@
-"""Build a session from a description: all names and arguments are checked before anything is built."""
+"""Build a session from a description.
+
+All names and arguments are checked before anything is built.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,9 @@ def build(
     folder: str | os.PathLike[str] | None = None,
     directory: str | os.PathLike[str] | None = None,
 ) -> Session:
-    """Build the session of a description; `directory` is its run directory, whose static state is read.
+    """Build the session of a description.
+
+    `directory` is its run directory, whose static state is read.
 
     Users' classes come from the working directory or from `folder`, by default that of the config.
     """
@@ -78,7 +83,10 @@ def assemble(
     directory: str | os.PathLike[str] | None = None,
     is_new: bool = False,
 ) -> Built:
-    """Build a session, with what it was built from; a new one ignores static state in the directory."""
+    """Build a session, with what it was built from.
+
+    A new one ignores static state in the directory.
+    """
     home = None if directory is None else Path(directory)
     finder = Finder(trusted, [Path(), spec.folder if folder is None else Path(folder)])
     raise_for(spec, [*code_faults(spec.data, finder, imports=True), *watch_faults(spec.data)])

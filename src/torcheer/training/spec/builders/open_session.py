@@ -1,4 +1,7 @@
-"""Sessions in run directories: begin one from a description, reopen it, and read its inference config."""
+"""Sessions in run directories.
+
+Begin one from a description, reopen it, and read its inference config.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ def begin(
     trusted: Iterable[str] = (),
     folder: Folder | None = None,
 ) -> Built:
-    """Build a session; save its description and static state in a run directory, its `session_dir`."""
+    """Build a session; save its description and static state in its `session_dir`."""
     home = Path(spec.data["session_dir"] if directory is None else directory)
     if (home / FILE).exists():
         raise BadArgument(f"Session already exists under {home}")
@@ -44,7 +47,7 @@ def reopen(
     trusted: Iterable[str] = (),
     folder: Folder | None = None,
 ) -> Built:
-    """Build the session of a run directory again, with an evaluation or inference config merged over it.
+    """Rebuild the session of a run directory, with an evaluation or inference config over it.
 
     `changes` are `key.path=value` arguments of the command line.
     """

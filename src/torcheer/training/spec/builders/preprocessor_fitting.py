@@ -1,4 +1,7 @@
-"""Choose the data a preprocessor is fitted on: what `fit` names, else the training samples before it."""
+"""Choose the data a preprocessor is fitted on.
+
+What `fit` names, else the training samples before it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ class PreprocessorFlow:
         self.trained = list(dict.fromkeys(filter(None, (loaders.get(entry.get("data_loader")) for entry in inputs))))
 
     def sources(self, preprocessor: str) -> list[str]:
-        """Return the training data that passes through a preprocessor; where none does, the first of all."""
+        """Return the training data that passes through a preprocessor.
+
+        Where none does, the first of all.
+        """
         return [name for name in self.trained if self.passes(name, preprocessor)] or self.trained[:1]
 
     def passes(self, name: str, preprocessor: str) -> bool:
@@ -47,7 +53,7 @@ class PreprocessorFlow:
         )
 
     def positions(self, name: str, preprocessor: str) -> list[Any]:
-        """Return the positions in a sample, numbers or keys, to which a dataset applies a preprocessor."""
+        """Return the positions, numbers or keys, to which a dataset applies a preprocessor."""
         dataset = self.datasets.get(name)
         names = dataset.spec.get("preprocessors", ()) if dataset is not None else ()
         pairs = names.items() if isinstance(names, dict) else enumerate(names)
@@ -114,7 +120,10 @@ def _positions(flow: PreprocessorFlow, names: list[str], preprocessor: str) -> I
 
 
 def _samples_before(builder: Builder, flow: PreprocessorFlow, name: str, definition: Definition) -> Any:
-    """Return the samples as they reach a preprocessor; unchanged where they do not pass through it."""
+    """Return the samples as they reach a preprocessor.
+
+    Unchanged where they do not pass through it.
+    """
     inner = [below for below in flow.sources_of(name) if flow.passes(below, definition.name)]
     if not inner:
         return builder.base(flow.datasets[name]) if flow.positions(name, definition.name) else builder.data(name)
@@ -146,7 +155,10 @@ def _has_length(data: Any) -> bool:
 
 
 def fit_notes(data: dict[str, Any], learns: Callable[[Definition], bool | None]) -> list[str]:
-    """Describe what each preprocessor is fitted on; `learns` returns None where only its code could tell."""
+    """Describe what each preprocessor is fitted on.
+
+    `learns` returns None where only its code could tell.
+    """
     flow, lines = PreprocessorFlow(data), []
     for definition in definitions(data, "preprocessors"):
         fit_on, does = definition.spec.get("fit", ""), learns(definition)

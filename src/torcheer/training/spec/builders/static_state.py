@@ -1,4 +1,7 @@
-"""State that is computed once and saved: the parts of splits, what preprocessors have learned."""
+"""State that is computed once and saved.
+
+The parts of splits, what preprocessors have learned.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def write_static(directory: Path, static: Mapping[str, Mapping[str, Any]]) -> No
 
 
 def through_json(state: Any) -> Any:
-    """Return a state as it comes back from JSON; raise TypeError or ValueError where JSON cannot hold it."""
+    """Return a state as it comes back from JSON.
+
+    Raise TypeError or ValueError where JSON cannot hold it.
+    """
     return json.loads(json.dumps(state, allow_nan=False))
 
 
@@ -62,7 +68,10 @@ def size_of(dataset: Any) -> int | None:
 
 
 def dataset_fingerprint(dataset: Any) -> dict[str, Any]:
-    """Return what detects a changed dataset: its size, and checksums of three samples; None for unknown."""
+    """Return what detects a changed dataset: its size, and checksums of three samples.
+
+    None for unknown.
+    """
     size = size_of(dataset)
     if not size or not hasattr(dataset, "__getitem__"):
         return {"size": size, "samples": None}

@@ -1,4 +1,4 @@
-"""Infer the outputs of input adapters from their arguments or source, without importing or building."""
+"""Infer the outputs of input adapters from their arguments or source, importing nothing."""
 
 from __future__ import annotations
 

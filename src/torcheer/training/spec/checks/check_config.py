@@ -46,7 +46,9 @@ class Checked(NamedTuple):
 
 
 def check(config: Config, *, trusted: Iterable[str] = (), imports: bool = False) -> list[str]:
-    """Return everything that is wrong with a training, evaluation or inference config; build nothing.
+    """Return everything that is wrong with a training, evaluation or inference config.
+
+    Build nothing.
 
     Arguments of torch's classes are checked, too; users' classes are imported only with `imports`.
     """
@@ -104,7 +106,10 @@ def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
 
 
 def understand(config: Config) -> Spec:
-    """Return a config's description, complete but for what a sample decides; raise with all faults."""
+    """Return a config's description, complete but for what a sample decides.
+
+    Raise with all faults.
+    """
     spec, faults = parse_config(config)
     raise_for(spec, faults)
     return spec
@@ -163,7 +168,7 @@ def findings(data: dict[str, Any]) -> Iterator[Finding]:
 
 
 def non_finite_numbers(value: Any, path: KeyPath) -> Iterator[Fault]:
-    """Yield faults of infinities and NaN, which YAML and TOML have and JSON, used for spec.json, has not."""
+    """Yield faults of infinities and NaN, which YAML and TOML have and spec.json cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):
         yield Fault(path, "this is no number that can be kept: write one that is finite")
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

@@ -66,7 +66,10 @@ def find_cycle(nodes: list[str], edges: Mapping[str, Iterable[str]]) -> list[str
 def frame_columns(
     graph: Mapping[str, Any], ports: Mapping[str, Columns], processors: Mapping[str, Definition]
 ) -> dict[str, Columns]:
-    """Return the columns in the frame of each port and processor; None where only a run can tell."""
+    """Return the columns in the frame of each port and processor.
+
+    None where only a run can tell.
+    """
     columns: dict[str, Columns] = dict(ports)
     for name in order_of(graph["nodes"], graph["ingoing_edges"])[0]:
         columns[name] = columns_after(

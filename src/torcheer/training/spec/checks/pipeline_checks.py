@@ -147,7 +147,7 @@ class PipelineChecks:
         return columns
 
     def _sample_columns(self, stage: dict[str, Any]) -> list[str]:
-        """Return the columns that a sample may add where no losses are defined, for either type of target."""
+        """Return the columns that a sample may add where no losses are defined."""
         if self.groups["losses"]:
             return []
         words = ["loss"] if self.groups["metrics"] else ["loss", *(shown for *_, shown in MEASURES.values())]
@@ -163,7 +163,7 @@ class PipelineChecks:
             yield Fault(where, f"the stage has no column {monitor!r}; it has {', '.join(columns)}", columns)
 
     def _scheduler_faults(self, stage: dict[str, Any], columns: tuple[str, ...]) -> Iterator[Fault]:
-        """Yield faults of schedulers that monitor a column missing in a stage that trains with them."""
+        """Yield faults of schedulers that monitor a column missing in a stage using them."""
         graphs = [part(self.data, PIPELINES)[name]["graph"] for name in stage["training_pipelines"]]
         processors = [name for graph in graphs for name in self.groups["batch_graphs"][graph].spec["nodes"]]
         names = {node.get("optimizer_name") for name in processors for node in self._nodes(name)}

@@ -1,4 +1,7 @@
-"""References between definitions: whether their targets exist, and the order in which to build."""
+"""References between definitions.
+
+Whether their targets exist, and the order in which to build.
+"""
 
 from __future__ import annotations
 

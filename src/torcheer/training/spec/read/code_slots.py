@@ -1,4 +1,7 @@
-"""Code named in a description: what each slot accepts, its short names, and checks of arguments."""
+"""Code named in a description.
+
+What each slot accepts, its short names, and checks of arguments.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +178,10 @@ def torchmetrics_decides(name: str, kwargs: Mapping[str, Any]) -> bool:
 
 @cache
 def torchmetrics_names() -> frozenset[str]:
-    """Return the names in torchmetrics, read from its file without importing it; empty where unreadable."""
+    """Return the names in torchmetrics, read from its file without importing it.
+
+    Empty where unreadable.
+    """
     spec = find_spec("torchmetrics")
     try:
         tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
@@ -219,7 +225,10 @@ def number_faults(code: Code, finder: Finder, *, imports: bool) -> Iterator[Faul
 
 
 def parameters_of_code(code: Code, finder: Finder, *, imports: bool) -> list[inspect.Parameter]:
-    """Return the parameters of named code: by inspection where that runs no user code, else from its source."""
+    """Return the parameters of named code.
+
+    By inspection where that runs no user code, else from its source.
+    """
     if imports or short_name(code) or code.name.startswith(OUR_PACKAGES):
         if code.slot is SLOTS["metrics"] and not imports and torchmetrics_decides(short_name(code), code.kwargs):
             return []
@@ -290,7 +299,10 @@ def arguments(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def nested_code(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    """Yield nested objects `{"class": "my.Thing", "kwargs": {…}}` and functions `{"function": "my.f"}`."""
+    """Yield the code named among arguments.
+
+    `{"class": "my.Thing", "kwargs": {…}}` is an object, `{"function": "my.f"}` a function.
+    """
     if is_nested(value):
         yield (*path, "class" if "class" in value else "function"), "object"
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -299,7 +311,10 @@ def nested_code(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
 
 
 def is_nested(value: Any) -> bool:
-    """Return whether a mapping among arguments names code: its name has a dot, unlike {"class": "cat"}."""
+    """Return whether a mapping among arguments names code.
+
+    Then its name has a dot, unlike {"class": "cat"}.
+    """
     if not isinstance(value, dict):
         return False
     name = value.get("class", value.get("function"))

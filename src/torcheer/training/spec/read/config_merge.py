@@ -1,4 +1,6 @@
-"""Merge evaluation and inference configs over a saved description: mappings merge, lists are replaced.
+"""Merge evaluation and inference configs over a saved description.
+
+Mappings merge, lists are replaced.
 
 `{"replace_strategy": "override", "override_key": ["name"], "options": […]}` in place of a list merges its items into
 the old items with the same keys, and appends the others; `"replace_strategy": "replace"` replaces a mapping.
@@ -27,7 +29,7 @@ STRATEGIES = ("override", "replace")
 
 
 def is_later(config: Config) -> bool:
-    """Return whether a config is for evaluation or inference, to be merged over a saved description."""
+    """Return whether a config is for evaluation or inference, over a saved description."""
     directory = config.data.get("session_dir")
     has_session = isinstance(directory, str) and (Path(directory) / FILE).is_file()
     # batch_size is also a key of training configs.
@@ -108,7 +110,10 @@ class Merge:
         self.spec = Spec(data, self.places, changed_definitions(saved.data, data))
 
     def _value(self, old: Any, new: Any, path: KeyPath, origin: KeyPath) -> Any:
-        """Merge a value over another; `path` is its key path in the result, `origin` in the new config."""
+        """Merge a value over another.
+
+        `path` is its key path in the result, `origin` in the new config.
+        """
         strategy, keys, content, inside = self._note(new, origin)
         if isinstance(old, dict) and isinstance(content, dict) and strategy != "replace":
             for key, item in content.items():

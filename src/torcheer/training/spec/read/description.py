@@ -1,4 +1,7 @@
-"""A session's description: plain data in one dialect, with the place in the config of each part."""
+"""A session's description.
+
+Plain data in one dialect, with the place in the config of each part.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,10 @@ class Spec:
 
     @property
     def completed(self) -> list[list[Any]]:
-        """Labels of parts that were filled in: `["splits", "split"]`, `["pipelines", "training", "graph"]`."""
+        """Labels of parts that were filled in.
+
+        Such as `["splits", "split"]` or `["pipelines", "training", "graph"]`.
+        """
         return [path for path in self._source("completed", []) if isinstance(path, list)]
 
     def is_completed(self, path: KeyPath) -> bool:
@@ -111,7 +117,10 @@ class Spec:
 
 
 def definitions(data: Mapping[str, Any], group: str = "") -> Iterator[Definition]:
-    """Yield the definitions in a description, of one group or all; malformed entries are skipped."""
+    """Yield the definitions in a description, of one group or all.
+
+    Malformed entries are skipped.
+    """
     entries = data.get("initialize", {}).get("definitions", []) if isinstance(data.get("initialize"), dict) else []
     for number, entry in enumerate(entries if isinstance(entries, list) else []):
         if not isinstance(entry, dict) or not isinstance(entry.get("spec"), dict):

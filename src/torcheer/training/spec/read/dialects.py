@@ -1,4 +1,6 @@
-"""Translate three config dialects into one: key names, the form of definitions, the place of the device.
+"""Translate three config dialects into one.
+
+Key names, the form of definitions, the place of the device.
 
 | concept | the seed | later | the last release |
 |---|---|---|---|
@@ -56,7 +58,10 @@ class Translation:
         self._lift_device(data)
 
     def value(self, value: Any, path: KeyPath, origin: KeyPath) -> Any:
-        """Copy a value with the keys of our dialect; `path` is its new key path, `origin` the old one."""
+        """Copy a value with the keys of our dialect.
+
+        `path` is its new key path, `origin` the old one.
+        """
         self.places[path] = self.config, origin
         if path == DEFINITIONS and isinstance(value, dict) and any(key in SECTIONS for key in value):
             return self._sections(value, path, origin)
@@ -79,7 +84,7 @@ class Translation:
         return translated
 
     def _sections(self, value: dict[str, Any], path: KeyPath, origin: KeyPath) -> Any:
-        """Concatenate the lists of data, computation and callbacks, with the merge note that they share."""
+        """Concatenate the lists of data, computation and callbacks, with their shared merge note."""
         notes = [merge_note(items) for items in value.values()]
         if any(note != notes[0] for note in notes):
             self.faults.append(Fault(path, "its lists are to be merged in different ways: say it once, of one list"))
@@ -100,7 +105,10 @@ class Translation:
         return {**notes[0], "options": definitions} if notes[0] else definitions
 
     def _lift_device(self, data: dict[str, Any]) -> None:
-        """Move the device of batch processors to the session: models that pipelines share are on one device."""
+        """Move the device of batch processors to the session.
+
+        Models that pipelines share are on one device.
+        """
         for definition in self.spec.definitions("batch_processors"):
             if not isinstance(definition.spec.get("device"), str):
                 continue

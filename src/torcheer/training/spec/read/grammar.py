@@ -1,4 +1,6 @@
-"""Schema of a training config, as tables: the groups, the keys of each, and the values allowed.
+"""Schema of a training config, as tables.
+
+The groups, the keys of each, and the values allowed.
 
 Everything is in one dialect, that of TorchAssistant's last release with definitions as one flat list; `dialects.py`
 translates the others. What torcheer adds to TorchAssistant:

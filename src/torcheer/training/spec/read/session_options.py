@@ -1,4 +1,7 @@
-"""Schema of a session's options: top-level keys of a config, the fields of `session_parts.Options`."""
+"""Schema of a session's options.
+
+Top-level keys of a config, the fields of `session_parts.Options`.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Build a session from a description: definitions, pipelines, static state, the session."""
