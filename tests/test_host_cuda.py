@@ -87,6 +87,6 @@ def test_numbers_on_a_gpu_become_rows_in_their_order() -> None:
     with live(model, open_server=False) as view, Viewer(view.host) as viewer:
         for step in range(50):
             view.log(loss=model(torch.rand(3, 4, device="cuda")).sum() * 0 + step, plain=step)
-        view._numbers.flush(wait=True)
+        view._metrics.flush(wait=True)
         until(lambda: len(viewer.rows("train_step").get("loss", [])) == 50, "rows")
         assert viewer.rows("train_step")["loss"] == viewer.rows("train_step")["plain"] == list(range(50))

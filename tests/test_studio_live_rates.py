@@ -163,12 +163,12 @@ def test_a_rate_that_the_loop_itself_sets_back_is_told() -> None:
     optimizer = SGD(model.parameters(), 0.2)
     with tl.live(model, optimizer=optimizer, open_server=False) as view:
         view._form.change("lr", 0.1)
-        view._form._told_at = 0.0
-        view._form.tell()
+        view._form._sent_at = 0.0
+        view._form.send()
         assert not alerts(view)
         optimizer.param_groups[0]["lr"] = 0.2
-        view._form._told_at = 0.0
-        view._form.tell()
+        view._form._sent_at = 0.0
+        view._form.send()
         assert alerts(view) == ["lr was set to 0.1 on the page, and the loop has set it to 0.2 since"]
 
 

@@ -54,7 +54,7 @@ class LoopFollower:
         self._thread, self._process, self.closed = 0, os.getpid(), False
         if self._by_optimizer:
             self._idle.append(register_optimizer_step_post_hook(self._stepped))
-        self._wake()
+        self._attach_hook()
 
     @property
     def step(self) -> int:
@@ -68,21 +68,21 @@ class LoopFollower:
 
     # -- the hook ----------------------------------------------------------------------------------------------------
 
-    def _wake(self) -> None:
+    def _attach_hook(self) -> None:
         """Count passes with the hook."""
-        self._leave()
+        self._detach()
         places = [self._model] if is_called(self._model) else list(entrances(self._model))
         self._entries = [
             place.register_forward_pre_hook(self._hook, prepend=True, with_kwargs=True) for place in places
         ]
 
-    def _sleep(self) -> None:
+    def _start_counter(self) -> None:
         """Count passes with a cheaper wrapper, until the hook's countdown ends."""
         if self._hook.idle_passes >= _LEAST_IDLE_PASSES and self._may_use_counter and PassCounter.fits(self._model):
-            self._leave()
-            self._hook.counter = _TestAwareCounter(self._model, cast(PassHook, self._hook), self._wake)
+            self._detach()
+            self._hook.counter = _TestAwareCounter(self._model, cast(PassHook, self._hook), self._attach_hook)
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         counter, self._hook.counter = self._hook.counter, None
         if counter is not None:
             counter.end()
@@ -112,7 +112,7 @@ class LoopFollower:
         if not test and not always and not self.probes.in_pass:
             self._skip_passes(step, self._steps_to_skip(step, now))
             self._may_use_counter = self._may_use_counter and module is self._model  # not a replica on another GPU
-            self._sleep()
+            self._start_counter()
 
     def _record(self, step: int, test: bool, now: float, arguments: Any, keywords: Any) -> None:
         probes, due = self.probes, self.budget.due(now, self._host.wants, test)
@@ -195,7 +195,7 @@ class LoopFollower:
     def close(self) -> None:
         """Remove every hook."""
         self.closed = True
-        self._leave()
+        self._detach()
         for handle in self._idle:
             handle.remove()
         self.probes.close()
@@ -240,7 +240,7 @@ class _TestAwareCounter(PassCounter):
         hook: Any = self._hook
         if self._model.training or hook.in_any_mode or hook.counter is not self or is_dynamo_compiling():
             return PassCounter.__call__(self, *arguments, **keywords)
-        self._wake()
+        self._resume()
         hook(self._model, arguments, keywords)
         try:
             return self.__wrapped__(*arguments, **keywords)
