@@ -15,7 +15,7 @@ def test_version_is_the_packages_own(capsys: pytest.CaptureFixture[str]) -> None
 def test_doctor_names_versions_and_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "extras", lambda: {"all": ["numpy", "no-such-package"]})
+    monkeypatch.setattr(cli, "list_extras", lambda: {"all": ["numpy", "no-such-package"]})
     assert cli.main(["doctor"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["torch", cli.version("torch")] in lines
@@ -25,7 +25,7 @@ def test_doctor_names_versions_and_what_is_missing(
 
 
 def test_extras_are_read_from_the_packages_own_metadata() -> None:
-    assert {"pandas", "pyarrow", "rich"} <= set(cli.extras()["all"])
+    assert {"pandas", "pyarrow", "rich"} <= set(cli.list_extras()["all"])
 
 
 def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -641,11 +641,11 @@ CALL_EVERYTHING = """
     warnings.simplefilter("ignore")
     import torch
     from torcheer.config import find
-    from torcheer.config.importable_names import leads_to_open
+    from torcheer.config.importable_names import contains_open
     from torcheer.errors import TorcheerError
 
     def modules(name):
-        if leads_to_open(name) and "._" not in name:
+        if contains_open(name) and "._" not in name:
             module = importlib.import_module(name)
             yield name
             for below in pkgutil.iter_modules(getattr(module, "__path__", [])):

@@ -20,7 +20,7 @@ from control_cases import page_at
 from packages import NEEDS_PAGE, installed_package  # noqa: F401
 
 from torcheer.archive import Archive
-from torcheer.demo.cli import fresh
+from torcheer.demo.cli import new_folder
 from torcheer.demo.project.digits import Digits, Net
 
 pytestmark = NEEDS_PAGE
@@ -108,11 +108,11 @@ def test_what_the_demo_says_to_try_works_as_printed(made: tuple[Path, str], pack
 
 def test_a_second_demo_writes_over_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "demo"
-    assert fresh(home) == home
+    assert new_folder(home) == home
     home.mkdir()
-    assert fresh(home) == home
+    assert new_folder(home) == home
     (home / "mine").touch()
-    assert fresh(home) == tmp_path / "demo-2"
+    assert new_folder(home) == tmp_path / "demo-2"
     assert capsys.readouterr().err == f"{home} is there already; this demo goes to {home}-2\n"
 
 

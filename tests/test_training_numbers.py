@@ -15,7 +15,13 @@ from training_spec_cases import WHOLE, Change, Project, changed, spec_of
 
 from torcheer import cli
 from torcheer.config import read
-from torcheer.config.number_fields import misplaced_texts, number_in, parameters_of, wanted, written_parameters
+from torcheer.config.number_fields import (
+    format_number,
+    misplaced_texts,
+    number_types,
+    signature_parameters,
+    source_parameters,
+)
 from torcheer.errors import BadConfig
 from torcheer.training.spec import assemble, check, understand
 
@@ -134,7 +140,7 @@ def test_every_number_of_torchs_optimizers_and_schedulers_is_known_to_be_one() -
     schedulers = torch.optim.lr_scheduler
     kinds = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad]
     kinds += [schedulers.StepLR, schedulers.CosineAnnealingLR, schedulers.ExponentialLR, schedulers.OneCycleLR]
-    known = {f"{kind.__name__}.{one.name}" for kind in kinds for one in parameters_of(kind) if wanted(one)}
+    known = {f"{kind.__name__}.{one.name}" for kind in kinds for one in signature_parameters(kind) if number_types(one)}
     assert {
         "SGD.lr", "SGD.momentum", "Adam.lr", "Adam.betas", "Adam.eps", "AdamW.weight_decay", "RMSprop.alpha",
         "Adagrad.lr_decay", "StepLR.step_size", "StepLR.gamma", "CosineAnnealingLR.T_max", "CosineAnnealingLR.eta_min",
@@ -152,21 +158,21 @@ def test_what_is_read_from_a_source_is_what_the_code_itself_says(project: Projec
     module = importlib.util.module_from_spec(place)
     place.loader.exec_module(module)
     for name in ("Points", "Net", "Named", "build_net"):
-        mine, theirs = written_parameters(Path("toys.py"), name), parameters_of(getattr(module, name))
+        mine, theirs = source_parameters(Path("toys.py"), name), signature_parameters(getattr(module, name))
         assert [one.name for one in mine] == [one.name for one in theirs]
-        assert list(map(wanted, mine)) == list(map(wanted, theirs))
+        assert list(map(number_types, mine)) == list(map(number_types, theirs))
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["e", "E"]))
 def test_every_float_in_any_of_its_forms_is_written_so_that_all_readers_have_it(value: float, mark: str) -> None:
     for text in (repr(value).replace("e", mark), f"{value:.17e}".replace("e", mark).replace("+", "")):
-        number = number_in(text)
+        number = format_number(text)
         assert yaml.safe_load(number) == json.loads(number) == value
 
 
 @given(st.text(alphabet="0123456789eE+-._ x", max_size=8))
 def test_what_python_reads_as_no_number_is_none_here(text: str) -> None:
-    number = number_in(text)
+    number = format_number(text)
     if number:
         assert float(number) == float(text.replace("_", "")) == yaml.safe_load(number)
 
@@ -178,9 +184,11 @@ def test_nothing_is_found_in_arguments_that_nobody_describes() -> None:
 
     def years(year=2012, width: int = 3) -> None: ...
 
-    assert list(misplaced_texts(parameters_of(years), [], {"year": "2012"})) == []  # it may make a number of it itself
-    assert list(misplaced_texts(parameters_of(years), [], {"width": "2012"})) == [(("kwargs", "width"), "2012")]
+    assert (
+        list(misplaced_texts(signature_parameters(years), [], {"year": "2012"})) == []
+    )  # it may make a number of it itself
+    assert list(misplaced_texts(signature_parameters(years), [], {"width": "2012"})) == [(("kwargs", "width"), "2012")]
     texts = dict.fromkeys(("scale", "rate", "mode", "either", "flag"), "1e5")
-    assert list(misplaced_texts(parameters_of(anything), ["1e5"], {"rate": "1e5"})) == []
-    assert list(misplaced_texts(parameters_of(unclear), [], texts)) == []
-    assert list(misplaced_texts(parameters_of(unclear), ["1e5"], {})) == []
+    assert list(misplaced_texts(signature_parameters(anything), ["1e5"], {"rate": "1e5"})) == []
+    assert list(misplaced_texts(signature_parameters(unclear), [], texts)) == []
+    assert list(misplaced_texts(signature_parameters(unclear), ["1e5"], {})) == []

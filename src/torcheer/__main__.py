@@ -1,4 +1,4 @@
-"""`python -m torcheer`: the command, where its script is not on the path."""
+"""`python -m torcheer`: the command, if its script is not on the path."""
 
 import sys
 

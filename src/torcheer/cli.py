@@ -19,16 +19,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (_, summary) in COMMANDS.items():
         subparsers.add_parser(name, help=summary, description=summary, add_help=False)
-    chosen, rest = parser.parse_known_args(arguments)
-    room, _ = COMMANDS[chosen.command]
+    options, remaining = parser.parse_known_args(arguments)
+    module, _ = COMMANDS[options.command]
     try:
-        run = import_module(f"torcheer.{room}").main if room else doctor
-        status: int = run(chosen.command, rest)
+        run = import_module(f"torcheer.{module}").main if module else doctor
+        status: int = run(options.command, remaining)
     except TorcheerError as error:
         notes = getattr(error, "__notes__", ())
-        print("\n".join([f"torcheer {chosen.command}: {error}", *notes]), file=sys.stderr)
+        print("\n".join([f"torcheer {options.command}: {error}", *notes]), file=sys.stderr)
         status = 1
-    except BrokenPipeError:  # `torcheer … | head`: the reader has seen enough
+    except BrokenPipeError:  # `torcheer … | head`: the reader closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     except KeyboardInterrupt:
@@ -37,38 +37,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def doctor(command: str, arguments: Sequence[str]) -> int:
-    """Print what is installed; nothing is imported, so that it answers on a broken machine too."""
+    """Print what is installed, without importing anything: it works on a broken installation too."""
     parser = argparse.ArgumentParser(prog=f"torcheer {command}", description=COMMANDS[command][1])
     parser.parse_args(arguments)
     for name in ("torcheer", "torch", "numpy"):
-        print(f"{name:<14} {installed(name)}")
-    for extra, names in extras().items():
+        print(f"{name:<14} {package_version(name)}")
+    for extra, names in list_extras().items():
         print(f"\ntorcheer[{extra}]")
         for name in names:
-            print(f"  {name:<12} {installed(name)}")
+            print(f"  {name:<12} {package_version(name)}")
     return 0
 
 
-def installed(name: str) -> str:
-    """The version of a package, or "missing"."""
+def package_version(name: str) -> str:
+    """Return the version of a package, or "missing"."""
     try:
         return version(name)
     except PackageNotFoundError:
         return "missing"
 
 
-def extras() -> dict[str, list[str]]:
-    """The packages each extra asks for, as torcheer's own metadata has them."""
-    found: dict[str, list[str]] = {}
+def list_extras() -> dict[str, list[str]]:
+    """List the packages of each extra from torcheer's metadata."""
+    packages: dict[str, list[str]] = {}
     for line in requires("torcheer") or []:
         name, _, extra = line.partition("; extra == ")
         if extra:
-            found.setdefault(extra.strip("'\""), []).append(name)
-    return found
+            packages.setdefault(extra.strip("'\""), []).append(name)
+    return packages
 
 
-# name -> (the module whose `main(command, arguments)` runs it, one line for the help); loaded when it is asked for, so
-# that a look into an archive does not wait for torch. Doctor lives here.
+# name -> (the module whose `main(command, arguments)` runs it, one line of help); imported on use, so that archive
+# commands do not wait for torch. `doctor` is in this file.
 COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("training.cli", "begin a training session from a config"),
     "train": ("training.cli", "train a session, or go on with it"),

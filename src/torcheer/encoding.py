@@ -1,6 +1,8 @@
-"""The one encoding of a Sample, for archive, ring and page: what it is as JSON can hold it, and its array's bytes.
+"""The encoding of a Sample for archive, ring and page.
 
-The bytes are little-endian, row by row, under a name for their type.
+A JSON descriptor and the array's bytes.
+
+The bytes are little-endian in row-major order; the descriptor names their type.
 """
 
 from __future__ import annotations
@@ -20,23 +22,26 @@ from torcheer.records import Sample
 
 _NUMPY = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
           "float64", "complex64", "complex128")  # fmt: skip
-_OTHERS = {  # types that numpy lacks -> what their bits are kept as
+_OTHERS = {  # types that numpy lacks -> the type that stores their bits
     "bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e4m3fnuz": "uint8",
     "float8_e5m2fnuz": "uint8", "float8_e8m0fnu": "uint8",
 }  # fmt: skip
 TYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(_OTHERS.get(name, name)).newbyteorder("<") for name in (*_NUMPY, *_OTHERS)
 }
-_FLOAT8 = {  # bits of the exponent, and what it is moved by
+_FLOAT8 = {  # bits of the exponent, and its bias
     "float8_e4m3fn": (4, 7), "float8_e4m3fnuz": (4, 8), "float8_e5m2": (5, 15), "float8_e5m2fnuz": (5, 16),
     "float8_e8m0fnu": (8, 127),
 }  # fmt: skip
 _SIZES = {name: kind.itemsize for name, kind in TYPES.items()}
-_MOST_DIMENSIONS, _MOST_BYTES = 64, 2**63 - 1  # numpy's own limits
+_MOST_DIMENSIONS, _MOST_BYTES = 64, 2**63 - 1  # numpy's limits
 
 
 def encode(sample: Sample) -> tuple[dict[str, Any], memoryview]:
-    """What a sample is, and its bytes; its step travels apart, as many samples share one."""
+    """Encode a sample as descriptor and bytes.
+
+    Its step is stored apart, as many samples share one.
+    """
     if not isinstance(sample.layer, str) or not isinstance(sample.variable, str):
         raise BadArgument(f"layer {sample.layer!r} and variable {sample.variable!r} of a sample must be text")
     name, shape, payload = to_bytes(sample.array)
@@ -48,7 +53,7 @@ def encode(sample: Sample) -> tuple[dict[str, Any], memoryview]:
 
 
 def decode(about: Mapping[str, Any], payload: Any, step: int) -> Sample:
-    """The sample that `encode` was given, its array over the payload's own memory."""
+    """Decode a sample; its array is a view of the payload."""
     layer, variable, item, name, shape = described(about)
     if memoryview(payload).nbytes != bytes_of(name, shape):
         raise ArchiveDamaged(
@@ -58,7 +63,7 @@ def decode(about: Mapping[str, Any], payload: Any, step: int) -> Sample:
 
 
 def described(about: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[int, ...]]:
-    """Layer, variable, item, type and shape of an encoded sample, if they can be those of one."""
+    """Validate a descriptor; return layer, variable, item, type and shape."""
     try:
         layer, variable, item, name = about["layer"], about["variable"], about["item"], about["type"]
         shape = about["shape"]
@@ -66,7 +71,7 @@ def described(about: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[int, 
         good = good and type(shape) in (list, tuple) and len(shape) <= _MOST_DIMENSIONS
         for length in shape:
             good = good and type(length) is int and length >= 0
-        if good and 0 in shape:  # its other lengths are not bounded by any bytes
+        if good and 0 in shape:  # an empty payload does not bound the other dimensions
             good = math.prod(length or 1 for length in shape) * _SIZES[name] <= _MOST_BYTES
     except (KeyError, TypeError) as error:
         raise ArchiveDamaged(f"a sample cannot be read: {error!r}") from None
@@ -76,12 +81,12 @@ def described(about: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[int, 
 
 
 def bytes_of(name: str, shape: tuple[int, ...]) -> int:
-    """How many bytes an array takes."""
+    """Return the size of an array in bytes."""
     return math.prod(shape) * _SIZES[name]
 
 
 def whole_number(value: Any, what: str) -> int:
-    """A number as JSON will hold it; numpy's own are welcome."""
+    """Convert a whole number, numpy's included, to int for JSON."""
     try:
         return int(operator.index(value))
     except TypeError:
@@ -89,13 +94,13 @@ def whole_number(value: Any, what: str) -> int:
 
 
 def cut(value: Any) -> str:
-    """Something from a file as a message can show it."""
+    """Format an untrusted value for a message, in at most 80 characters."""
     text = repr(value)
     return text if len(text) < 80 else f"{text[:76]} …"
 
 
 def to_bytes(array: Any) -> tuple[str, tuple[int, ...], memoryview]:
-    """The name of an array's type, its shape, and its bytes."""
+    """Return the name of an array's type, its shape, and its bytes."""
     if reason := refusal(array):
         raise BadArgument(reason)
     if hasattr(array, "detach"):
@@ -107,7 +112,7 @@ def to_bytes(array: Any) -> tuple[str, tuple[int, ...], memoryview]:
 
 
 def _tensor_to_bytes(tensor: Any) -> tuple[str, tuple[int, ...], memoryview]:
-    """The same for a torch tensor, without importing torch: whoever has one has it already."""
+    """Do the same for a torch tensor, without importing torch: a tensor implies it is imported."""
     torch, name = sys.modules["torch"], type_name(tensor.dtype)
     with torch._C.DisableTorchFunction():
         plain = tensor.detach()
@@ -125,7 +130,7 @@ def _bytes(plain: NDArray[Any]) -> memoryview:
 
 
 def refusal(array: Any) -> str:
-    """Why an array cannot be kept; "" where it can."""
+    """Return why an array cannot be stored; "" if it can."""
     if not hasattr(array, "detach"):
         kind = np.asarray(array).dtype
     elif _is_wrapper(array):
@@ -138,19 +143,19 @@ def refusal(array: Any) -> str:
 
 
 def _is_wrapper(tensor: Any) -> bool:
-    """Whether a tensor is a subclass without memory of its own."""
+    """Return whether a tensor is a wrapper subclass without its own storage."""
     ours = sys.modules["torch"]._C._disabled_torch_dispatch_impl
     return getattr(type(tensor), "__torch_dispatch__", ours) is not ours and not tensor.is_nested
 
 
 @cache
 def type_name(kind: Any) -> str:
-    """What we call a type of numpy's or torch's."""
+    """Return the name of a numpy or torch type, without "torch."."""
     return str(kind.name if isinstance(kind, np.dtype) else kind).removeprefix("torch.")
 
 
 def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
-    """An array over bytes; a type that numpy lacks comes as ml_dtypes has it, where that is installed."""
+    """Return an array over bytes; a type that numpy lacks uses ml_dtypes, if installed."""
     if name not in TYPES:
         raise ArchiveDamaged(f"a tensor of unknown type {name!r}; known are {', '.join(TYPES)}")
     found: NDArray[Any] = np.frombuffer(data, TYPES[name]).reshape(shape)
@@ -158,13 +163,13 @@ def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
         try:
             import ml_dtypes
         except ImportError:
-            return found  # the bits, as whole numbers
+            return found  # the bits, as unsigned integers
         found = found.view(getattr(ml_dtypes, name))
     return found
 
 
 def crc32(data: Any, start: int = 0) -> int:
-    """zlib's CRC-32, by isal where it is installed: the same number ten times as fast, quicker than a disk."""
+    """Compute zlib's CRC-32, with isal if installed: ten times as fast, faster than a disk."""
     return int(_crc32()(data, start))
 
 
@@ -178,7 +183,10 @@ def _crc32() -> Any:
 
 
 def numbers_of(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """The array itself; as float32, which holds them all, where it is only the bits of such numbers."""
+    """Convert the bits of bfloat16 or float8 to float32, which holds them exactly.
+
+    Return others unchanged.
+    """
     if array.dtype.kind != "u" or array.dtype.name == name:
         return array
     if name == "bfloat16":
@@ -188,12 +196,12 @@ def numbers_of(name: str, array: NDArray[Any]) -> NDArray[Any]:
 
 @cache
 def _float8_table(name: str) -> NDArray[np.float32]:
-    """What each of the 256 bytes stands for."""
+    """Return the value of each of the 256 bytes."""
     exponent_bits, bias = _FLOAT8[name]
     byte = np.arange(256)
     if exponent_bits == 8:  # powers of two, and nothing else
         return np.where(byte == 255, np.nan, 2.0 ** (byte - bias)).astype(np.float32)
-    below = 1 << (7 - exponent_bits)  # a power of two has so many numbers up to the next
+    below = 1 << (7 - exponent_bits)  # values between two powers of two
     exponent, part = byte % 128 // below, byte % below / below
     size = np.where(exponent == 0, part * 2.0 ** (1 - bias), (1 + part) * 2.0 ** (exponent - bias))
     if name.endswith("uz"):
@@ -206,7 +214,10 @@ def _float8_table(name: str) -> NDArray[np.float32]:
 
 
 def real_numbers(array: Any) -> NDArray[Any]:
-    """Real numbers: complex ones by their size, true and false as 1 and 0, types that numpy lacks as float32."""
+    """Convert to real numbers.
+
+    Complex by magnitude, bool to 0 and 1, types that numpy lacks to float32.
+    """
     values: NDArray[Any] = np.asarray(array)
     kind = values.dtype.kind
     if kind == "c":

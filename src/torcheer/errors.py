@@ -1,10 +1,10 @@
-"""Every error torcheer raises on purpose; each is also the builtin a caller would expect."""
+"""All exceptions of torcheer; each is also the builtin exception a caller would expect."""
 
 from __future__ import annotations
 
 
 class TorcheerError(Exception):
-    """Anything torcheer refuses to do, with what was asked, what is there and what to try."""
+    """Base class; the message has the request, what is available and what to try."""
 
 
 class UnknownLayer(TorcheerError, KeyError):
@@ -15,15 +15,15 @@ class UnknownLayer(TorcheerError, KeyError):
 
 
 class AmbiguousLayer(TorcheerError, LookupError):
-    """One value was asked for where a layer ran several times."""
+    """A single value was requested of a layer that ran several times."""
 
 
 class ValueUnavailable(TorcheerError, LookupError):
-    """A value that was not saved, was freed, or changed behind torch's back."""
+    """A value that was not saved, was freed, or was changed outside torch's version counter."""
 
 
 class BadArgument(TorcheerError, ValueError):
-    """An argument that cannot mean anything here."""
+    """An invalid argument."""
 
 
 class WrongInputs(BadArgument, TypeError):
@@ -35,23 +35,23 @@ class NotAModel(TorcheerError, TypeError):
 
 
 class CannotReplay(TorcheerError, RuntimeError):
-    """Replay was asked for where the live model or its values are gone."""
+    """Replay was requested, but the live model or its values are gone."""
 
 
 class MissingRule(TorcheerError, NotImplementedError):
-    """A gradient would have to go through an operation that has no rule."""
+    """A gradient would have to pass through an operation that has no rule."""
 
 
 class RuleMistake(TorcheerError, TypeError):
-    """A rule returned something that cannot be the gradient of what it was asked about."""
+    """A rule returned something that cannot be the gradient of its input."""
 
 
 class GraphFreed(TorcheerError, RuntimeError):
-    """Backward was asked to go through operations that have let go of their values."""
+    """Backward was called through operations that have freed their saved values."""
 
 
 class NotTraced(TorcheerError, RuntimeError):
-    """A gradient was asked of a tensor that nothing traced leads to."""
+    """A gradient was requested of a tensor that no traced operation produced."""
 
 
 class SavedValueChanged(TorcheerError, RuntimeError):
@@ -59,15 +59,15 @@ class SavedValueChanged(TorcheerError, RuntimeError):
 
 
 class LeafWritten(TorcheerError, RuntimeError):
-    """A tensor that asked for a gradient was to be overwritten in place."""
+    """An in-place write to a leaf tensor that requires a gradient."""
 
 
 class NotAnArchive(TorcheerError, ValueError):
-    """A path that holds no archive, or one of a version that this torcheer does not know."""
+    """A path without an archive, or with one of an unsupported version."""
 
 
 class ArchiveDamaged(TorcheerError, ValueError):
-    """Bytes on disk that are not what was written."""
+    """Bytes on disk that differ from what was written."""
 
 
 class ArchiveBusy(TorcheerError, BlockingIOError):
@@ -75,16 +75,16 @@ class ArchiveBusy(TorcheerError, BlockingIOError):
 
 
 class ArchiveClosed(TorcheerError, ValueError):
-    """A Writer that has ended, or that belongs to another process, was to write."""
+    """A write through a Writer that is closed or belongs to another process."""
 
 
 class CannotWrite(TorcheerError, OSError):
-    """The system refuses to write: a full disk, a read-only folder, too many open files."""
+    """A write failed: a full disk, a read-only folder, too many open files."""
 
 
 class BadConfig(TorcheerError, ValueError):
-    """A config that cannot be read or understood, with the file, the line and the key."""
+    """An invalid config; the message has the file, the line and the key."""
 
 
 class NotTrusted(TorcheerError, ImportError):
-    """A config names code that it may not have run."""
+    """A config names code that it is not trusted to run."""

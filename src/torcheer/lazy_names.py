@@ -1,4 +1,4 @@
-"""Public names of a package, each loaded from its module when it is first asked for."""
+"""Lazy public names of a package: each is imported from its module on first use."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package whose names live in the modules of `homes`; a name may be a module."""
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` for a package; `modules` maps each name to its module.
+
+    A name may be a module itself.
+    """
 
     def find(name: str) -> Any:
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(homes)}")
-        module = import_module(homes[name])
-        value = module if homes[name].endswith(f".{name}") else getattr(module, name)
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
+        module = import_module(modules[name])
+        value = module if modules[name].endswith(f".{name}") else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return find, lambda: sorted(homes)
+    return find, lambda: sorted(modules)

@@ -1,4 +1,7 @@
-"""What travels with a Sample and what is found out about it: statistics, alerts, and how many of them arrived."""
+"""Records around a Sample in the watch.
+
+As sent to the child, its statistics, alerts and delivery counts.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ SendMessage = Callable[[dict[str, Any]], None]  # sends one message to the train
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 LEAST_POWER, _GREATEST = -36, 20  # powers of two: 1.5e-11 and 1.0e6
 _POSITIVE = [2.0**power for power in range(LEAST_POWER, _GREATEST + 1)]
-# The outermost bins have no end; the middle one holds zero. A power of two belongs to the bin away from zero.
+# The outermost bins are unbounded; the middle one holds zero. A power of two belongs to the bin away from zero.
 EDGES: tuple[float, ...] = (-math.inf, *(-edge for edge in reversed(_POSITIVE)), *_POSITIVE, math.inf)
 BINS = len(EDGES) - 1
-DISK_FULL = "disk_full"  # an alert like those of rules, of what is written
+DISK_FULL = "disk_full"  # an alert like those of rules, for failed writes
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-_NAMED: Final = 5  # keys of which it is said how many were dropped
+_NAMED: Final = 5  # keys whose dropped counts are listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +45,29 @@ class Delivery:
     finite: bool | None = None  # whether all of its numbers are, where only a part was sent
     summary: Statistics | None = None  # made on its own device; the array is a sample then, if there is one
     frozen: bool = False  # whether it is a weight that takes no gradient (`requires_grad=False`)
-    scaled: bool = False  # whether a GradScaler had multiplied the gradients that this update comes from
-    type: str = ""  # of its numbers, as the training process has them: "bfloat16", also where numpy has no such
+    scaled: bool = False  # whether a GradScaler had scaled the gradients of this update
+    type: str = ""  # its dtype in the training process, also one that numpy lacks: "bfloat16"
 
     def __post_init__(self) -> None:
-        """Bits are no numbers: whoever looks would take the largest for a small one."""
+        """Convert raw bits to numbers: as integers they would give wrong statistics."""
         array = self.sample.array
         if self.type and (found := numbers_of(self.type, array)) is not array:
             object.__setattr__(self, "sample", replace(self.sample, array=found))
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the values over time have in common."""
+        """Return (layer, variable), the key of a series over time."""
         return self.sample.layer, self.sample.variable
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of one array: of its finite numbers, except for the counts. NaN where there are none."""
+    """Statistics of one array: of its finite numbers, except for the counts.
 
-    count: int  # numbers in it
+    NaN where there are none.
+    """
+
+    count: int  # of all numbers
     minimum: float
     maximum: float
     mean: float
@@ -70,23 +76,23 @@ class Statistics:
     zeros: int
     nans: int
     infs: int
-    percentiles: tuple[float, ...] = ()  # at `statistics.PERCENTILES`
-    histogram: tuple[int, ...] = ()  # in the bins of `statistics.EDGES`, which do not depend on the data
-    stride: int = 1  # of every n-th number only
+    percentiles: tuple[float, ...] = ()  # at PERCENTILES
+    histogram: tuple[int, ...] = ()  # in the bins of EDGES, which do not depend on the data
+    stride: int = 1  # computed over every n-th number
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something that looks wrong."""
+    """A warning about a value of the training run."""
 
     rule: str  # "dead_relu"
     layer: str
     variable: str
-    step: int  # when it was noticed
-    since: int  # the step from which on it was so
+    step: int  # when it was detected
+    since: int  # the first step with the problem
     what: str  # "98% of the outputs are zero"
     advice: str  # "lower the learning rate, or use a leaky ReLU"
-    severity: str = "warning"  # "error": the run is lost; "note": it may be meant
+    severity: str = "warning"  # "error": the run is lost; "note": it may be intended
     values: dict[str, Any] = field(default_factory=dict)  # the numbers behind it
 
     def __str__(self) -> str:
@@ -96,7 +102,7 @@ class Alert:
 
 
 def disk_full(error: Exception, folder: Path, what: str, step: int) -> Alert | None:
-    """The alert that something can no longer be written, where it is for want of room that it cannot."""
+    """Make the alert for a failed write if the disk is full; None for other errors."""
     if not isinstance(error, OSError) or error.errno not in _FULL:
         return None
     text = f"{os.strerror(error.errno)} in {folder}: it ends here"
@@ -106,19 +112,22 @@ def disk_full(error: Exception, folder: Path, what: str, step: int) -> Alert | N
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Counts of samples by outcome; after `stop`, offered == handled + what was dropped + lost + damaged."""
+    """Counts of samples by outcome.
+
+    After `stop`, offered == handled + what was dropped + lost + damaged.
+    """
 
     offered: int = 0
-    handled: int = 0  # by the child, to the end
-    dropped: dict[Key, int] = field(default_factory=dict)  # of each key: refused, no room, overwritten unread
-    lost: int = 0  # sent, but the child died or was ended before it was done with them
-    damaged: int = 0  # came to the child with a wrong checksum
+    handled: int = 0  # processed by the child
+    dropped: dict[Key, int] = field(default_factory=dict)  # per key: refused, no room, overwritten unread
+    lost: int = 0  # sent, but the child died or was stopped before it processed them
+    damaged: int = 0  # received by the child with a wrong checksum
     restarts: int = 0
     written: int | None = None  # of those handled, how many are in the log; None before its end, or without one
 
     @property
     def missing(self) -> str:
-        """In words, what never came through; "" where all did."""
+        """Describe the values that were not delivered; "" if all were."""
         parts = [f"{self.lost + self.damaged:,} lost"] if self.lost or self.damaged else []
         if self.written is not None and self.written < self.handled:
             parts.append(f"{self.handled - self.written:,} not written")

@@ -1,4 +1,4 @@
-"""Numbers the way people read them."""
+"""Text for people: sizes, counts, tables and names for the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def human_bytes(count: int) -> str:
-    """A size in the largest fitting unit of 1024: "253.5 KB"."""
+    """Format a size in the largest fitting unit of 1024: "253.5 KB"."""
     size, unit = float(count), "B"
     for larger in ("KB", "MB", "GB", "TB", "PB"):
         if size < 1024:
@@ -16,7 +16,7 @@ def human_bytes(count: int) -> str:
 
 
 def human_count(count: int) -> str:
-    """A count in the largest fitting unit of 1000: "1.4 G"."""
+    """Format a count in the largest fitting unit of 1000: "1.4 G"."""
     size, unit = float(count), ""
     for larger in ("K", "M", "G", "T", "P", "E"):
         if size < 1000:
@@ -26,17 +26,17 @@ def human_count(count: int) -> str:
 
 
 def human_flops(count: int, unknown: int) -> str:
-    """FLOPs, with a mark where some operations could not be counted."""
+    """Format FLOPs, with a mark if some operations could not be counted."""
     return human_count(count) + (" +?" if unknown else "")
 
 
 def plural(count: int, noun: str) -> str:
-    """ "1 layer", "2 layers"."""
+    """Format a count with its noun: "1 layer", "2 layers"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def cut(lines: list[str], limit: int) -> list[str]:
-    """At most `limit` lines, what is left out named in the middle."""
+    """Truncate to `limit` lines; a line in the middle says how many were left out."""
     if len(lines) <= limit:
         return lines
     start, end = limit - limit // 3 - 1, limit // 3
@@ -45,7 +45,10 @@ def cut(lines: list[str], limit: int) -> list[str]:
 
 
 def align(rows: Iterable[tuple[str, ...]], left: int) -> list[str]:
-    """Rows of cells as lines, the first `left` columns to the left and the others to the right."""
+    """Format rows of cells as lines.
+
+    The first `left` columns are left-aligned, the others right-aligned.
+    """
     table = list(rows)
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))] if table else []
     return ["  ".join(_pad(cell, column, widths, left) for column, cell in enumerate(row)).rstrip() for row in table]
@@ -56,7 +59,7 @@ def _pad(cell: str, column: int, widths: list[int], left: int) -> str:
 
 
 def ordinal(number: int) -> str:
-    """2 as 2nd.
+    """Format an ordinal number.
 
     >>> ordinal(2), ordinal(3), ordinal(11), ordinal(21)
     ('2nd', '3rd', '11th', '21st')
@@ -66,7 +69,7 @@ def ordinal(number: int) -> str:
 
 
 def shortened(text: str, room: int) -> str:
-    """A name with its middle left out."""
+    """Shorten a name to `width` characters by leaving out its middle."""
     if len(text) <= room:
         return text
     end = (room - 1) // 2
@@ -74,5 +77,5 @@ def shortened(text: str, room: int) -> str:
 
 
 def printable(text: str) -> str:
-    """A name from a file, as a terminal may show it: nothing in it moves the cursor or changes a colour."""
+    """Escape control characters in untrusted text: it cannot move the cursor or change colours."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,4 +1,4 @@
-"""Reading a config: what it says, where it says it, and which code it may name."""
+"""Config files: their values, the line of each value, and which code a config may name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the arguments of a config fit what it names."""
+"""Check a config's arguments against the signature of the code it names."""
 
 from __future__ import annotations
 
@@ -9,51 +9,66 @@ from typing import Any
 from torcheer.config.problems import nearest
 
 
-def bind(thing: Any, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> str:
-    """Why a class or function does not take these arguments; "" if it does, or does not say what it takes."""
+def bind(target: Any, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> str:
+    """Return why a class or function does not take these arguments.
+
+    "" if it does or has no signature.
+    """
     try:
-        signature = inspect.signature(thing)
+        signature = inspect.signature(target)
     except (TypeError, ValueError):
         return ""
     parameters = list(signature.parameters.values())
-    known = [each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    anything = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    names = [
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    takes_any_keyword = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     for key in kwargs:
-        if key not in known and not anything:
-            takes = f"it takes {', '.join(known)}" if known else "it takes nothing"
-            return f"{thing.__name__} has no argument {key!r}; {takes}.{nearest(key, known)}"
-    missing = [each for each in without(parameters, len(args)) if each not in kwargs]
+        if key not in names and not takes_any_keyword:
+            takes = f"it takes {', '.join(names)}" if names else "it takes nothing"
+            return f"{target.__name__} has no argument {key!r}; {takes}.{nearest(key, names)}"
+    missing = [parameter for parameter in required_parameters(parameters, len(args)) if parameter not in kwargs]
     if missing:
-        return f"{thing.__name__} also needs {' and '.join(map(repr, missing))}."
+        return f"{target.__name__} also needs {' and '.join(map(repr, missing))}."
     try:
         signature.bind(*args, **kwargs)
-    except TypeError as error:  # too many, or the same one twice
-        return f"{thing.__name__}: {error}."
+    except TypeError as error:  # too many arguments, or one given twice
+        return f"{target.__name__}: {error}."
     return ""
 
 
-def without(parameters: Sequence[inspect.Parameter], count: int) -> list[str]:
-    """The required parameters that are left when the first `count` are given by position."""
-    by_position = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    by_name = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
-    return [each.name for each in by_position[count:] + by_name if each.default is each.empty]
+def required_parameters(parameters: Sequence[inspect.Parameter], count: int) -> list[str]:
+    """List the required parameters that remain when the first `count` are given by position."""
+    by_position = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    by_name = [parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    return [parameter.name for parameter in by_position[count:] + by_name if parameter.default is parameter.empty]
 
 
-def downloads(thing: Any, kwargs: Mapping[str, Any]) -> str:
-    """Why calling something of torchvision would fetch what the config does not ask for; "" if it would not.
+def downloads(target: Any, kwargs: Mapping[str, Any]) -> str:
+    """Return why a torchvision call would download something the config does not request.
 
-    A dataset may download where the config says so. Weights never come this way, and detection models would fetch
-    those of their backbone even when nobody asked.
+    "" if it would not.
+
+    A dataset may download where the config says so. Weights are never downloaded; detection models would fetch those
+    of their backbone by default.
     """
-    origin = str(getattr(thing, "__module__", ""))
+    origin = str(getattr(target, "__module__", ""))
     if not origin.startswith(("torchvision.models.", "torchvision.datasets.")):
         return ""
-    given = {each.name: each.default for each in inspect.signature(thing).parameters.values()} | dict(kwargs)
-    for key, value in given.items():
+    arguments = {
+        parameter.name: parameter.default for parameter in inspect.signature(target).parameters.values()
+    } | dict(kwargs)
+    for key, value in arguments.items():
         if value in (None, False, inspect.Parameter.empty):
             continue
         if key.startswith(("weights", "pretrained")):
-            return f"{thing.__name__} would download {key}: write {key} as null, and load weights of your own."
+            return f"{target.__name__} would download {key}: write {key} as null, and load weights of your own."
         if key == "download" and key not in kwargs:
-            return f"{thing.__name__} downloads unless it is told not to: write download as true or false."
+            return f"{target.__name__} downloads unless it is told not to: write download as true or false."
     return ""

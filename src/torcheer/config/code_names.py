@@ -1,10 +1,11 @@
-"""Names of code in a config: what each one means, and whether it may be imported.
+"""Names of code in a config: which object each one is, and whether it may be imported.
 
-A config is text from somewhere, and a dotted name in it decides what runs. `torch.os.system` and
-`torch.nn.functional.importlib.import_module` are all one `getattr` away from a name that looks harmless, so there is
-no walking: everything but the last word is a module that is imported under exactly that name, one attribute is taken
-from it, and that must be a class or a function that is *defined* where a config may reach: in an open part of torch
-and its kin (`allowed.py`), in the folder of the config, or in a package that the user named with `--trust`.
+A config is untrusted text, and a dotted name in it decides what runs. `torch.os.system` and
+`torch.nn.functional.importlib.import_module` are one `getattr` away from a harmless-looking name, so attributes are
+never chained: everything but the last word is a module that is imported under exactly that name, one attribute is read
+from it, and that must be a class or a function *defined* where a config may reach: in an open part of torch and
+related packages (`importable_names.py`), in the folder of the config, or in a package that the user named with
+`--trust`.
 """
 
 from __future__ import annotations
@@ -20,30 +21,37 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torcheer.config.folder_modules import exists, home, installed, lies_in, load, search_path
+from torcheer.config.folder_modules import (
+    find_in_folder,
+    is_installed,
+    is_loaded_from,
+    load_module,
+    module_exists,
+    search_path,
+)
 from torcheer.config.importable_names import (
     CLOSED,
     PACKAGES,
-    deciding,
+    closed_reason,
+    contains_open,
+    deciding_prefix,
     is_open,
-    leads_to_open,
-    open_inside,
+    open_children,
     prefixes,
-    reason,
 )
-from torcheer.config.problems import brief, nearest
+from torcheer.config.problems import nearest, short_repr
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
 
-OLD_NAMES = {  # the start of a name -> what it is called here
+OLD_NAMES = {  # old prefix of a name -> current prefix
     "torchassistant": "torcheer.training",
     "torcheer.training.stopping": "torcheer.training.stop_conditions",  # in 0.1
 }
-LONGEST = 200  # characters of a name
-MADE = ("torch.ops", "torch.classes")  # they make modules of any name when they are asked
+MAX_NAME_LENGTH = 200  # characters
+DYNAMIC_NAMESPACES = ("torch.ops", "torch.classes")  # they create a module for any attribute name
 
 
 def current_name(name: str) -> str:
-    """A name of code as it is today: TorchAssistant's, and those of earlier versions, are understood.
+    """Translate a name of TorchAssistant or an earlier version to the current one.
 
     >>> current_name("torchassistant.collators.BatchDivide"), current_name("torchassistants.Net")
     ('torcheer.training.collators.BatchDivide', 'torchassistants.Net')
@@ -61,43 +69,43 @@ def find(
     folder: str | os.PathLike[str] | None = None,
     kind: type | str | None = None,
 ) -> Any:
-    """The class or function that a config names, such as "torch.nn.Linear" or "my_module.Net".
+    """Import the class or function that a config names, such as "torch.nn.Linear".
 
-    `trusted` is what `--trust` named: packages, modules, or single names; `folder` is where the config's own modules
-    lie. `kind` is "class", "function", or a class that the result must be a subclass or an instance of.
+    `trusted`: packages, modules or single names given with `--trust`. `folder`: the folder of the config's own
+    modules. `kind`: "class", "function", or a class that the result must be a subclass or an instance of.
     """
-    request = Request.of(name, trusted, folder)
-    request.admit()
-    thing = request.take()
-    request.judge(thing)
-    unfit = misfit(thing, kind)
-    if unfit:
-        raise BadConfig(f"{name}: {unfit}")
-    return thing
+    request = NameRequest.parse(name, trusted, folder)
+    request.check_importable()
+    target = request.resolve()
+    request.check_origin(target)
+    mismatch = find_kind_mismatch(target, kind)
+    if mismatch:
+        raise BadConfig(f"{name}: {mismatch}")
+    return target
 
 
 def describe(name: str, *, trusted: Iterable[str] = (), folder: str | os.PathLike[str] | None = None) -> str:
-    """What is wrong with a name, as far as that can be said without importing anything; "" if nothing is."""
+    """Return what is wrong with a name, as far as known without importing; "" if nothing is."""
     try:
-        Request.of(name, trusted, folder).admit()
+        NameRequest.parse(name, trusted, folder).check_importable()
     except TorcheerError as error:
         return str(error)
     return ""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One name, and what the user allows."""
+class NameRequest:
+    """A name of code, with the packages and the folder that the user trusts."""
 
-    name: str  # as the config has it
+    name: str  # as written in the config
     module: str
     attribute: str
     trusted: frozenset[str]
     folder: Path | None
 
     @classmethod
-    def of(cls, name: str, trusted: Iterable[str], folder: str | os.PathLike[str] | None) -> Request:
-        problem = misshapen(name)
+    def parse(cls, name: str, trusted: Iterable[str], folder: str | os.PathLike[str] | None) -> NameRequest:
+        problem = find_syntax_problem(name)
         if problem:
             raise BadConfig(problem)
         module, _, attribute = current_name(name).rpartition(".")
@@ -109,157 +117,175 @@ class Request:
         return self.module.split(".")[0]
 
     @property
-    def full(self) -> str:
+    def full_name(self) -> str:
         return f"{self.module}.{self.attribute}"
 
-    def trusts(self, module: str) -> bool:
+    def is_trusted(self, module: str) -> bool:
         return any(part in self.trusted for part in prefixes(module))
 
-    def admit(self) -> None:
-        """Refuse a name that may not be imported; nothing is imported to find out."""
-        if self.trusts(self.full):
+    def check_importable(self) -> None:
+        """Refuse a name that may not be imported, without importing anything."""
+        if self.is_trusted(self.full_name):
             return
         if self.package in PACKAGES:
-            self.admit_kin()
-        elif installed(self.module, self.folder):
-            self.must_exist()
-            raise self.refusal(self.unnamed(), self.package)
+            self.check_open_package()
+        elif is_installed(self.module, self.folder):
+            self.check_exists()
+            raise self.not_trusted_error(self.package_refusal(), self.package)
         elif self.folder:
-            self.admit_own(self.folder)
+            self.check_folder_module(self.folder)
 
-    def admit_kin(self) -> None:
-        if self.full in CLOSED:
-            raise self.refusal(reason(self.full), self.full)
-        if not leads_to_open(self.module):
-            if deciding(self.module) not in MADE:
-                self.must_exist()
-            raise self.refusal(reason(self.module), self.module)
+    def check_open_package(self) -> None:
+        if self.full_name in CLOSED:
+            raise self.not_trusted_error(closed_reason(self.full_name), self.full_name)
+        if not contains_open(self.module):
+            if deciding_prefix(self.module) not in DYNAMIC_NAMESPACES:
+                self.check_exists()
+            raise self.not_trusted_error(closed_reason(self.module), self.module)
 
-    def must_exist(self) -> None:
-        """Raise where there is no such module: trusting it would not help."""
-        missing = next((part for part in reversed(prefixes(self.module)) if not exists(part)), None)
+    def check_exists(self) -> None:
+        """Raise if there is no such module: `--trust` would not help."""
+        missing = next((part for part in reversed(prefixes(self.module)) if not module_exists(part)), None)
         if missing is not None:
-            raise self.missing(missing)
+            raise self.missing_module_error(missing)
 
-    def admit_own(self, folder: Path) -> None:
-        file = home(self.module, folder)
+    def check_folder_module(self, folder: Path) -> None:
+        file = find_in_folder(self.module, folder)
         if file is None:
-            known = [*PACKAGES, *(found.name for found in pkgutil.iter_modules([str(folder)]))]
-            raise BadConfig(f"{self.name}: there is no module {self.module} in {folder}.{self.near(known)}")
+            names = [*PACKAGES, *(module.name for module in pkgutil.iter_modules([str(folder)]))]
+            raise BadConfig(f"{self.name}: there is no module {self.module} in {folder}.{self.suggest(names)}")
         if not file.is_relative_to(folder):
-            raise self.refusal(f"{self.module} is linked to {file}, outside of {folder}", self.package)
+            raise self.not_trusted_error(f"{self.module} is linked to {file}, outside of {folder}", self.package)
 
-    def near(self, known: Iterable[str]) -> str:
-        """The known package that is meant, when it is the package that is misspelled."""
-        return nearest(self.package, known) or nearest(self.module, known)
+    def suggest(self, names: Iterable[str]) -> str:
+        """Suggest the nearest name, for a misspelled package."""
+        return nearest(self.package, names) or nearest(self.module, names)
 
-    def unnamed(self) -> str:
-        """Why a package that is there is none of a config's business."""
+    def package_refusal(self) -> str:
+        """Explain why a config may not name an installed package."""
         text = f"a config may name {', '.join(sorted(PACKAGES))} and modules in its own folder, not {self.package}"
-        if self.folder and home(self.package, self.folder):
+        if self.folder and find_in_folder(self.package, self.folder):
             text += f" (the one in {self.folder} has the name of an installed package: rename it)"
         return text
 
-    def take(self) -> Any:
-        """Import the module and take the one attribute."""
-        module = self.imported()
+    def resolve(self) -> Any:
+        """Import the module and return its attribute."""
+        module = self.import_module()
         try:
             return getattr(module, self.attribute)
         except AttributeError:
-            known = [each for each in dir(module) if not each.startswith("_")]
-            text = f"{self.name}: {self.module} has no {self.attribute!r}.{nearest(self.attribute, known)}"
-        except Exception as error:  # a module that imports its parts when they are asked for
-            raise self.broken(error) from error
+            names = [name for name in dir(module) if not name.startswith("_")]
+            text = f"{self.name}: {self.module} has no {self.attribute!r}.{nearest(self.attribute, names)}"
+        except Exception as error:  # a module with lazy imports
+            raise self.import_failure(error) from error
         raise BadConfig(text)
 
-    def imported(self) -> ModuleType:
-        own = self.is_own(self.module)
+    def import_module(self) -> ModuleType:
+        is_folder_module = self.is_from_folder(self.module)
         try:
-            module = load(self.module, self.folder, own=own)
+            module = load_module(self.module, self.folder, from_folder=is_folder_module)
         except ModuleNotFoundError as error:
             if error.name in prefixes(self.module):
-                raise self.missing(error.name) from None
-            raise self.broken(error) from error
-        except (Exception, SystemExit) as error:  # whatever the user's own module does while it loads
-            raise self.broken(error) from error
-        if own and self.folder and not self.trusts(self.module) and not lies_in(self.module, self.folder):
+                raise self.missing_module_error(error.name) from None
+            raise self.import_failure(error) from error
+        except (Exception, SystemExit) as error:  # a user's module may raise anything while it loads
+            raise self.import_failure(error) from error
+        if (
+            is_folder_module
+            and self.folder
+            and not self.is_trusted(self.module)
+            and not is_loaded_from(self.module, self.folder)
+        ):
             file = getattr(module, "__file__", "another folder")
             raise BadConfig(f"{self.name}: a module {self.module} is loaded already, from {file}: rename one of them")
         return module
 
-    def is_own(self, module: str) -> bool:
-        """Whether a module is to come from the folder of the config."""
+    def is_from_folder(self, module: str) -> bool:
+        """Return whether a module belongs to the folder of the config."""
         package = module.split(".")[0]
-        return self.folder is not None and package not in PACKAGES and not installed(module, self.folder)
+        return self.folder is not None and package not in PACKAGES and not is_installed(module, self.folder)
 
-    def missing(self, module: str) -> BadConfig:
-        """The error of a module that does not exist; `module` is the first part of its name that is none."""
+    def missing_module_error(self, module: str) -> BadConfig:
+        """Make the error for a missing module.
+
+        `module` is the first part of the name that does not exist.
+        """
         parent, _, last = module.rpartition(".")
         if not parent:
-            meant = "" if module in PACKAGES else nearest(module, PACKAGES)
-            return BadConfig(f"{self.name}: {module} is not installed.{meant}")
-        places = search_path(parent)
-        known = {*open_inside(parent), *(found.name for found in pkgutil.iter_modules(places))}
-        hint = nearest(last, sorted(known))
+            suggestion = "" if module in PACKAGES else nearest(module, PACKAGES)
+            return BadConfig(f"{self.name}: {module} is not installed.{suggestion}")
+        folders = search_path(parent)
+        names = {*open_children(parent), *(module_info.name for module_info in pkgutil.iter_modules(folders))}
+        hint = nearest(last, sorted(names))
         if hasattr(sys.modules.get(parent), last):
             hint = " A name is a module, a dot, and one class or function of that module."
-        where = f" It was looked for in {', '.join(places)}" if places else ""
+        where = f" It was looked for in {', '.join(folders)}" if folders else ""
         return BadConfig(f"{self.name}: {parent} has no module {last!r}.{hint}{where}")
 
-    def broken(self, error: BaseException) -> BadConfig:
-        said = f"{type(error).__name__}: {error}".rstrip(": ")
-        return BadConfig(f"{self.name}: importing {self.module} failed with {said}")
+    def import_failure(self, error: BaseException) -> BadConfig:
+        message = f"{type(error).__name__}: {error}".rstrip(": ")
+        return BadConfig(f"{self.name}: importing {self.module} failed with {message}")
 
-    def judge(self, thing: Any) -> None:
-        """Refuse what is no class or function, or is defined where a config may not reach."""
-        if not (inspect.isclass(thing) or inspect.isfunction(thing) or inspect.isbuiltin(thing)):
-            raise BadConfig(f"{self.name}: this is {article(type(thing).__name__)}, not a class or a function")
-        origin = getattr(thing, "__module__", None)
-        if self.full in self.trusted:
+    def check_origin(self, target: Any) -> None:
+        """Refuse an object that is no class or function, or is defined where a config may not reach."""
+        if not (inspect.isclass(target) or inspect.isfunction(target) or inspect.isbuiltin(target)):
+            raise BadConfig(f"{self.name}: this is {with_article(type(target).__name__)}, not a class or a function")
+        origin = getattr(target, "__module__", None)
+        if self.full_name in self.trusted:
             return
         if not isinstance(origin, str):
-            raise self.refusal("it does not say in which module it is defined", self.full)
-        if not self.genuine(thing, origin):
-            raise self.refusal(f"it says that it is defined in {origin}, which does not have it", self.full)
-        if not self.reaches(thing, origin):
-            inside = origin.split(".")[0] in PACKAGES
+            raise self.not_trusted_error("it does not say in which module it is defined", self.full_name)
+        if not self.is_genuine(target, origin):
+            raise self.not_trusted_error(
+                f"it says that it is defined in {origin}, which does not have it", self.full_name
+            )
+        if not self.is_reachable(target, origin):
+            in_open_package = origin.split(".")[0] in PACKAGES
             text = f"it is defined in {origin}, which a config may not name"
-            raise self.refusal(reason(f"{origin}.{thing.__name__}") if inside else text, self.full)
+            raise self.not_trusted_error(
+                closed_reason(f"{origin}.{target.__name__}") if in_open_package else text, self.full_name
+            )
 
-    def genuine(self, thing: Any, origin: str) -> bool:
-        """Whether a thing is where it says it comes from; torch and its kin are believed."""
+    def is_genuine(self, target: Any, origin: str) -> bool:
+        """Return whether an object is in the module it claims.
+
+        Torch and related packages are trusted.
+        """
         if origin == self.module or self.package in PACKAGES:
             return True
-        return getattr(sys.modules.get(origin), thing.__name__, None) is thing
+        return getattr(sys.modules.get(origin), target.__name__, None) is target
 
-    def reaches(self, thing: Any, origin: str) -> bool:
-        """Whether a config may have what is defined in the module `origin`."""
-        if self.trusts(origin):
+    def is_reachable(self, target: Any, origin: str) -> bool:
+        """Return whether a config may name an object defined in the module `origin`."""
+        if self.is_trusted(origin):
             return True
         if origin == "torch":
-            return is_tensor_function(thing)
+            return is_tensor_function(target)
         if origin.split(".")[0] in PACKAGES:
-            return is_open(f"{origin}.{thing.__name__}")
-        return self.folder is not None and self.is_own(origin) and lies_in(origin, self.folder)
+            return is_open(f"{origin}.{target.__name__}")
+        return self.folder is not None and self.is_from_folder(origin) and is_loaded_from(origin, self.folder)
 
-    def refusal(self, why: str, trust: str, meant: str = "") -> NotTrusted:
-        return NotTrusted(f"{self.name}: {why}.{meant} If you trust it, run with --trust {trust}")
+    def not_trusted_error(self, reason: str, trust: str, suggestion: str = "") -> NotTrusted:
+        return NotTrusted(f"{self.name}: {reason}.{suggestion} If you trust it, run with --trust {trust}")
 
 
-def is_tensor_function(thing: Any) -> bool:
-    """Whether this is one of torch's own operations on tensors; `torch` itself also holds switches and file readers."""
+def is_tensor_function(target: Any) -> bool:
+    """Return whether this is a tensor operation of torch.
+
+    `torch` also has switches and file readers.
+    """
     operations = getattr(getattr(sys.modules.get("torch"), "_C", None), "_VariableFunctions", None)
-    name = thing.__name__
-    return f"torch.{name}" not in CLOSED and getattr(operations, name, None) is thing
+    name = target.__name__
+    return f"torch.{name}" not in CLOSED and getattr(operations, name, None) is target
 
 
-def misshapen(name: Any) -> str:
-    """What is wrong with the form of a name; "" if nothing is."""
+def find_syntax_problem(name: Any) -> str:
+    """Return what is wrong with the syntax of a name; "" if nothing is."""
     if not isinstance(name, str):
-        return f"a name of code is a text such as 'torch.nn.Linear', not {brief(name)}"
+        return f"a name of code is a text such as 'torch.nn.Linear', not {short_repr(name)}"
     words = name.split(".")
-    if len(name) > LONGEST:
-        return f"{brief(name)}: a name of {len(name)} characters is no name"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"{short_repr(name)}: a name of {len(name)} characters is no name"
     if not all(word.isidentifier() and unicodedata.normalize("NFKC", word) == word for word in words):
         return f"{name!r}: a name is words with dots between them, such as 'torch.nn.Linear'"
     if any(word.startswith("_") for word in words):
@@ -269,16 +295,16 @@ def misshapen(name: Any) -> str:
     return ""
 
 
-def misfit(thing: Any, kind: type | str | None) -> str:
-    """Why a class or function does not fit a place; "" if it does."""
-    is_class = inspect.isclass(thing)
-    found = "a class" if is_class else "a function"
+def find_kind_mismatch(target: Any, kind: type | str | None) -> str:
+    """Return why a class or function is not of the required kind; "" if it is."""
+    is_class = inspect.isclass(target)
+    description = "a class" if is_class else "a function"
     if isinstance(kind, str):
-        return "" if is_class == (kind == "class") else f"this is {found}, and a {kind} is needed here"
-    if kind is None or isinstance(thing, kind) or (is_class and issubclass(thing, kind)):
+        return "" if is_class == (kind == "class") else f"this is {description}, and a {kind} is needed here"
+    if kind is None or isinstance(target, kind) or (is_class and issubclass(target, kind)):
         return ""
-    return f"this is {found}, and a subclass of {kind.__module__}.{kind.__qualname__} is needed here"
+    return f"this is {description}, and a subclass of {kind.__module__}.{kind.__qualname__} is needed here"
 
 
-def article(word: str) -> str:
+def with_article(word: str) -> str:
     return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

@@ -1,4 +1,4 @@
-"""Config files: JSON, YAML or TOML in, plain values and the line of each out."""
+"""Reader of config files in JSON, YAML or TOML: plain values and the line of each."""
 
 from __future__ import annotations
 
@@ -10,67 +10,70 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.config import json_text, toml_text, yaml_text
-from torcheer.config.line_numbers import DEPTH, Fault, KeyPath
+from torcheer.config.line_numbers import MAX_DEPTH, KeyPath, TextFault
 from torcheer.config.problems import nearest
 from torcheer.errors import BadConfig
 
 PARSERS = {".json": json_text.parse, ".yaml": yaml_text.parse, ".yml": yaml_text.parse, ".toml": toml_text.parse}
-MOST_BYTES = 1 << 20  # more is data that lost its way
+MAX_BYTES = 1 << 20  # a larger file is misplaced data
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What a config file says, and where."""
+    """Values of a config file, and their lines."""
 
     data: dict[str, Any]
     path: Path
     lines: Mapping[KeyPath, int] = field(repr=False)
-    overrides: list[str] = field(default_factory=list)  # key.path=value, as they were given
+    overrides: list[str] = field(default_factory=list)  # key.path=value, as given on the command line
 
     def line(self, path: Sequence[str | int]) -> int | None:
-        """The line, from 1, on which the value at a key path stands; for a YAML block or a TOML table, its name."""
+        """Return the line, from 1, of the value at a key path.
+
+        For a YAML block or TOML table, of its name.
+        """
         return self.lines.get(tuple(path))
 
 
 def read(path: str | os.PathLike[str]) -> Config:
-    """Read a config file; what is wrong with it is said with its line."""
+    """Read a config file; errors name the line."""
     path = Path(path)
     parser = PARSERS.get(path.suffix.lower())
     if parser is None:
-        known = ", ".join(PARSERS)
-        raise BadConfig(f"{path}: the end of its name says how a config is written, and is one of {known}")
-    text = text_of(path)
+        suffixes = ", ".join(PARSERS)
+        raise BadConfig(f"{path}: the end of its name says how a config is written, and is one of {suffixes}")
+    text = read_text(path)
     try:
-        data, places = parser(text)
-    except Fault as fault:
-        raise BadConfig(located(path, text, fault)) from None
+        data, line_map = parser(text)
+    except TextFault as fault:
+        raise BadConfig(format_fault(path, text, fault)) from None
     except RecursionError:
-        raise BadConfig(f"{path}: nested more than {DEPTH} levels deep") from None
+        raise BadConfig(f"{path}: nested more than {MAX_DEPTH} levels deep") from None
     if not isinstance(data, dict):
-        raise BadConfig(f"{path}: at the top there is {kind_of(data)}; a config is a mapping of keys to values")
-    for remark in places.remarks:
-        warnings.warn(located(path, text, remark), stacklevel=2)
-    return Config(data, path, places.lines)
+        raise BadConfig(f"{path}: at the top there is {describe_kind(data)}; a config is a mapping of keys to values")
+    for warning in line_map.warnings:
+        warnings.warn(format_fault(path, text, warning), stacklevel=2)
+    return Config(data, path, line_map.lines)
 
 
-def text_of(path: Path) -> str:
-    """The text of a file, or why it has none."""
+def read_text(path: Path) -> str:
+    """Read the text of a file; raise BadConfig where it has none."""
     try:
         if path.exists() and not path.is_file():
-            what = "a folder" if path.is_dir() else "not a regular file"
-            raise BadConfig(f"{path}: this is {what}; a config is a file")
+            description = "a folder" if path.is_dir() else "not a regular file"
+            raise BadConfig(f"{path}: this is {description}; a config is a file")
         with open(path, "rb") as file:
-            content = file.read(MOST_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise BadConfig(f"{path}: there is no such file.{beside(path)}") from None
-    except (OSError, ValueError) as error:  # not ours to read; a name with a zero byte
+        raise BadConfig(f"{path}: there is no such file.{suggest_file(path)}") from None
+    except (OSError, ValueError) as error:  # no permission; a name with a zero byte
         raise BadConfig(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > MOST_BYTES:
-        raise BadConfig(f"{path}: this is more than {MOST_BYTES >> 20} MiB, which is no config")
-    return decoded(path, content)
+    if len(content) > MAX_BYTES:
+        raise BadConfig(f"{path}: this is more than {MAX_BYTES >> 20} MiB, which is no config")
+    return decode_text(path, content)
 
 
-def decoded(path: Path, content: bytes) -> str:
+def decode_text(path: Path, content: bytes) -> str:
     if content.startswith(b"\xef\xbb\xbf"):
         raise BadConfig(f"{path}: starts with a byte order mark; save it as UTF-8 without one")
     try:
@@ -85,20 +88,20 @@ def decoded(path: Path, content: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def located(path: Path, text: str, fault: Fault) -> str:
-    """An error with its place, the line of text and a mark below the character."""
+def format_fault(path: Path, text: str, fault: TextFault) -> str:
+    """Format an error with its position, the line of text and a mark below the character."""
     if not fault.line:
         return f"{path}: {fault}"
     lines = text.split("\n")
     line = lines[fault.line - 1] if fault.line <= len(lines) else ""
     start = max(0, fault.column - 61)  # a config on one line can be long
-    shown = "".join(letter if letter.isprintable() else " " for letter in line[start : start + 100])
+    shown = "".join(character if character.isprintable() else " " for character in line[start : start + 100])
     mark = " " * (fault.column - 1 - start) + "^"
     return f"{path}:{fault.line}:{fault.column}: {fault}\n    {shown}\n    {mark}"
 
 
-def beside(path: Path) -> str:
-    """The config in the same folder whose name is nearest."""
+def suggest_file(path: Path) -> str:
+    """Suggest the config in the same folder with the nearest name."""
     try:
         names = [name for name in os.listdir(path.parent) if Path(name).suffix.lower() in PARSERS]
     except OSError:
@@ -106,5 +109,5 @@ def beside(path: Path) -> str:
     return nearest(path.name, names)
 
 
-def kind_of(value: Any) -> str:
+def describe_kind(value: Any) -> str:
     return {type(None): "nothing", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")

@@ -1,4 +1,4 @@
-"""Modules that lie in the folder of a config: where they are, and importing them and nothing else from there."""
+"""Modules in the folder of a config: find them, and import only them from there."""
 
 from __future__ import annotations
 
@@ -10,116 +10,125 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
-# The modules that came from a folder, and which. Two folders may both have a `my_module`: with the second config of a
-# process the first one's modules are forgotten, or its helpers would answer for the second's.
+# Loaded modules and the folder of each. Two folders may both have a `my_module`: with the second config of a process
+# the modules of the first are unloaded, or its helpers would be imported for the second.
 _loaded: dict[str, Path] = {}
 
 
-def home(module: str, folder: Path) -> Path | None:
-    """The file, or for a namespace the folder, that a dotted name has below `folder`; nothing is imported."""
-    place = folder
-    found: Path | None = None
+def find_in_folder(module: str, folder: Path) -> Path | None:
+    """Find the file of a module below `folder`, or the folder of a namespace, without importing."""
+    subfolder = folder
+    file: Path | None = None
     name = ""
     for word in module.split("."):
         name = f"{name}.{word}".lstrip(".")
-        spec = PathFinder.find_spec(name, [str(place)])
+        spec = PathFinder.find_spec(name, [str(subfolder)])
         if spec is None:
             return None
-        place = place / word
-        found = Path(spec.origin if spec.has_location and spec.origin else place).resolve()
-        if not found.is_relative_to(folder):
-            return found  # a link that leads outside: what lies below it is outside too
-    return found
+        subfolder = subfolder / word
+        file = Path(spec.origin if spec.has_location and spec.origin else subfolder).resolve()
+        if not file.is_relative_to(folder):
+            return file  # a link that leads outside: everything below it is outside too
+    return file
 
 
-def installed(module: str, folder: Path | None) -> bool:
-    """Whether a module is part of Python or installed, rather than lying in the folder; nothing is imported."""
+def is_installed(module: str, folder: Path | None) -> bool:
+    """Return whether a module is in the standard library or installed, not in the folder.
+
+    Imports nothing.
+    """
     package = module.split(".")[0]
     if package in sys.stdlib_module_names:
         return True
-    with searching(folder, also=False):
-        spec = outermost(module)
+    with module_search_path(folder, include_folder=False):
+        spec = find_outermost_spec(module)
     if spec is None or not spec.origin:
         return False
-    return folder is None or Path(spec.origin).resolve() != home(spec.name, folder)
+    return folder is None or Path(spec.origin).resolve() != find_in_folder(spec.name, folder)
 
 
-def outermost(module: str) -> ModuleSpec | None:
-    """Where the first part of a name that has code of its own would come from; a namespace only passes on."""
-    first, *rest = module.split(".")
+def find_outermost_spec(module: str) -> ModuleSpec | None:
+    """Find the spec of the first package in a dotted name that has code.
+
+    Namespace packages are skipped.
+    """
+    first, *words = module.split(".")
     finders = [finder.find_spec for finder in sys.meta_path if hasattr(finder, "find_spec")]
     spec = next(filter(None, (find(first, None) for find in finders)), None)
-    for word in rest:
+    for word in words:
         if spec is None or spec.origin or spec.submodule_search_locations is None:
             break
         spec = PathFinder.find_spec(f"{spec.name}.{word}", list(spec.submodule_search_locations))
     return spec
 
 
-def exists(module: str) -> bool:
-    """Whether a module outside of the folder is there to be imported; nothing is imported to find out."""
+def module_exists(module: str) -> bool:
+    """Return whether a module outside the folder exists, without importing it."""
     if module in sys.modules:
         return True
     parent = module.rpartition(".")[0]
     if not parent:
-        return outermost(module) is not None
-    return exists(parent) and PathFinder.find_spec(module, search_path(parent)) is not None
+        return find_outermost_spec(module) is not None
+    return module_exists(parent) and PathFinder.find_spec(module, search_path(parent)) is not None
 
 
 def search_path(package: str) -> list[str]:
-    """The folders in which the modules of a package lie; none where it is no package."""
+    """List the folders that a package's modules are in; empty if it is no package."""
     if package in sys.modules:
         return [str(entry) for entry in getattr(sys.modules[package], "__path__", ())]
     parent, _, _ = package.rpartition(".")
-    spec = PathFinder.find_spec(package, search_path(parent)) if parent else outermost(package)
+    spec = PathFinder.find_spec(package, search_path(parent)) if parent else find_outermost_spec(package)
     return list((spec and spec.submodule_search_locations) or ())
 
 
-def load(module: str, folder: Path | None, *, own: bool) -> ModuleType:
-    """Import a module: one of the folder's own, or one that must not come from there."""
-    if own and folder:
-        forget_others(folder)
+def load_module(module: str, folder: Path | None, *, from_folder: bool) -> ModuleType:
+    """Import a module: from the folder if `from_folder`, otherwise never from there."""
+    if from_folder and folder:
+        unload_other_folders(folder)
     before = set(sys.modules)
     try:
-        with searching(folder, also=own):
+        with module_search_path(folder, include_folder=from_folder):
             return importlib.import_module(module)
     finally:
-        if own and folder:
-            _loaded.update({name: folder for name in set(sys.modules) - before if lies_in(name, folder)})
+        if from_folder and folder:
+            _loaded.update({name: folder for name in set(sys.modules) - before if is_loaded_from(name, folder)})
 
 
-def forget_others(folder: Path) -> None:
-    for name in [name for name, other in _loaded.items() if other != folder]:
+def unload_other_folders(folder: Path) -> None:
+    for name in [name for name, owner in _loaded.items() if owner != folder]:
         del _loaded[name]
         sys.modules.pop(name, None)
 
 
-def lies_in(name: str, folder: Path) -> bool:
-    """Whether a loaded module is the one that its name has in the folder, and no namesake."""
+def is_loaded_from(name: str, folder: Path) -> bool:
+    """Return whether a loaded module came from the folder, not from a namesake elsewhere."""
     file = getattr(sys.modules.get(name), "__file__", None)
-    there = home(name, folder)
-    if there is None or not there.is_relative_to(folder):
+    expected = find_in_folder(name, folder)
+    if expected is None or not expected.is_relative_to(folder):
         return False
-    return there.is_dir() if file is None else Path(file).resolve() == there
+    return expected.is_dir() if file is None else Path(file).resolve() == expected
 
 
 @contextmanager
-def searching(folder: Path | None, *, also: bool) -> Iterator[None]:
-    """Look for modules everywhere but in the folder, and then, `also`, in the folder: it must shadow nothing."""
+def module_search_path(folder: Path | None, *, include_folder: bool) -> Iterator[None]:
+    """Search modules everywhere but in the folder.
+
+    With `include_folder` there last, so that it shadows nothing.
+    """
     if folder is None:
         yield
         return
-    importlib.invalidate_caches()  # its files may be a moment old
+    importlib.invalidate_caches()  # its files may have just been written
     before = list(sys.path)
-    during = [entry for entry in before if not same(entry, folder)] + [str(folder)] * also
+    during = [entry for entry in before if not is_same_folder(entry, folder)] + [str(folder)] * include_folder
     sys.path[:] = during
     try:
         yield
     finally:
-        sys.path[:] = before + [entry for entry in sys.path if entry not in during]  # what the module itself added
+        sys.path[:] = before + [entry for entry in sys.path if entry not in during]  # keep what the module added
 
 
-def same(entry: str, folder: Path) -> bool:
+def is_same_folder(entry: str, folder: Path) -> bool:
     with suppress(OSError, TypeError, ValueError):
         return Path(entry or ".").resolve() == folder
     return False

@@ -1,9 +1,9 @@
-"""Which parts of torch and its kin a config may name.
+"""Allowlist of the parts of torch and related packages that a config may name.
 
-A list of what is open rather than of what is dangerous: torch has some two thousand modules, among them ones that
-unpickle, download, compile, start processes or run a text as code, and each release adds more. Open are those whose
-public classes and functions were read and do none of that with the plain values that a config can give them. What is
-missing here costs a user one `--trust`; what was missing from a list of dangers would cost him his machine.
+An allowlist rather than a denylist: torch has some two thousand modules, among them ones that unpickle, download,
+compile, start processes or run a text as code, and each release adds more. Open are those whose public classes and
+functions were read and do none of that with the plain values that a config can pass. A gap in this list costs a user
+one `--trust`; a gap in a denylist could cost the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OPEN_PARTS = {
 PACKAGES = frozenset(OPEN_PARTS)
 OPEN = frozenset(f"{package}.{part}" for package, parts in OPEN_PARTS.items() for part in parts.split())
 
-# Why some are not open: of an open and a closed part of a name, the longer one decides.
+# Why some parts are not open; where a name has an open and a closed prefix, the longer one decides.
 CLOSED = {
     "torch.from_file": "it opens, and makes, files",
     "torch.load": "it reads pickles, which run code",
@@ -71,35 +71,35 @@ CLOSED = {
 
 
 def is_open(name: str) -> bool:
-    """Whether what is defined under a dotted name of these packages may be named."""
-    return deciding(name) in OPEN
+    """Return whether a config may name what is defined under a dotted name of these packages."""
+    return deciding_prefix(name) in OPEN
 
 
-def leads_to_open(module: str) -> bool:
-    """Whether a module is open, or holds an open one and so may show what is defined there."""
+def contains_open(module: str) -> bool:
+    """Return whether a module is open, or contains an open one and may re-export its names."""
     return is_open(module) or any(part.startswith(f"{module}.") for part in OPEN)
 
 
-def open_inside(module: str) -> set[str]:
-    """The words that lead from a module to what is open."""
+def open_children(module: str) -> set[str]:
+    """Return the next words in the names of the open modules below a module."""
     start = f"{module}."
     return {part.removeprefix(start).split(".")[0] for part in OPEN if part.startswith(start)}
 
 
-def reason(name: str) -> str:
-    """Why a name is not open."""
-    part = deciding(name)
+def closed_reason(name: str) -> str:
+    """Explain why a name is not open."""
+    part = deciding_prefix(name)
     if part in CLOSED:
         return f"{part} is closed to configs: {CLOSED[part]}"
     return f"{name} is not among the parts of {name.split('.')[0]} that are open to configs"
 
 
-def deciding(name: str) -> str:
-    """The longest part of a dotted name that the tables know, or ""."""
+def deciding_prefix(name: str) -> str:
+    """Return the longest prefix of a dotted name that is in the tables, or ""."""
     return next((part for part in prefixes(name) if part in OPEN or part in CLOSED), "")
 
 
 def prefixes(name: str) -> list[str]:
-    """The name itself, then what it lies in, out to its package."""
+    """List the name itself, then its parents, up to its package."""
     words = name.split(".")
     return [".".join(words[:count]) for count in range(len(words), 0, -1)]

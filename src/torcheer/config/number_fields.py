@@ -1,4 +1,7 @@
-"""Texts where numbers are wanted: to YAML `1e-3` is a text, and hardly anybody means one."""
+"""Detection of texts where numbers are expected.
+
+YAML reads `1e-3` as a text, rarely on purpose.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,40 @@ from typing import Any
 
 from torcheer.config.line_numbers import KeyPath
 
-LIKE_A_NUMBER = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
-_WHOLE = {"int"}
-_NUMBERS = _WHOLE | {"float", "complex", "Number", "Real", "Tensor", "Integral"}  # words of an annotation
-_OTHERS = {"str", "Any", "object", "Literal", "Callable", "dict", "Dict", "Mapping", "Path", "PathLike", "bytes"}
-_LONGEST = 400  # digits: a float has no more
-_EXACT = 2**53  # up to which a float holds every whole number
+NUMBER_PATTERN = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?")
+_INTEGER_WORDS = {"int"}
+_NUMBER_WORDS = _INTEGER_WORDS | {"float", "complex", "Number", "Real", "Tensor", "Integral"}  # words of an annotation
+_NON_NUMBER_WORDS = {
+    "str",
+    "Any",
+    "object",
+    "Literal",
+    "Callable",
+    "dict",
+    "Dict",
+    "Mapping",
+    "Path",
+    "PathLike",
+    "bytes",
+}
+_MAX_DIGITS = 400  # a float has no more digits
+_MAX_EXACT_INT = 2**53  # a float holds every whole number up to it
 
 
-def number_in(text: str, *, whole: bool = False) -> str:
-    """How the number is written that a text looks like, so that YAML, JSON and TOML read one; "" where it is none."""
-    if not LIKE_A_NUMBER.fullmatch(text) or len(text) > _LONGEST:
+def format_number(text: str, *, whole: bool = False) -> str:
+    """Rewrite a text that looks like a number so that YAML, JSON and TOML read one.
+
+    "" if it does not.
+    """
+    if not NUMBER_PATTERN.fullmatch(text) or len(text) > _MAX_DIGITS:
         return ""
-    plain = text.replace("_", "").lstrip("+")
-    value = float(plain)
+    digits_text = text.replace("_", "").lstrip("+")
+    value = float(digits_text)
     if not math.isfinite(value):
         return ""
-    if whole and value.is_integer() and abs(value) < _EXACT:
+    if whole and value.is_integer() and abs(value) < _MAX_EXACT_INT:
         return str(int(value))
-    digits, *power = re.split("([eE])", plain)
+    digits, *power = re.split("([eE])", digits_text)
     digits = re.sub(r"^(-?)0*(?=[0-9])", r"\1", re.sub(r"^(-?)\.", r"\g<1>0.", digits))
     if not power:
         return digits + "0" * digits.endswith(".")
@@ -41,100 +59,122 @@ def number_in(text: str, *, whole: bool = False) -> str:
 
 
 def misplaced_texts(
-    parameters: Sequence[inspect.Parameter], args: Sequence[Any], kwargs: Mapping[str, Any], given: int = 0
+    parameters: Sequence[inspect.Parameter], args: Sequence[Any], kwargs: Mapping[str, Any], skipped: int = 0
 ) -> Iterator[tuple[KeyPath, str]]:
-    """Arguments that look like numbers, are texts, and stand where numbers are wanted: where, and how to write them.
+    """Find texts that look like numbers where numbers are expected.
 
-    `given` is how many positional arguments come before those of the config.
+    Yield the path and the corrected form.
+
+    `skipped`: how many positional arguments come before those of the config.
     """
-    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
-    by_name = {one.name: one for one in parameters}
-    places: list[tuple[KeyPath, Any, inspect.Parameter | None]] = [
-        (("args", number), value, parameter)
-        for number, (value, parameter) in enumerate(zip(args, positional[given:], strict=False))
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
-    places += [(("kwargs", key), value, by_name.get(key)) for key, value in kwargs.items()]
-    for path, value, parameter in places:
-        if parameter is not None and (words := wanted(parameter)):
-            for inner, text in _texts(value):
-                is_meant = parameter.annotation is parameter.empty and "e" not in text.lower()  # in quotes: '2012'
-                if not is_meant and (number := number_in(text, whole=words <= _WHOLE)):
+    by_name = {parameter.name: parameter for parameter in parameters}
+    arguments: list[tuple[KeyPath, Any, inspect.Parameter | None]] = [
+        (("args", number), value, parameter)
+        for number, (value, parameter) in enumerate(zip(args, positional[skipped:], strict=False))
+    ]
+    arguments += [(("kwargs", key), value, by_name.get(key)) for key, value in kwargs.items()]
+    for path, value, parameter in arguments:
+        if parameter is not None and (words := number_types(parameter)):
+            for inner, text in _iterate_texts(value):
+                # Without an annotation, a quoted '2012' may be meant as a text.
+                is_intended_text = parameter.annotation is parameter.empty and "e" not in text.lower()
+                if not is_intended_text and (number := format_number(text, whole=words <= _INTEGER_WORDS)):
                     yield (*path, *inner), number
 
 
-def _texts(value: Any) -> Iterator[tuple[KeyPath, str]]:
+def _iterate_texts(value: Any) -> Iterator[tuple[KeyPath, str]]:
     if isinstance(value, str):
         yield (), value
     for number, item in enumerate(value if isinstance(value, list) else ()):
-        for path, text in _texts(item):
+        for path, text in _iterate_texts(item):
             yield (number, *path), text
 
 
-def wanted(parameter: inspect.Parameter) -> set[str]:
-    """The kinds of numbers that a parameter takes; none where a text will do, or nobody says what it takes."""
+def number_types(parameter: inspect.Parameter) -> set[str]:
+    """Return the number types that a parameter takes.
+
+    Empty if it takes texts or is not annotated.
+    """
     if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
         return set()
     if parameter.annotation is not parameter.empty:
-        given = parameter.annotation
-        words = set(re.findall(r"\w+", given if isinstance(given, str) else inspect.formatannotation(given)))
-        if words & (_NUMBERS | _OTHERS):
-            return set() if words & _OTHERS else words & _NUMBERS
+        annotation = parameter.annotation
+        words = set(
+            re.findall(r"\w+", annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+        )
+        if words & (_NUMBER_WORDS | _NON_NUMBER_WORDS):
+            return set() if words & _NON_NUMBER_WORDS else words & _NUMBER_WORDS
     default = parameter.default if isinstance(parameter.default, tuple | list) else [parameter.default]
-    numbers = [type(one).__name__ for one in default if isinstance(one, Number) and not isinstance(one, bool)]
+    numbers = [type(value).__name__ for value in default if isinstance(value, Number) and not isinstance(value, bool)]
     return set(numbers) if numbers and len(numbers) == len(default) else set()
 
 
-def parameters_of(thing: Any) -> list[inspect.Parameter]:
-    """What a class or function takes; of a class that hands its `**kwargs` on, what its bases take, too."""
-    found: dict[str, inspect.Parameter] = {}
-    for one in thing.__mro__ if isinstance(thing, type) else (thing,):
+def signature_parameters(target: Any) -> list[inspect.Parameter]:
+    """List the parameters of a class or function.
+
+    Those of base classes too where it has `**kwargs`.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for function in target.__mro__ if isinstance(target, type) else (target,):
         try:
-            taken = list(inspect.signature(one).parameters.values())
+            own_parameters = list(inspect.signature(function).parameters.values())
         except (TypeError, ValueError):
             break
-        for parameter in taken:
-            found.setdefault(parameter.name, parameter)
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken):
+        for parameter in own_parameters:
+            parameters.setdefault(parameter.name, parameter)
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in own_parameters):
             break
-    return list(found.values())
+    return list(parameters.values())
 
 
-def written_parameters(file: Path, name: str) -> list[inspect.Parameter]:
-    """The same by the source of a file, nothing imported; none where it cannot be told."""
+def source_parameters(file: Path, name: str) -> list[inspect.Parameter]:
+    """List the parameters from a file's source, without importing.
+
+    Empty where that is not possible.
+    """
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):
         return []
-    found = _defined(tree.body, name)
-    if isinstance(found, ast.ClassDef):
-        inside = _defined(found.body, "__init__")
-        return _signature(inside)[1:] if isinstance(inside, ast.FunctionDef) else []
-    return _signature(found) if isinstance(found, ast.FunctionDef) else []
+    definition = _find_definition(tree.body, name)
+    if isinstance(definition, ast.ClassDef):
+        constructor = _find_definition(definition.body, "__init__")
+        return _parse_signature(constructor)[1:] if isinstance(constructor, ast.FunctionDef) else []
+    return _parse_signature(definition) if isinstance(definition, ast.FunctionDef) else []
 
 
-def _defined(body: Iterable[ast.stmt], name: str) -> ast.stmt | None:
-    """The only definition of a name; None where there are several, or it is decorated."""
-    found = [one for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == name]
-    return found[0] if len(found) == 1 and not found[0].decorator_list else None
+def _find_definition(body: Iterable[ast.stmt], name: str) -> ast.stmt | None:
+    """Return the only definition of a name; None if there are several or it is decorated."""
+    definitions = [
+        statement
+        for statement in body
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name == name
+    ]
+    return definitions[0] if len(definitions) == 1 and not definitions[0].decorator_list else None
 
 
-def _signature(function: ast.FunctionDef) -> list[inspect.Parameter]:
+def _parse_signature(function: ast.FunctionDef) -> list[inspect.Parameter]:
     arguments = function.args
-    by_place = [*arguments.posonlyargs, *arguments.args]
-    defaults: list[ast.expr | None] = [None] * (len(by_place) - len(arguments.defaults)) + list(arguments.defaults)
+    positional = [*arguments.posonlyargs, *arguments.args]
+    defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults)) + list(arguments.defaults)
     by_name = inspect.Parameter.KEYWORD_ONLY
-    kinds = [*[inspect.Parameter.POSITIONAL_OR_KEYWORD] * len(by_place), *[by_name] * len(arguments.kwonlyargs)]
-    every = zip([*by_place, *arguments.kwonlyargs], [*defaults, *arguments.kw_defaults], kinds, strict=True)
+    kinds = [*[inspect.Parameter.POSITIONAL_OR_KEYWORD] * len(positional), *[by_name] * len(arguments.kwonlyargs)]
+    rows = zip([*positional, *arguments.kwonlyargs], [*defaults, *arguments.kw_defaults], kinds, strict=True)
     return [
         inspect.Parameter(
-            one.arg, kind, default=_literal(default),
-            annotation=inspect.Parameter.empty if one.annotation is None else ast.unparse(one.annotation),
+            argument.arg, kind, default=_parse_literal(default),
+            annotation=inspect.Parameter.empty if argument.annotation is None else ast.unparse(argument.annotation),
         )
-        for one, default, kind in every
+        for argument, default, kind in rows
     ]  # fmt: skip
 
 
-def _literal(value: ast.expr | None) -> Any:
+def _parse_literal(value: ast.expr | None) -> Any:
     if value is None:
         return inspect.Parameter.empty
     try:

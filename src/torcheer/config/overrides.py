@@ -1,4 +1,4 @@
-"""Changing single values of a config from the command line."""
+"""Overrides of single config values from the command line."""
 
 from __future__ import annotations
 
@@ -9,94 +9,99 @@ from dataclasses import replace
 from typing import Any
 
 from torcheer.config.config_files import Config
-from torcheer.config.line_numbers import DEPTH, KeyPath
-from torcheer.config.problems import brief, dotted
+from torcheer.config.line_numbers import MAX_DEPTH, KeyPath
+from torcheer.config.problems import format_path, short_repr
 from torcheer.errors import BadConfig
 
 
 def override(config: Config, changes: Iterable[str]) -> Config:
-    """A config in which each `key.path=value` holds; the value is read as JSON, or else is a text.
+    """Return a config with each `key.path=value` applied.
+
+    A value is parsed as JSON, or else is a text.
 
     `override(config, ["train.epochs=3", "models.0.class=my_module.Net"])`
     """
     changes = list(changes)
     data, lines = copy.deepcopy(config.data), dict(config.lines)
     for change in changes:
-        keys, value = split(change)
-        path = put(data, keys, value, change)
-        lines = {at: line for at, line in lines.items() if at[: len(path)] != path}
+        keys, value = parse_override(change)
+        path = set_value(data, keys, value, change)
+        lines = {key_path: line for key_path, line in lines.items() if key_path[: len(path)] != path}
     return replace(config, data=data, lines=lines, overrides=config.overrides + changes)
 
 
-def split(change: str) -> tuple[list[str], Any]:
+def parse_override(change: str) -> tuple[list[str], Any]:
     name, equals, text = change.partition("=")
     keys = name.split(".")
     if not equals or not all(keys) or name != name.strip():
-        raise BadConfig(f"override {brief(change)}: write it as key.path=value, such as train.epochs=3")
-    value = value_of(text, change)
-    if deeper(value, DEPTH - len(keys)):
-        raise BadConfig(f"override {brief(change)}: nested more than {DEPTH} levels deep")
+        raise BadConfig(f"override {short_repr(change)}: write it as key.path=value, such as train.epochs=3")
+    value = parse_value(text, change)
+    if is_deeper(value, MAX_DEPTH - len(keys)):
+        raise BadConfig(f"override {short_repr(change)}: nested more than {MAX_DEPTH} levels deep")
     return keys, value
 
 
-def value_of(text: str, change: str) -> Any:
-    """A value as JSON would have it, or the text itself."""
+def parse_value(text: str, change: str) -> Any:
+    """Parse a value as JSON, or return the text itself."""
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+        return json.loads(text, object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant)
     except json.JSONDecodeError:
         return text
     except RecursionError:
-        raise BadConfig(f"override {brief(change)}: nested more than {DEPTH} levels deep") from None
+        raise BadConfig(f"override {short_repr(change)}: nested more than {MAX_DEPTH} levels deep") from None
     except ValueError as error:  # a key given twice, a whole number of thousands of digits
-        raise BadConfig(f"override {brief(change)}: {error}") from None
+        raise BadConfig(f"override {short_repr(change)}: {error}") from None
 
 
-def deeper(value: Any, levels: int) -> bool:
+def is_deeper(value: Any, levels: int) -> bool:
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(deeper(item, levels - 1) for item in items)
+    return levels < 0 or any(is_deeper(item, levels - 1) for item in items)
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {twice!r} is given twice")
-    return found
+        duplicate = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {duplicate!r} is given twice")
+    return mapping
 
 
-def refuse(text: str) -> Any:
+def reject_constant(text: str) -> Any:
     raise json.JSONDecodeError("NaN and Infinity are no JSON", text, 0)
 
 
-def put(data: Any, keys: list[str], value: Any, change: str) -> KeyPath:
-    """Set one value and give the path to it, with the numbers of list items as numbers."""
+def set_value(data: Any, keys: list[str], value: Any, change: str) -> KeyPath:
+    """Set one value and return its path, with list indices as numbers."""
     path: KeyPath = ()
     for key in keys[:-1]:
-        place = step(data, key, path, change)
+        position = resolve_key(data, key, path, change)
         if isinstance(data, dict):
             data.setdefault(key, {})
-        data, path = data[place], (*path, place)
-    last = step(data, keys[-1], path, change)
+        data, path = data[position], (*path, position)
+    last = resolve_key(data, keys[-1], path, change)
     data[last] = value
     return (*path, last)
 
 
-def step(data: Any, key: str, path: KeyPath, change: str) -> str | int:
-    """The key or the number under which `data` has, or may have, what `key` names."""
+def resolve_key(data: Any, key: str, path: KeyPath, change: str) -> str | int:
+    """Resolve a key to a dict key or a list index; list items are also found by their "name"."""
     if isinstance(data, dict):
         return key
-    here = dotted(path)
+    location = format_path(path)
     if not isinstance(data, list):
-        raise BadConfig(f"override {brief(change)}: {here} is {brief(data)}, which has no keys")
+        raise BadConfig(f"override {short_repr(change)}: {location} is {short_repr(data)}, which has no keys")
     names = [item.get("name") if isinstance(item, dict) else None for item in data]
     if names.count(key) == 1:
         return names.index(key)
     if names.count(key):
         numbers = ", ".join(str(number) for number, name in enumerate(names) if name == key)
-        raise BadConfig(f"override {brief(change)}: {here} has {key!r} more than once; use one of {numbers}")
+        raise BadConfig(f"override {short_repr(change)}: {location} has {key!r} more than once; use one of {numbers}")
     if not (key.isascii() and key.isdigit() and len(key) < 10 and int(key) < len(data)):
-        there = f"0 to {len(data) - 1}" if data else "nothing yet"
-        known = f" ({', '.join(name for name in names if isinstance(name, str))})" if any(names) else ""
-        raise BadConfig(f"override {brief(change)}: {here} is a list with {there}{known}, and {key!r} is not among it")
+        indices = f"0 to {len(data) - 1}" if data else "nothing yet"
+        names_text = f" ({', '.join(name for name in names if isinstance(name, str))})" if any(names) else ""
+        raise BadConfig(
+            f"override {short_repr(change)}: {location} is a list with {indices}{names_text}, "
+            f"and {key!r} is not among it"
+        )
     return int(key)

@@ -1,4 +1,4 @@
-"""Saying what is wrong with a config: where it stands, what is there, what was meant."""
+"""Errors about config values: their location, the value, and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ MISSING = object()
 
 
 def problem(config: Config, path: Sequence[str | int], message: str, known: Iterable[str] = ()) -> BadConfig:
-    """An error about one value, to be raised: `config.json:12: models.net.class = 'Lienar': message.`
+    """Make an error about one value: `config.json:12: models.net.class = 'Lienar': message.`
 
-    `known` are the names that would have been right; the nearest one to the value is named, or to the key.
+    `known`: the valid names; the one nearest to the value, or to the key, is suggested.
     """
-    value = value_at(config.data, tuple(path))
-    shown = "" if value is MISSING or isinstance(value, dict | list) or not path else f" = {brief(value)}"
+    value = lookup_value(config.data, tuple(path))
+    shown = "" if value is MISSING or isinstance(value, dict | list) or not path else f" = {short_repr(value)}"
     known = list(known)
     words = [word for word in (value, *path[-1:]) if isinstance(word, str)]
-    meant = next(filter(None, (nearest(word, known) for word in words)), "")
+    suggestion = next(filter(None, (nearest(word, known) for word in words)), "")
     end = "" if message.endswith("?") else "."
-    return BadConfig(f"{where(config, path)}{shown}: {message.rstrip('.')}{end}{meant}")
+    return BadConfig(f"{where(config, path)}{shown}: {message.rstrip('.')}{end}{suggestion}")
 
 
 def where(config: Config, path: Sequence[str | int]) -> str:
-    """The place of a value, for people: `config.json:12: models.net.class`."""
-    there = tuple(path)
-    while there and value_at(config.data, there) is MISSING:
-        there = there[:-1]  # a key that is missing is missing from something
-    line = config.line(there)
+    """Format the location of a value: `config.json:12: models.net.class`."""
+    parent = tuple(path)
+    while parent and lookup_value(config.data, parent) is MISSING:
+        parent = parent[:-1]  # a missing key has the line of its parent
+    line = config.line(parent)
     start = f"{config.path} (overridden)" if line is None else f"{config.path}:{line}"
-    return f"{start}: {dotted(path)}" if path else start
+    return f"{start}: {format_path(path)}" if path else start
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """ " Did you mean 'x'?" with the nearest of the known words, or "" where none is near."""
+    """Return " Did you mean 'x'?" with the nearest of the known words, or "" where none is near."""
     by_lower = {name.lower(): name for name in known if name != word}
-    found = get_close_matches(word[:100].lower(), by_lower, 1)
-    return f" Did you mean {by_lower[found[0]]!r}?" if found else ""
+    matches = get_close_matches(word[:100].lower(), by_lower, 1)
+    return f" Did you mean {by_lower[matches[0]]!r}?" if matches else ""
 
 
-def value_at(data: Any, path: KeyPath) -> Any:
-    """The value at a path, or MISSING."""
+def lookup_value(data: Any, path: KeyPath) -> Any:
+    """Return the value at a path, or MISSING."""
     for key in path:
         try:
             data = data[key]
@@ -57,19 +57,19 @@ def value_at(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def dotted(path: Sequence[str | int]) -> str:
-    """A path for people; a key that is no plain word stands in quotes."""
-    return ".".join(str(key) if is_word(key) else repr(key) for key in path)
+def format_path(path: Sequence[str | int]) -> str:
+    """Format a path with dots; a key that is no plain word is quoted."""
+    return ".".join(str(key) if is_plain_key(key) else repr(key) for key in path)
 
 
-def is_word(key: str | int) -> bool:
+def is_plain_key(key: str | int) -> bool:
     return isinstance(key, int) or key.replace("-", "_").isidentifier()
 
 
-def brief(value: Any) -> str:
-    """A value on one short line."""
-    return shortened.repr(value)
+def short_repr(value: Any) -> str:
+    """Format a value on one short line."""
+    return _repr.repr(value)
 
 
-shortened = reprlib.Repr()
-shortened.maxstring = shortened.maxother = shortened.maxlong = 60
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 60

@@ -1,4 +1,4 @@
-"""TOML: the values that `tomllib` gives, and the line of each."""
+"""TOML parser: the values of `tomllib`, and the line of each."""
 
 from __future__ import annotations
 
@@ -8,117 +8,117 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from torcheer.config.line_numbers import DEPTH, Fault, KeyPath, Places
+from torcheer.config.line_numbers import MAX_DEPTH, KeyPath, LineMap, TextFault
 
 TOKEN = re.compile(
-    r'''"""(?:\\.|[^\\])*?"{3,5} | \'\'\'.*?\'{3,5}   # up to two quotes more belong to the text
+    r'''"""(?:\\.|[^\\])*?"{3,5} | \'\'\'.*?\'{3,5}   # up to two further quotes belong to the text
       | "(?:\\.|[^"\\\n])*" | '[^'\n]*'
       | \#[^\n]* | \n | [\[\]{}=,.]
       | [^\s\[\]{}=,."'\#]+''',
     re.VERBOSE | re.DOTALL,
 )
-# For a key of n words tomllib keeps n²/2 of them: a megabyte of `a.a.a.…` would take all memory there is.
+# For a key of n words tomllib stores n²/2 of them: a megabyte of `a.a.a.…` would exhaust memory.
 LONG_KEY = re.compile(
-    r"""(?:^|[\[{,])[ \t]*((?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){""" + f"{DEPTH}}})", re.MULTILINE
+    r"""(?:^|[\[{,])[ \t]*((?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){""" + f"{MAX_DEPTH}}})", re.MULTILINE
 )
-AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-def parse(text: str) -> tuple[Any, Places]:
-    """What a TOML text says, and the line of each value."""
-    if long := LONG_KEY.search(text):
-        raise Places(text).fault(f"nested more than {DEPTH} levels deep", long.start(1))
+def parse(text: str) -> tuple[Any, LineMap]:
+    """Parse a TOML text; return its value and the line of each part."""
+    if long_key := LONG_KEY.search(text):
+        raise LineMap(text).fault(f"nested more than {MAX_DEPTH} levels deep", long_key.start(1))
     try:
         data = tomllib.loads(text)
     except ValueError as error:
-        wrong = fault(str(error), text)
+        fault = parse_fault(str(error), text)
         if re.match("Cannot|Duplicate", str(error)):
-            find_twice(text, wrong.line)
-        raise wrong from None
-    walk = Walk(text)
+            raise_duplicate_key(text, fault.line)
+        raise fault from None
+    walk = TomlWalker(text)
     walk.document()
-    return plain(data), walk.places
+    return dates_to_text(data), walk.line_map
 
 
-def fault(message: str, text: str) -> Fault:
-    """tomllib says the place in words."""
-    found = AT.search(message)
-    if found is None:
-        return Fault(message)
-    message = message[: found.start()]
-    if found[1] is None:
-        return Places(text).fault(f"{message}, at the end of the file", len(text.rstrip("\n")))
-    return Fault(message, int(found[1]), int(found[2]))
+def parse_fault(message: str, text: str) -> TextFault:
+    """Parse the position out of tomllib's message."""
+    position = POSITION.search(message)
+    if position is None:
+        return TextFault(message)
+    message = message[: position.start()]
+    if position[1] is None:
+        return LineMap(text).fault(f"{message}, at the end of the file", len(text.rstrip("\n")))
+    return TextFault(message, int(position[1]), int(position[2]))
 
 
-def find_twice(text: str, last: int) -> None:
-    """Raise about a key that is given twice: tomllib names neither it nor the first of its lines."""
-    with suppress(ValueError):  # up to the second key the text is sound, and after it anything may stand
-        Walk("\n".join(text.split("\n")[:last])).document()
+def raise_duplicate_key(text: str, last: int) -> None:
+    """Raise for a duplicate key: tomllib names neither the key nor its first line."""
+    with suppress(ValueError):  # the text is valid up to the second key only
+        TomlWalker("\n".join(text.split("\n")[:last])).document()
 
 
-def plain(value: Any) -> Any:
-    """Dates and times become texts, as they would be in JSON."""
+def dates_to_text(value: Any) -> Any:
+    """Convert dates and times to texts, as they would be in JSON."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: dates_to_text(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [dates_to_text(item) for item in value]
     return value if isinstance(value, str | int | float) else value.isoformat()
 
 
-class Walk:
-    """One pass over the tokens of a text that is known to be TOML, up to a key that is given twice."""
+class TomlWalker:
+    """One pass over the tokens of a TOML text that is valid up to a duplicate key."""
 
     def __init__(self, text: str) -> None:
-        self.places = Places(text)
-        self.tokens = tokens(text)
+        self.line_map = LineMap(text)
+        self.tokens = tokenize(text)
         self.token, self.index = "", 0
         self.tables: dict[KeyPath, int] = {}  # how many tables each [[name]] has so far
-        self.given: dict[KeyPath, int] = {}  # the line on which a key or [table] is written out
-        self.step()
+        self.defined: dict[KeyPath, int] = {}  # the line that defines each key or [table]
+        self.advance()
 
-    def step(self) -> str:
-        """The token that is passed; `self.token` is the next one, "" at the end."""
-        passed = self.token
+    def advance(self) -> str:
+        """Move to the next token, "" at the end; return the one before."""
+        previous = self.token
         self.token, self.index = next(self.tokens, ("", self.index))
-        return passed
+        return previous
 
     def document(self) -> None:
         table: KeyPath = ()
-        self.places.put((), 0)
+        self.line_map.add((), 0)
         while self.token:
             if self.token == "\n":
-                self.step()
+                self.advance()
             elif self.token == "[":
                 table = self.header()
             else:
                 self.pair(table)
 
     def header(self) -> KeyPath:
-        """The table that a [name] or [[name]] opens."""
+        """Walk a [name] or [[name]]; return the path of the table it opens."""
         index = self.index
-        self.step()
-        several = self.token == "["
-        if several:
-            self.step()
+        self.advance()
+        is_array = self.token == "["
+        if is_array:
+            self.advance()
         path: KeyPath = ()
         for key in (keys := self.key())[:-1]:
-            path = self.inside((*path, key), index)
+            path = self.enter_table((*path, key), index)
         path = (*path, keys[-1])
-        if several:
+        if is_array:
             self.tables[path] = self.tables.get(path, 0) + 1
-            path = self.inside(path, index)
+            path = self.enter_table(path, index)
         else:
-            self.give(path, index)
-        self.places.put(path, index)
+            self.define(path, index)
+        self.line_map.add(path, index)
         while self.token == "]":
-            self.step()
+            self.advance()
         return path
 
-    def inside(self, path: KeyPath, index: int) -> KeyPath:
-        """Where a table that is passed through is: of several, the last one."""
-        if path not in self.places.lines:
-            self.places.put(path, index)
+    def enter_table(self, path: KeyPath, index: int) -> KeyPath:
+        """Return the path of a parent table; of an array of tables, the last one."""
+        if path not in self.line_map.lines:
+            self.line_map.add(path, index)
         return (*path, self.tables[path] - 1) if path in self.tables else path
 
     def pair(self, table: KeyPath) -> None:
@@ -126,56 +126,56 @@ class Walk:
         *parents, last = self.key()
         path = table
         for key in parents:
-            path = self.inside((*path, key), index)
-        self.give((*path, last), index)
-        self.step()  # the equals sign
+            path = self.enter_table((*path, key), index)
+        self.define((*path, last), index)
+        self.advance()  # the equals sign
         self.value((*path, last))
 
-    def give(self, path: KeyPath, index: int) -> None:
-        if path in self.given:
-            raise self.places.twice(".".join(map(str, path)), index, self.given[path])
-        self.given[path] = self.places.line(index)
+    def define(self, path: KeyPath, index: int) -> None:
+        if path in self.defined:
+            raise self.line_map.duplicate_key(".".join(map(str, path)), index, self.defined[path])
+        self.defined[path] = self.line_map.line(index)
 
     def key(self) -> list[str]:
-        keys = [name(self.step())]
+        keys = [unquote_key(self.advance())]
         while self.token == ".":
-            self.step()
-            keys.append(name(self.step()))
+            self.advance()
+            keys.append(unquote_key(self.advance()))
         return keys
 
     def value(self, path: KeyPath) -> None:
-        self.places.put(path, self.index)
-        first = self.step()
+        self.line_map.add(path, self.index)
+        first = self.advance()
         if first == "[":
             self.items(path)
         elif first == "{":
             self.pairs(path)
         while self.token not in ("", "\n", ",", "]", "}"):  # 1.5 and a date are several tokens
-            self.step()
+            self.advance()
 
     def items(self, path: KeyPath) -> None:
         position = 0
         while self.token not in ("", "]"):
             if self.token in ("\n", ","):
-                self.step()
+                self.advance()
             else:
                 self.value((*path, position))
                 position += 1
-        self.step()
+        self.advance()
 
     def pairs(self, path: KeyPath) -> None:
         while self.token not in ("", "}"):
             if self.token in ("\n", ","):
-                self.step()
+                self.advance()
             else:
                 self.pair(path)
-        self.step()
+        self.advance()
 
 
-def tokens(text: str) -> Iterator[tuple[str, int]]:
+def tokenize(text: str) -> Iterator[tuple[str, int]]:
     return ((match[0], match.start()) for match in TOKEN.finditer(text) if not match[0].startswith("#"))
 
 
-def name(token: str) -> str:
-    """A key as it is meant: quotes and escapes undone."""
+def unquote_key(token: str) -> str:
+    """Remove quotes and escapes from a key."""
     return str(tomllib.loads(f"key = {token}")["key"]) if token[:1] in ('"', "'") else token

@@ -1,129 +1,138 @@
-"""YAML: plain values only, and the line of each.
+"""YAML parser: plain values only, and the line of each.
 
-An unquoted word is read as PyYAML's safe loader reads it, or what PyYAML writes would come back as something else. So
-`1e-3` is a text, which is seldom meant, and a remark says so. Dates stay texts, as they would in JSON. A tag that
-would build an object is refused, and so are aliases that unfold into far more than the file holds.
+An unquoted word is read as PyYAML's safe loader reads it, so that PyYAML's own output round-trips. So `1e-3` is a text,
+which is rarely intended, and a warning says so. Dates stay texts, as they would in JSON. A tag that would build an
+object is refused, and so are aliases that expand to far more than the file holds.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from torcheer.config.line_numbers import Fault, KeyPath, Places
-from torcheer.config.number_fields import number_in
+from torcheer.config.line_numbers import KeyPath, LineMap, TextFault
+from torcheer.config.number_fields import format_number
 
 TAG = "tag:yaml.org,2002:"
-PLAIN = {TAG + name for name in ("str", "int", "float", "bool", "null")}
-KEPT = {TAG + name for name in ("bool", "null", "merge", "int", "float")}  # of YAML 1.1's readings of an unquoted word
-SPARE = 10_000  # values that aliases may add to those a file holds
+SCALAR_TAGS = {TAG + name for name in ("str", "int", "float", "bool", "null")}
+RESOLVED_TAGS = {
+    TAG + name for name in ("bool", "null", "merge", "int", "float")
+}  # implicit types of YAML 1.1, without dates
+ALIAS_ALLOWANCE = 10_000  # values that aliases may add to those a file holds
 
 
-def parse(text: str) -> tuple[Any, Places]:
-    """What a YAML text says, and the line of each value."""
+def parse(text: str) -> tuple[Any, LineMap]:
+    """Parse a YAML text; return its value and the line of each part."""
     try:
         import yaml
     except ImportError:
-        raise Fault("YAML needs PyYAML: pip install pyyaml, or write the config as JSON or TOML") from None
-    places = Places(text)
+        raise TextFault("YAML needs PyYAML: pip install pyyaml, or write the config as JSON or TOML") from None
+    line_map = LineMap(text)
     try:
         loader = yaml.SafeLoader(text)
-        loader.yaml_implicit_resolvers = readings(yaml)
+        loader.yaml_implicit_resolvers = implicit_resolvers(yaml)
         node = loader.get_single_node()
     except yaml.reader.ReaderError as error:
-        raise places.fault(f"the character {error.character:#x} may not stand in YAML", error.position) from None
+        raise line_map.fault(f"the character {error.character:#x} may not stand in YAML", error.position) from None
     except yaml.MarkedYAMLError as error:
-        mark, said = error.problem_mark or error.context_mark, f"{error.problem or error.context}"
-        raise (places.fault(said, mark.index) if mark else Fault(said)) from None
+        mark, message = error.problem_mark or error.context_mark, f"{error.problem or error.context}"
+        raise (line_map.fault(message, mark.index) if mark else TextFault(message)) from None
     if node is None:
-        return None, places
-    walk = Walk(loader, places, len(text) + SPARE)
-    return walk.value(node, ()), places
+        return None, line_map
+    walk = YamlWalker(loader, line_map, len(text) + ALIAS_ALLOWANCE)
+    return walk.value(node, ()), line_map
 
 
-def readings(yaml: Any) -> dict[str, list[tuple[str, Any]]]:
-    """How an unquoted word is read, by its first character: as YAML 1.1 does, but for dates."""
+def implicit_resolvers(yaml: Any) -> dict[str, list[tuple[str, Any]]]:
+    """Return the implicit resolvers of YAML 1.1 by first character, without dates."""
     return {
-        first: [(tag, pattern) for tag, pattern in readers if tag in KEPT]
+        first: [(tag, pattern) for tag, pattern in readers if tag in RESOLVED_TAGS]
         for first, readers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
-class Walk:
-    """One pass over the nodes of a text; a node with an alias is met, and copied, at each of its places."""
+class YamlWalker:
+    """One pass over the nodes of a text; an aliased node is visited, and copied, at each use."""
 
-    def __init__(self, loader: Any, places: Places, limit: int) -> None:
-        self.loader, self.places, self.left = loader, places, limit
+    def __init__(self, loader: Any, line_map: LineMap, limit: int) -> None:
+        self.loader, self.line_map, self.remaining = loader, line_map, limit
 
     def value(self, node: Any, path: KeyPath, key: Any = None) -> Any:
         self.count(node)
-        # A block starts below its key; who looks for it looks for the key.
+        # A block starts below its key; its line is that of the key.
         shown = key if key is not None and getattr(node, "flow_style", None) is False else node
-        self.places.put(path, shown.start_mark.index)
+        self.line_map.add(path, shown.start_mark.index)
         if node.id == "scalar":
             return self.scalar(node)
         if node.tag not in (TAG + "map", TAG + "seq"):
-            raise self.fault(f"the tag {short(node.tag)} is not read here: only plain values are", node)
+            raise self.fault(f"the tag {short_tag(node.tag)} is not read here: only plain values are", node)
         if node.id == "sequence":
             return [self.value(item, (*path, position)) for position, item in enumerate(node.value)]
         return {name: self.value(item, (*path, name), key) for name, (key, item) in self.pairs(node).items()}
 
     def scalar(self, node: Any) -> Any:
-        if node.tag not in PLAIN:
-            raise self.fault(f"the tag {short(node.tag)} is not read here: only plain values are", node)
-        if node.tag == TAG + "str" and "e" in node.value.lower() and (number := number_in(node.value)):
-            self.remark_on(node, number)
+        if node.tag not in SCALAR_TAGS:
+            raise self.fault(f"the tag {short_tag(node.tag)} is not read here: only plain values are", node)
+        if node.tag == TAG + "str" and "e" in node.value.lower() and (number := format_number(node.value)):
+            self.warn_about_number(node, number)
         try:
             return self.loader.construct_object(node)
         except (ValueError, KeyError, IndexError):  # `!!int many`, `0x_`, a number of thousands of digits
-            raise self.fault(f"this is not a value of type {short(node.tag)}", node) from None
+            raise self.fault(f"this is not a value of type {short_tag(node.tag)}", node) from None
 
-    def remark_on(self, node: Any, number: str) -> None:
-        """Say that an unquoted word is no number, though it looks like one."""
+    def warn_about_number(self, node: Any, number: str) -> None:
+        """Warn that an unquoted word is no number, though it looks like one."""
         text = node.value
-        if node.end_mark.index - node.start_mark.index != len(text):  # in quotes, or under a tag
+        if node.end_mark.index - node.start_mark.index != len(text):  # quoted, or tagged
             return
-        said = "is a text: in YAML the digits of a number with an exponent have a point, and the exponent has a sign"
-        remark = f"{text} {said}. Write {number} for the number, '{text}' for the text"
-        self.places.remark(remark, node.start_mark.index)
+        explanation = (
+            "is a text: in YAML the digits of a number with an exponent have a point, and the exponent has a sign"
+        )
+        message = f"{text} {explanation}. Write {number} for the number, '{text}' for the text"
+        self.line_map.warn(message, node.start_mark.index)
 
     def pairs(self, node: Any) -> dict[str, tuple[Any, Any]]:
-        """The keys of a mapping, its own before those that `<<` brings, with their nodes."""
+        """Return a mapping's keys with their nodes.
+
+        Its own take precedence over those merged by `<<`.
+        """
         self.count(node)
-        own: dict[str, tuple[Any, Any]] = {}
+        pairs: dict[str, tuple[Any, Any]] = {}
         for key, item in node.value:
             name = self.name(key)
-            if name in own:
-                raise self.places.twice(name, key.start_mark.index, self.places.line(own[name][0].start_mark.index))
-            own[name] = key, item
-        merged = own.get("<<")
+            if name in pairs:
+                raise self.line_map.duplicate_key(
+                    name, key.start_mark.index, self.line_map.line(pairs[name][0].start_mark.index)
+                )
+            pairs[name] = key, item
+        merged = pairs.get("<<")
         if merged is None or merged[0].tag != TAG + "merge":
-            return own
-        del own["<<"]
-        return {**self.inherited(merged[1]), **own}
+            return pairs
+        del pairs["<<"]
+        return {**self.merged_pairs(merged[1]), **pairs}
 
-    def inherited(self, node: Any) -> dict[str, tuple[Any, Any]]:
-        found: dict[str, tuple[Any, Any]] = {}
+    def merged_pairs(self, node: Any) -> dict[str, tuple[Any, Any]]:
+        pairs: dict[str, tuple[Any, Any]] = {}
         for source in node.value if node.id == "sequence" else [node]:
             if source.id != "mapping":
                 raise self.fault("<< takes a mapping, or a list of them", source)
-            found = {**self.pairs(source), **found}  # the first of a list wins
-        return found
+            pairs = {**self.pairs(source), **pairs}  # the first of a list wins
+        return pairs
 
     def name(self, key: Any) -> str:
         if key.id != "scalar" or key.tag not in (TAG + "str", TAG + "merge"):
-            kind = short(key.tag)
+            kind = short_tag(key.tag)
             raise self.fault(f"a key is a text, and this one is read as {kind}: put it in quotes", key)
         return str(key.value)
 
     def count(self, node: Any) -> None:
-        self.left -= 1
-        if self.left < 0:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise self.fault("the aliases of this file unfold into too many values", node)
 
-    def fault(self, message: str, node: Any) -> Fault:
-        return self.places.fault(message, node.start_mark.index)
+    def fault(self, message: str, node: Any) -> TextFault:
+        return self.line_map.fault(message, node.start_mark.index)
 
 
-def short(tag: str) -> str:
-    """`!!int` for the long name that YAML gives it."""
+def short_tag(tag: str) -> str:
+    """Shorten a tag's long name to the form `!!int`."""
     return "!!" + tag.removeprefix(TAG) if tag.startswith(TAG) else tag

@@ -1,1 +1,1 @@
-"""`torcheer demo`: a small network learns to read handwritten digits, and all of torcheer looks on."""
+"""`torcheer demo`: train a small network on handwritten digits with all features on."""

@@ -1,4 +1,4 @@
-"""`torcheer demo`: a small network learns to read handwritten digits while a studio, a watch and a capture look on."""
+"""`torcheer demo`: train a small network on handwritten digits, with studio and watch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from torcheer.errors import BadArgument
-from torcheer.training.cli import main as training
+from torcheer.training.cli import main as run_training
 
 FOLDER = "torcheer-demo"
 DATA = "ABOUT-THE-DIGITS.txt"
@@ -21,18 +21,18 @@ EPOCHS = "train.stages.0.stop_condition.kwargs.num_epochs"
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run the demo and return its exit status."""
-    chosen = _parser(command).parse_intermixed_args(arguments)
-    if "=" in chosen.folder:  # nobody named one
-        chosen.changes, chosen.folder = [chosen.folder, *chosen.changes], FOLDER
-    torch.set_num_threads(1)  # tensors this small are not worth sharing, and a browser may need the other cores
-    home = fresh(Path(chosen.folder))
-    copied(home)
-    picture = drawn(home)
-    train = [str(home.absolute() / "training.yaml"), f"session_dir={home / 'run'}", *chosen.changes]
-    train += [] if chosen.no_studio else ["--studio", "--port", str(chosen.port)]
-    train += ["--no-browser"] * chosen.no_browser
-    train += ["--stay"] * (sys.stdout.isatty() and not chosen.no_studio)
-    return training("train", train, then=lambda: print(summary(home, picture), flush=True))
+    options = _parser(command).parse_intermixed_args(arguments)
+    if "=" in options.folder:  # no folder was given
+        options.changes, options.folder = [options.folder, *options.changes], FOLDER
+    torch.set_num_threads(1)  # tensors this small do not gain from threads, and a browser may need the other cores
+    home = new_folder(Path(options.folder))
+    copy_project(home)
+    picture = draw_network(home)
+    train_arguments = [str(home.absolute() / "training.yaml"), f"session_dir={home / 'run'}", *options.changes]
+    train_arguments += [] if options.no_studio else ["--studio", "--port", str(options.port)]
+    train_arguments += ["--no-browser"] * options.no_browser
+    train_arguments += ["--stay"] * (sys.stdout.isatty() and not options.no_studio)
+    return run_training("train", train_arguments, then=lambda: print(summary(home, picture), flush=True))
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
@@ -53,19 +53,19 @@ def _parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
-def fresh(folder: Path) -> Path:
-    """The folder, or the next one that is not there yet: nothing is written over."""
-    found, number = folder, 1
-    while found.exists() and (not found.is_dir() or any(found.iterdir())):
+def new_folder(folder: Path) -> Path:
+    """Return the folder, or the next numbered one that is free: nothing is overwritten."""
+    candidate, number = folder, 1
+    while candidate.exists() and (not candidate.is_dir() or any(candidate.iterdir())):
         number += 1
-        found = folder.with_name(f"{folder.name}-{number}")
-    if found != folder:
-        print(f"{folder} is there already; this demo goes to {found}", file=sys.stderr)
-    return found
+        candidate = folder.with_name(f"{folder.name}-{number}")
+    if candidate != folder:
+        print(f"{folder} is there already; this demo goes to {candidate}", file=sys.stderr)
+    return candidate
 
 
-def copied(home: Path) -> None:
-    """The project, as anybody would write it: a config, the code that it names, the data."""
+def copy_project(home: Path) -> None:
+    """Copy the demo project: a config, the code that it names, the data."""
     source = resources.files(__package__) / "project"
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -76,8 +76,8 @@ def copied(home: Path) -> None:
         raise BadArgument(f"{home}: the demo cannot be written there: {error.strerror}; name another folder") from None
 
 
-def drawn(home: Path) -> Path:
-    """The network as a picture."""
+def draw_network(home: Path) -> Path:
+    """Draw the network to a PNG, or to SVG if that is not possible."""
     from torcheer.demo.project.digits import Net
     from torcheer.verbs import draw
 
@@ -89,13 +89,13 @@ def drawn(home: Path) -> Path:
 
 
 def summary(home: Path, picture: Path) -> str:
-    """What was made, where it is, and what to try next."""
+    """Describe the outputs, where they are, and what to try next."""
     run = home / "run"
     with open(run / "metrics" / "0.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     best = max(rows, key=lambda row: float(row["val acc"]))
     alerts = sum(1 for _ in open(run / "watch" / "alerts.jsonl")) if (run / "watch" / "alerts.jsonl").exists() else 0
-    made = [
+    outputs = [
         (home / "training.yaml", "the config, and digits.py, which it names: change them"),
         (
             run / "metrics" / "0.csv",
@@ -107,11 +107,11 @@ def summary(home: Path, picture: Path) -> str:
         *((video, "feature maps while they learn") for video in sorted((run / "watch" / "videos").glob("*.mp4"))),
         (picture, "the network; network.svg can be zoomed into"),
     ]
-    width = max(len(str(path)) for path, _ in made)
-    lines = [f"  {path!s:<{width}}  {text}" for path, text in made]
-    tries = [
+    width = max(len(str(path)) for path, _ in outputs)
+    lines = [f"  {path!s:<{width}}  {text}" for path, text in outputs]
+    commands = [
         f"torcheer studio {run}",
         f"torcheer evaluate {run} --best",
         f"torcheer train {run} {EPOCHS}={len(rows) + 10}",
     ]
-    return "\n".join(["", "This is what there is now:", *lines, "", "Try:", *(f"  {one}" for one in tries)])
+    return "\n".join(["", "This is what there is now:", *lines, "", "Try:", *(f"  {command}" for command in commands)])

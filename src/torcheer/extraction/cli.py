@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.config import Config, bind, downloads, find, override, problem, read
-from torcheer.config.folder_modules import lies_in, searching
-from torcheer.config.number_fields import misplaced_texts, parameters_of
+from torcheer.config.folder_modules import is_loaded_from, module_search_path
+from torcheer.config.number_fields import misplaced_texts, signature_parameters
 
 REQUIRED_KEYS = ("model", "data", "layers", "to")
 EXTRACT_KEYS = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")
@@ -37,9 +37,9 @@ def main(command: str, arguments: Sequence[str]) -> int:
 
     extract_arguments = build(config, trusted=options.trust)
     folder = config.path.parent.resolve()
-    has_folder_modules = any(lies_in(name, folder) for name in list(sys.modules))
-    with searching(
-        folder, also=has_folder_modules
+    has_folder_modules = any(is_loaded_from(name, folder) for name in list(sys.modules))
+    with module_search_path(
+        folder, include_folder=has_folder_modules
     ):  # workers import what the config names, and it may import more as it runs
         result = extract(**extract_arguments, dry_run=options.dry_run)
     print(result)
@@ -96,7 +96,7 @@ class _ObjectBuilder:
         args, kwargs = spec.get("args", []), spec.get("kwargs", {})
         if mismatch := bind(target, kwargs, args) or downloads(target, kwargs):
             raise problem(self._config, (key, "kwargs") if kwargs else (key,), f"{name}: {mismatch}")
-        for path, number in misplaced_texts(parameters_of(target), args, kwargs):
+        for path, number in misplaced_texts(signature_parameters(target), args, kwargs):
             message = f"{name} takes a number here, and this is a text. Write {number}"
             raise problem(self._config, (key, *path), message)
         return target(*args, **kwargs)

@@ -1,1 +1,1 @@
-"""The files of the demo: a config, what it names, the digits; copied to where the demo runs."""
+"""Files of the demo: a config, the code it names, the digits; copied to the demo's folder."""

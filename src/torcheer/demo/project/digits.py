@@ -1,4 +1,7 @@
-"""What training.yaml names: the digits, and a small convolutional network that learns to read them."""
+"""The dataset and the model that training.yaml names.
+
+Handwritten digits, and a small convolutional network.
+"""
 
 import csv
 import gzip
@@ -11,7 +14,7 @@ FILE = Path(__file__).with_name("digits.csv.gz")
 
 
 class Digits(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Handwritten digits of 8 × 8 pixels from 0 to 1, and which digit each one is."""
+    """Handwritten digits of 8 × 8 pixels from 0 to 1, with their labels."""
 
     def __init__(self) -> None:
         with gzip.open(FILE, "rt") as file:
@@ -27,7 +30,7 @@ class Digits(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 class Net(nn.Module):
-    """Two convolutions, each with half the size and twice the maps of the one before, and two layers that decide."""
+    """Two convolutional blocks, each halving the size, and two linear layers."""
 
     def __init__(self, maps: int = 16, width: int = 48) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torcheer.config.code_names import current_name
-from torcheer.config.folder_modules import home
+from torcheer.config.folder_modules import find_in_folder
 from torcheer.training import adapters
 from torcheer.training.spec.read.code_slots import Finder, arguments
 from torcheer.training.spec.read.description import Definition
@@ -66,7 +66,7 @@ def _builtin_outputs(name: str, spec: Mapping[str, Any]) -> AdapterOutputs | Non
 def _outputs_in_source(module: str, name: str, finder: Finder) -> AdapterOutputs | None:
     """Return the outputs of a user's adapter, where it only returns a literal dict of dicts."""
     for folder in finder.folders:
-        file = home(module, folder)
+        file = find_in_folder(module, folder)
         if file is not None and file.is_relative_to(folder) and file.suffix == ".py":
             return _returned_keys(file, name)
     return None

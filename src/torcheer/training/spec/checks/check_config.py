@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torcheer.config import Config
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.number_fields import number_in
+from torcheer.config.number_fields import format_number
 from torcheer.errors import BadArgument, BadConfig
 from torcheer.monitor.rules import resolve_rules
 from torcheer.training.loop.devices import missing_device
@@ -100,7 +100,7 @@ def watch_faults(data: dict[str, Any]) -> Iterator[Fault]:
             try:
                 resolve_rules({name: {key: settings[key]} if key else settings})
             except BadArgument as error:
-                number = number_in(settings[key]) if key and isinstance(settings[key], str) else ""
+                number = format_number(settings[key]) if key and isinstance(settings[key], str) else ""
                 path = ("watch", "rules", name, key) if key else ("watch", "rules", name)
                 yield Fault(path, f"{error}. Write {number}" if number else str(error))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from torcheer.config.line_numbers import DEPTH, KeyPath
+from torcheer.config.line_numbers import MAX_DEPTH, KeyPath
 from torcheer.training.datasets import PARTS
 from torcheer.training.spec.read.description import DEBUG, PIPELINES, Definition, definitions, part
 from torcheer.training.spec.read.grammar import GROUPS
@@ -150,9 +150,9 @@ class BuildOrder:
                 yield dependency
 
     def _is_too_deep(self, key: tuple[str, str], depth: int) -> bool:
-        if depth > DEPTH:
-            self.cycles.append(Fault(self._all[key].path, f"more than {DEPTH} definitions hang one on the other"))
-        return depth > DEPTH
+        if depth > MAX_DEPTH:
+            self.cycles.append(Fault(self._all[key].path, f"more than {MAX_DEPTH} definitions hang one on the other"))
+        return depth > MAX_DEPTH
 
 
 def duplicate_names(data: dict[str, Any]) -> Iterator[Fault]:

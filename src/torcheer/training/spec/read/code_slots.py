@@ -17,9 +17,9 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from torcheer.config import bind, describe, downloads, find, nearest
-from torcheer.config.folder_modules import home
+from torcheer.config.folder_modules import find_in_folder
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.number_fields import misplaced_texts, parameters_of, written_parameters
+from torcheer.config.number_fields import misplaced_texts, signature_parameters, source_parameters
 from torcheer.errors import BadConfig, TorcheerError
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
 from torcheer.training.optimizers import CLOSURES, find_optimizer, find_scheduler, schedule_timing
@@ -232,10 +232,10 @@ def parameters_of_code(code: Code, finder: Finder, *, imports: bool) -> list[ins
     if imports or short_name(code) or code.name.startswith(OUR_PACKAGES):
         if code.slot is SLOTS["metrics"] and not imports and torchmetrics_decides(short_name(code), code.kwargs):
             return []
-        return parameters_of(resolve(code, finder))
+        return signature_parameters(resolve(code, finder))
     module, _, name = code.name.rpartition(".")
-    files = (home(module, folder) for folder in finder.folders if module)
-    return next((written_parameters(file, name) for file in files if file is not None and file.suffix == ".py"), [])
+    files = (find_in_folder(module, folder) for folder in finder.folders if module)
+    return next((source_parameters(file, name) for file in files if file is not None and file.suffix == ".py"), [])
 
 
 def text_for_number(taker: str, number: str) -> str:
@@ -261,7 +261,7 @@ def loader_fault(path: KeyPath, spec: Mapping[str, Any]) -> Fault | None:
     if problem:
         key = next((key for key in kwargs if f"argument {key!r}" in problem), None)
         return Fault((*path, "kwargs", key) if key else path, problem)
-    for key_path, number in misplaced_texts(parameters_of(DataLoader), args, kwargs, 1):
+    for key_path, number in misplaced_texts(signature_parameters(DataLoader), args, kwargs, 1):
         return Fault((*path, *key_path), text_for_number("DataLoader", number))
     return loader_value_fault(path, arguments(DataLoader, [None, *args], kwargs))
 

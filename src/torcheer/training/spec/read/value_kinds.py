@@ -13,7 +13,7 @@ from typing import Any
 
 from torcheer.config import nearest
 from torcheer.config.line_numbers import KeyPath
-from torcheer.config.number_fields import number_in
+from torcheer.config.number_fields import format_number
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Value(Kind):
     def _number(self, value: Any) -> str:
         """Suggest the number that a text stands for, where it would be valid."""
         for number in (
-            (number_in(value, whole=is_whole) for is_whole in (False, True)) if isinstance(value, str) else ()
+            (format_number(value, whole=is_whole) for is_whole in (False, True)) if isinstance(value, str) else ()
         ):
             if number and self.fits(json.loads(number)):
                 return f". Write {number}"
