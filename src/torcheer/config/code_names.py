@@ -170,7 +170,7 @@ class NameRequest:
 
     def resolve(self) -> Any:
         """Import the module and return its attribute."""
-        module = self.import_module()
+        module = self.load()
         try:
             return getattr(module, self.attribute)
         except AttributeError:
@@ -180,7 +180,7 @@ class NameRequest:
             raise self.import_failure(error) from error
         raise BadConfig(text)
 
-    def import_module(self) -> ModuleType:
+    def load(self) -> ModuleType:
         is_folder_module = self.is_from_folder(self.module)
         try:
             module = load_module(self.module, self.folder, from_folder=is_folder_module)
