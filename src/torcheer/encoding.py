@@ -20,21 +20,21 @@ from numpy.typing import NDArray
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
 
-_NUMPY = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
+_NUMPY_TYPES = ("bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "float32",
           "float64", "complex64", "complex128")  # fmt: skip
-_OTHERS = {  # types that numpy lacks -> the type that stores their bits
+_BIT_TYPES = {  # types that numpy lacks -> the type that stores their bits
     "bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8", "float8_e4m3fnuz": "uint8",
     "float8_e5m2fnuz": "uint8", "float8_e8m0fnu": "uint8",
 }  # fmt: skip
 TYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(_OTHERS.get(name, name)).newbyteorder("<") for name in (*_NUMPY, *_OTHERS)
+    name: np.dtype(_BIT_TYPES.get(name, name)).newbyteorder("<") for name in (*_NUMPY_TYPES, *_BIT_TYPES)
 }
 _FLOAT8 = {  # bits of the exponent, and its bias
     "float8_e4m3fn": (4, 7), "float8_e4m3fnuz": (4, 8), "float8_e5m2": (5, 15), "float8_e5m2fnuz": (5, 16),
     "float8_e8m0fnu": (8, 127),
 }  # fmt: skip
 _SIZES = {name: kind.itemsize for name, kind in TYPES.items()}
-_MOST_DIMENSIONS, _MOST_BYTES = 64, 2**63 - 1  # numpy's limits
+_MAX_DIMENSIONS, _MAX_BYTES = 64, 2**63 - 1  # numpy's limits
 
 
 def encode(sample: Sample) -> tuple[dict[str, Any], memoryview]:
@@ -45,16 +45,16 @@ def encode(sample: Sample) -> tuple[dict[str, Any], memoryview]:
     if not isinstance(sample.layer, str) or not isinstance(sample.variable, str):
         raise BadArgument(f"layer {sample.layer!r} and variable {sample.variable!r} of a sample must be text")
     name, shape, payload = to_bytes(sample.array)
-    about = {
+    descriptor = {
         "layer": sample.layer, "variable": sample.variable, "item": whole_number(sample.item, "item"),
         "type": name, "shape": shape,
     }  # fmt: skip
-    return about, payload
+    return descriptor, payload
 
 
-def decode(about: Mapping[str, Any], payload: Any, step: int) -> Sample:
+def decode(descriptor: Mapping[str, Any], payload: Any, step: int) -> Sample:
     """Decode a sample; its array is a view of the payload."""
-    layer, variable, item, name, shape = described(about)
+    layer, variable, item, name, shape = described(descriptor)
     if memoryview(payload).nbytes != bytes_of(name, shape):
         raise ArchiveDamaged(
             f"{layer!r} has {memoryview(payload).nbytes} bytes, which is not what {name} {shape} needs"
@@ -62,20 +62,25 @@ def decode(about: Mapping[str, Any], payload: Any, step: int) -> Sample:
     return Sample(step, layer, variable, item, from_bytes(name, shape, payload))
 
 
-def described(about: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[int, ...]]:
+def described(descriptor: Mapping[str, Any]) -> tuple[str, str, int, str, tuple[int, ...]]:
     """Validate a descriptor; return layer, variable, item, type and shape."""
     try:
-        layer, variable, item, name = about["layer"], about["variable"], about["item"], about["type"]
-        shape = about["shape"]
-        good = type(layer) is str and type(variable) is str and type(item) is int and name in TYPES
-        good = good and type(shape) in (list, tuple) and len(shape) <= _MOST_DIMENSIONS
+        layer, variable, item, name = (
+            descriptor["layer"],
+            descriptor["variable"],
+            descriptor["item"],
+            descriptor["type"],
+        )
+        shape = descriptor["shape"]
+        is_valid = type(layer) is str and type(variable) is str and type(item) is int and name in TYPES
+        is_valid = is_valid and type(shape) in (list, tuple) and len(shape) <= _MAX_DIMENSIONS
         for length in shape:
-            good = good and type(length) is int and length >= 0
-        if good and 0 in shape:  # an empty payload does not bound the other dimensions
-            good = math.prod(length or 1 for length in shape) * _SIZES[name] <= _MOST_BYTES
+            is_valid = is_valid and type(length) is int and length >= 0
+        if is_valid and 0 in shape:  # an empty payload does not bound the other dimensions
+            is_valid = math.prod(length or 1 for length in shape) * _SIZES[name] <= _MAX_BYTES
     except (KeyError, TypeError) as error:
         raise ArchiveDamaged(f"a sample cannot be read: {error!r}") from None
-    if not good:
+    if not is_valid:
         raise ArchiveDamaged(f"{cut(layer)} of type {cut(name)} and shape {cut(shape)} is no sample")
     return layer, variable, item, name, tuple(shape)
 
@@ -85,12 +90,12 @@ def bytes_of(name: str, shape: tuple[int, ...]) -> int:
     return math.prod(shape) * _SIZES[name]
 
 
-def whole_number(value: Any, what: str) -> int:
+def whole_number(value: Any, field: str) -> int:
     """Convert a whole number, numpy's included, to int for JSON."""
     try:
         return int(operator.index(value))
     except TypeError:
-        raise BadArgument(f"{what} of a sample is {value!r}, which is not a whole number") from None
+        raise BadArgument(f"{field} of a sample is {value!r}, which is not a whole number") from None
 
 
 def cut(value: Any) -> str:
@@ -105,28 +110,28 @@ def to_bytes(array: Any) -> tuple[str, tuple[int, ...], memoryview]:
         raise BadArgument(reason)
     if hasattr(array, "detach"):
         return _tensor_to_bytes(array)
-    found = np.asarray(array)
-    name = type_name(found.dtype)
-    bits = found.view(TYPES[name].newbyteorder("=")) if name in _OTHERS else found
-    return name, found.shape, _bytes(np.ascontiguousarray(bits).astype(TYPES[name], copy=False))
+    values = np.asarray(array)
+    name = type_name(values.dtype)
+    bits = values.view(TYPES[name].newbyteorder("=")) if name in _BIT_TYPES else values
+    return name, values.shape, _bytes(np.ascontiguousarray(bits).astype(TYPES[name], copy=False))
 
 
 def _tensor_to_bytes(tensor: Any) -> tuple[str, tuple[int, ...], memoryview]:
     """Do the same for a torch tensor, without importing torch: a tensor implies it is imported."""
     torch, name = sys.modules["torch"], type_name(tensor.dtype)
     with torch._C.DisableTorchFunction():
-        plain = tensor.detach()
-        if not plain.is_cpu or plain.is_conj() or plain.is_neg():
-            plain = plain.cpu().resolve_conj().resolve_neg()
-        plain = plain.contiguous()
-        shape = tuple(plain.shape)
-        if name in _OTHERS:
-            plain = plain.reshape(-1).view(getattr(torch, _OTHERS[name]))
-        return name, shape, _bytes(plain.numpy().astype(TYPES[name], copy=False))
+        values = tensor.detach()
+        if not values.is_cpu or values.is_conj() or values.is_neg():
+            values = values.cpu().resolve_conj().resolve_neg()
+        values = values.contiguous()
+        shape = tuple(values.shape)
+        if name in _BIT_TYPES:
+            values = values.reshape(-1).view(getattr(torch, _BIT_TYPES[name]))
+        return name, shape, _bytes(values.numpy().astype(TYPES[name], copy=False))
 
 
-def _bytes(plain: NDArray[Any]) -> memoryview:
-    return memoryview(plain.reshape(-1).view(np.uint8).data) if plain.size else memoryview(b"")
+def _bytes(values: NDArray[Any]) -> memoryview:
+    return memoryview(values.reshape(-1).view(np.uint8).data) if values.size else memoryview(b"")
 
 
 def refusal(array: Any) -> str:
@@ -144,8 +149,8 @@ def refusal(array: Any) -> str:
 
 def _is_wrapper(tensor: Any) -> bool:
     """Return whether a tensor is a wrapper subclass without its own storage."""
-    ours = sys.modules["torch"]._C._disabled_torch_dispatch_impl
-    return getattr(type(tensor), "__torch_dispatch__", ours) is not ours and not tensor.is_nested
+    disabled = sys.modules["torch"]._C._disabled_torch_dispatch_impl
+    return getattr(type(tensor), "__torch_dispatch__", disabled) is not disabled and not tensor.is_nested
 
 
 @cache
@@ -158,14 +163,14 @@ def from_bytes(name: str, shape: tuple[int, ...], data: Any) -> NDArray[Any]:
     """Return an array over bytes; a type that numpy lacks uses ml_dtypes, if installed."""
     if name not in TYPES:
         raise ArchiveDamaged(f"a tensor of unknown type {name!r}; known are {', '.join(TYPES)}")
-    found: NDArray[Any] = np.frombuffer(data, TYPES[name]).reshape(shape)
-    if name in _OTHERS:
+    array: NDArray[Any] = np.frombuffer(data, TYPES[name]).reshape(shape)
+    if name in _BIT_TYPES:
         try:
             import ml_dtypes
         except ImportError:
-            return found  # the bits, as unsigned integers
-        found = found.view(getattr(ml_dtypes, name))
-    return found
+            return array  # the bits, as unsigned integers
+        array = array.view(getattr(ml_dtypes, name))
+    return array
 
 
 def crc32(data: Any, start: int = 0) -> int:
@@ -201,16 +206,16 @@ def _float8_table(name: str) -> NDArray[np.float32]:
     byte = np.arange(256)
     if exponent_bits == 8:  # powers of two, and nothing else
         return np.where(byte == 255, np.nan, 2.0 ** (byte - bias)).astype(np.float32)
-    below = 1 << (7 - exponent_bits)  # values between two powers of two
-    exponent, part = byte % 128 // below, byte % below / below
-    size = np.where(exponent == 0, part * 2.0 ** (1 - bias), (1 + part) * 2.0 ** (exponent - bias))
+    steps = 1 << (7 - exponent_bits)  # values between two powers of two
+    exponent, fraction = byte % 128 // steps, byte % steps / steps
+    magnitude = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent - bias))
     if name.endswith("uz"):
-        size[128] = np.nan  # where others have a negative zero
+        magnitude[128] = np.nan  # where others have a negative zero
     elif name.endswith("fn"):
-        size[byte % 128 == 127] = np.nan
+        magnitude[byte % 128 == 127] = np.nan
     else:
-        size[exponent == 31] = np.where(part[exponent == 31] == 0, np.inf, np.nan)
-    return np.where(byte < 128, size, -size).astype(np.float32)
+        magnitude[exponent == 31] = np.where(fraction[exponent == 31] == 0, np.inf, np.nan)
+    return np.where(byte < 128, magnitude, -magnitude).astype(np.float32)
 
 
 def real_numbers(array: Any) -> NDArray[Any]:

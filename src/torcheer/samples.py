@@ -133,7 +133,7 @@ class Account:
             parts.append(f"{self.handled - self.written:,} not written")
         if self.dropped:
             worst = sorted(self.dropped.items(), key=lambda item: -item[1])
-            some = ", ".join(f"{layer} ({variable}) {count:,}" for (layer, variable), count in worst[:_NAMED])
+            named = ", ".join(f"{layer} ({variable}) {count:,}" for (layer, variable), count in worst[:_NAMED])
             more = f", … {len(worst) - _NAMED} more" if len(worst) > _NAMED else ""
-            parts.append(f"{sum(self.dropped.values()):,} dropped: {some}{more}")
+            parts.append(f"{sum(self.dropped.values()):,} dropped: {named}{more}")
         return "; ".join(parts)

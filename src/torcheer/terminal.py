@@ -68,14 +68,16 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def shortened(text: str, room: int) -> str:
+def shortened(text: str, width: int) -> str:
     """Shorten a name to `width` characters by leaving out its middle."""
-    if len(text) <= room:
+    if len(text) <= width:
         return text
-    end = (room - 1) // 2
-    return f"{text[: room - 1 - end]}…{text[len(text) - end :]}"
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def printable(text: str) -> str:
     """Escape control characters in untrusted text: it cannot move the cursor or change colours."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
