@@ -94,7 +94,7 @@ class DataRecorder:
             _, file = self._files.popitem()
             try:
                 file.close()
-            except OSError as error:  # the others are worth finishing
+            except OSError as error:  # finish the others
                 problem = error
         if problem is not None:
             raise problem
@@ -111,11 +111,11 @@ class DataRecorder:
             number = self._numbers[where] = self._numbers.get(where, 0) + 1
             path = self.output_folder / f"{name}_{number}_video.mp4"
             try:
-                if path.exists() and path.stat().st_mtime < self._born - 1:  # a file's clock may lag behind
+                if path.exists() and path.stat().st_mtime < self._born - 1:  # file timestamps may lag behind
                     os.unlink(path)
                 return VideoFile(path, self.shape, self.fps)
             except FileExistsError:
-                continue  # of a child that was killed: it may hold the frames that matter
+                continue  # written by a child that was killed: it may hold the frames that matter
 
     def _new_name(self, where: _Key) -> str:
         """What a key's files are called; no two keys share it."""
@@ -124,9 +124,9 @@ class DataRecorder:
         return name if name not in self._names.values() else f"{safe(key)}-{digest(key)}_{device}_{unique_id}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: the settings; open files stay where they are."""
-        here = ("_files", "_names", "_numbers", "_running")
-        return {name: value for name, value in self.__dict__.items() if name not in here}
+        """Pickle the settings only; open files stay in this process."""
+        local_state = ("_files", "_names", "_numbers", "_running")
+        return {name: value for name, value in self.__dict__.items() if name not in local_state}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -136,16 +136,16 @@ class DataRecorder:
 def _either(name: str, value: Any, later_name: str, later_value: Any) -> Any:
     """A setting that has two names, one of which must be given."""
     if (value is None) == (later_value is None):
-        said = "neither" if value is None else "both"
-        raise BadArgument(f"{said} of {name} and {later_name} was given to DataRecorder; they mean the same, give one")
+        which = "neither" if value is None else "both"
+        raise BadArgument(f"{which} of {name} and {later_name} was given to DataRecorder; they mean the same, give one")
     return later_value if value is None else value
 
 
-def _most_frames(given: Any) -> int:
-    found = float(given) if isinstance(given, Real) else 0.0
-    if not 1 <= found < math.inf:
-        raise BadArgument(f"maxframes is {given!r}; a video has at least one frame")
-    return int(found)
+def _most_frames(value: Any) -> int:
+    count = float(value) if isinstance(value, Real) else 0.0
+    if not 1 <= count < math.inf:
+        raise BadArgument(f"maxframes is {value!r}; a video has at least one frame")
+    return int(count)
 
 
 def _colour(bgr: Any) -> Colour | None:
@@ -158,13 +158,13 @@ def _colour(bgr: Any) -> Colour | None:
     return red, green, blue
 
 
-def _mode(given: str | None) -> str:
+def _mode(name: str | None) -> str:
     """The mode of pictures with more than two axes; the seed draws them as histograms."""
-    if given is None or given == "default":
+    if name is None or name == "default":
         return "histogram"
-    if given not in MODES:
-        raise BadArgument(f"displayND_mode is {given!r}; known are default, {', '.join(MODES)}")
-    return given
+    if name not in MODES:
+        raise BadArgument(f"displayND_mode is {name!r}; known are default, {', '.join(MODES)}")
+    return name
 
 
 def _device_name(device: Any) -> str:

@@ -1,4 +1,4 @@
-"""PyTorch Inspector's own interface: one handler, a number for every child, every n-th value of what is tracked.
+"""PyTorch Inspector's interface: one handler, numbered children, every n-th value of the tracked items.
 
 handler = ParallelHandler(callback_onrun=recorder.tensor_plot2D, callback_onclosing=recorder.flush, frequency=20)
 handler.track_model(-1, {"model": model})
@@ -36,7 +36,7 @@ _METHODS: Final = (None, "spawn", "fork", "forkserver")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a handler was made with, checked."""
+    """The validated settings of a handler."""
 
     callback_onrun: Callable[..., Any] | None
     callback_onclosing: Callable[[], Any] | None = None
@@ -61,10 +61,10 @@ class Settings:
 
 def every_nth(frequency: Any) -> int:
     """A frequency as a whole number: 20.0 is every 20th call."""
-    found = number(frequency, "frequency")
-    if not math.isfinite(found) or found < 1 or found != int(found):
+    value = number(frequency, "frequency")
+    if not math.isfinite(value) or value < 1 or value != int(value):
         raise BadArgument(f"frequency is {frequency!r}; it says which calls are passed on: 1 all, 20 every 20th")
-    return int(found)
+    return int(value)
 
 
 def number(value: Any, what: str) -> float:
@@ -80,29 +80,29 @@ def _limit(value: float) -> float:
 
 
 class _Single(type):
-    """Calling the class gives the first instance, until that is stopped."""
+    """Metaclass of a singleton: calling the class returns the first instance, until that is stopped."""
 
     first: dict[type, Any] = {}
     lock = threading.RLock()
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         with _Single.lock:
-            found = _Single.first.get(cls)
-            if found is not None and found._process != os.getpid() and (args or kwargs):
-                found = None  # a fork may have one of its own
-            if found is None and not args and not kwargs:
+            instance = _Single.first.get(cls)
+            if instance is not None and instance._process != os.getpid() and (args or kwargs):
+                instance = None  # a fork may create its own
+            if instance is None and not args and not kwargs:
                 raise BadArgument(
                     f"there is no {cls.__name__} yet; make the first one with its callbacks and frequency"
                 )
-            if found is None:
-                found = _Single.first[cls] = super().__call__(*args, **kwargs)
+            if instance is None:
+                instance = _Single.first[cls] = super().__call__(*args, **kwargs)
             else:
-                found._compare(args, kwargs)
-            return found
+                instance._compare(args, kwargs)
+            return instance
 
     @staticmethod
     def unlock() -> None:
-        """In a fork: whoever held the lock is not there."""
+        """Replace the lock in a fork: the thread that may have held it does not exist there."""
         _Single.lock = threading.RLock()
 
 
@@ -142,9 +142,9 @@ class ParallelHandler(StaysHere, metaclass=_Single):
         super().__setattr__(name, every_nth(value) if name == "frequency" else value)
 
     def _compare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = signature(type(self).__init__).bind_partial(self, *args, **kwargs).arguments
-        given = {"timeout" if name == "max_elapsed_time" else name: value for name, value in given.items()}
-        differ = [name for name, value in given.items() if getattr(self._settings, name, value) != value]
+        arguments = signature(type(self).__init__).bind_partial(self, *args, **kwargs).arguments
+        arguments = {"timeout" if name == "max_elapsed_time" else name: value for name, value in arguments.items()}
+        differ = [name for name, value in arguments.items() if getattr(self._settings, name, value) != value]
         if differ:
             tell(f"the first one stays, with its own {', '.join(differ)}; stop() it to make another")
 
@@ -262,7 +262,7 @@ class ParallelHandler(StaysHere, metaclass=_Single):
             probe.remove()
         if "torch._dynamo" in sys.modules:
             for why in dict.fromkeys(filter(None, (probe.silence for probe in probes))):
-                tell(f"nothing came from {', '.join(one.name for one in probes if one.silence == why)}: {why}")
+                tell(f"nothing came from {', '.join(silent.name for silent in probes if silent.silence == why)}: {why}")
         patience_secs = _limit(self._settings.timeout) or _PATIENCE_SECS
         _stop_all(list(self._workers.values()), patience_secs, wait=check_is_alive)
         atexit.unregister(_finish)
@@ -293,7 +293,7 @@ def _older_names(unique_id: Any, items: Any, older: dict[str, Any]) -> tuple[Any
 
 
 def _check(unique_id: Any, items: Any, transform: Any) -> None:
-    """Refuse what cannot be meant."""
+    """Validate the arguments of a track method."""
     if not isinstance(items, Mapping):
         hint = "; the number of a child stands before it, -1 for a new one" if isinstance(unique_id, Mapping) else ""
         raise BadArgument(
@@ -312,21 +312,21 @@ def _shared_out(items: dict[str, Any], num_process: Any) -> list[dict[str, Any]]
 
 
 def _stop_all(workers: list[Worker], timeout_secs: float, wait: bool) -> None:
-    """End all of them at the same time, each in its own thread."""
-    until = time.monotonic() + timeout_secs
+    """Stop all workers concurrently, each in its own thread."""
+    deadline = time.monotonic() + timeout_secs
     threads = [threading.Thread(target=worker.stop, args=(timeout_secs,)) for worker in workers]
     for thread, worker in zip(threads, workers):
         try:
             thread.start()
         except RuntimeError:  # no new threads when the interpreter ends: one after the other
-            worker.stop(max(until - time.monotonic(), 1.0))
+            worker.stop(max(deadline - time.monotonic(), 1.0))
     for thread in threads:
         if wait and thread.ident is not None:
             thread.join()
 
 
 def _finish() -> None:
-    """The program ends without a stop()."""
+    """Stop the handlers at exit."""
     for handler in list(_Single.first.values()):
         handler.stop()
 

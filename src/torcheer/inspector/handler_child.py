@@ -1,4 +1,4 @@
-"""One child of the handler: what is sent to it, what it says, and small stand-ins for its queues and its process."""
+"""One child of the handler: values sent to it, its messages, and stand-ins for its queues and process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from torcheer.samples import Account
 from torcheer.tap.cuda_statistics import Fetcher
 from torcheer.tap.tensor_copies import local_shard, offer, refusal
 
-_MOST_WORDS: Final = 10_000  # of what a child said and nobody has read
+_MOST_WORDS: Final = 10_000  # unread messages of a child
 
 
 @dataclass
@@ -36,7 +36,7 @@ class ProcessInfoData:
 
 
 class Elsewhere:
-    """What stands, in the child, for a handler or a queue that a callback's object holds."""
+    """Replaces, in the child, a handler or a queue that a callback's object refers to."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -45,7 +45,7 @@ class Elsewhere:
 
 
 class StaysHere:
-    """Something that does not travel with the callbacks."""
+    """Base of objects that are not pickled with the callbacks."""
 
     def __reduce__(self) -> tuple[type[Elsewhere], tuple[()]]:
         return Elsewhere, ()
@@ -55,7 +55,7 @@ class StaysHere:
 
 
 class Worker(StaysHere):
-    """A child process by its number. One that has ended for want of data is started anew when some comes."""
+    """A child process by its number. One that ended for want of data is restarted when a value is sent."""
 
     def __init__(self, plan: Plan, callbacks: bytes, *, ring_bytes: int, most_records: int) -> None:
         self.unique_id = plan.unique_id
@@ -64,39 +64,41 @@ class Worker(StaysHere):
         self._told: set[str] = set()
         self.put_by_hand: set[str] = set()  # names that came by `queue_to`
         self.said: deque[dict[str, Any]] = deque(maxlen=_MOST_WORDS)
-        self.stopped, self._over = False, False  # by us; by itself, for want of data
+        self.stopped, self._over = False, False  # by `stop`; by itself, for want of data
         self.link = Link(plan, callbacks=callbacks, ring_bytes=ring_bytes, most_records=most_records, tell=self.tell)
         self._fetcher = Fetcher(self.link)
         self.queue_to, self.queue_from, self.process = QueueTo(self), QueueFrom(self), ProcessStandIn(self)
         ring, size = self.link.ring, self.link.ring.memory.size
-        ring.share_bytes = self.limit_bytes = size // 2 - min(64 << 10, size // 8)  # a callback wants a value whole
+        ring.share_bytes = self.limit_bytes = size // 2 - min(64 << 10, size // 8)  # a callback needs a value in full
 
     def send(self, name: str, variable: str, tensor: Tensor, *, count: int, message: str) -> bool:
         """Copy a value on its way; False where it was dropped."""
         if self.stopped or self._process != os.getpid():
             return False
-        with self._lock, torch.no_grad(), torch._C.DisableTorchFunction():  # nor is it part of a capture
-            if self.stopped:  # while this one waited for the lock
+        with self._lock, torch.no_grad(), torch._C.DisableTorchFunction():  # keep out of a capture in progress
+            if self.stopped:  # stopped while this thread waited for the lock
                 return False
             self.listen()
             if self._over:
                 self._over = False
                 self.link.resume()
-            about: dict[str, Any] = {"layer": name, "variable": variable, "step": count, "count": count}
+            header: dict[str, Any] = {"layer": name, "variable": variable, "step": count, "count": count}
             plain = local_shard(tensor).detach()
             if reason := refusal(plain):
                 self.tell(f"{name} is not sent: {reason}")
-                return self.link.ring.refuse(about)
+                return self.link.ring.refuse(header)
             plain = self._fitting(plain, name)
-            about |= {"message": message, "time_secs": time.time(), "limit_bytes": self.limit_bytes}
+            header |= {"message": message, "time_secs": time.time(), "limit_bytes": self.limit_bytes}
             if not plain.is_cuda:
-                return offer(self.link, plain, **about)
-            if not torch.cuda.is_current_stream_capturing():  # a graph would repeat our copies for ever
-                self._fetcher.fetch_tensor(plain, **about)
+                return offer(self.link, plain, **header)
+            if (
+                not torch.cuda.is_current_stream_capturing()
+            ):  # the captured graph would repeat our copies at every replay
+                self._fetcher.fetch_tensor(plain, **header)
             return True
 
     def _fitting(self, tensor: Tensor, name: str) -> Tensor:
-        """A tensor, or of one that is too large its beginning: its first rows, or columns where it has but one row."""
+        """A tensor, truncated to its first rows (or columns of a single row) where it is too large."""
         size = tensor.numel() * tensor.element_size()
         if size <= self.limit_bytes:
             return tensor
@@ -104,33 +106,35 @@ class Worker(StaysHere):
         self.tell(
             f"{name} has {size:,} bytes: of its shape {tuple(tensor.shape)} only the first {tuple(part.shape)} are "
             f"sent; ParallelHandler(…, ring_bytes={1 << (2 * size + (1 << 20)).bit_length()}) sends it whole",
-            about=f"size of {name}",
+            topic=f"size of {name}",
         )
         return part
 
     def listen(self) -> None:
-        """Hear what the child has said; one that has died is started again by the link."""
+        """Receive the child's messages; the link restarts a child that has died."""
         if self._process != os.getpid():
             return
         with self._lock:
             self._fetcher.harvest()
-            for said in self.link.heard():
-                self._take_in(said)
+            for message in self.link.heard():
+                self._take_in(message)
 
-    def _take_in(self, said: dict[str, Any]) -> None:
-        self.said.append(said)
-        kind = said.get("kind")
+    def _take_in(self, message: dict[str, Any]) -> None:
+        self.said.append(message)
+        kind = message.get("kind")
         if kind == "quarantined":
-            self.tell(f"{said.get('layer')} is no longer shown to the callback, which failed: {said.get('error')}")
+            self.tell(
+                f"{message.get('layer')} is no longer shown to the callback, which failed: {message.get('error')}"
+            )
         elif kind == "problem":
-            self.tell(f"child {self.unique_id}: {said.get('text')}")
-        elif kind == "done" and said.get("why") == "timeout":
+            self.tell(f"child {self.unique_id}: {message.get('text')}")
+        elif kind == "done" and message.get("why") == "timeout":
             self._over = True
 
-    def tell(self, text: str, about: str = "") -> None:
-        """Say something once, or one thing about something."""
-        if (about or text) not in self._told:
-            self._told.add(about or text)
+    def tell(self, text: str, topic: str = "") -> None:
+        """Report a text once, or one text per topic."""
+        if (topic or text) not in self._told:
+            self._told.add(topic or text)
             tell(text)
 
     def stop(self, timeout_secs: float) -> None:
@@ -154,7 +158,7 @@ class Worker(StaysHere):
 
 
 def beginning(tensor: Tensor, limit_bytes: int) -> Tensor:
-    """As much of a tensor as keeps to a limit: of each axis in turn its first part, down to one, until it does."""
+    """Truncate a tensor to a byte limit: each axis in turn, down to length one, until it fits."""
     for axis, length in enumerate(tensor.shape):
         if (size := tensor.numel() * tensor.element_size()) <= limit_bytes:
             break
@@ -163,7 +167,7 @@ def beginning(tensor: Tensor, limit_bytes: int) -> Tensor:
 
 
 def tell(text: str) -> None:
-    """Warn; where warnings are errors, this is still none of the model's."""
+    """Warn; where warnings are errors, print instead of raising into the model."""
     try:
         warnings.warn(f"ParallelHandler: {text}", RuntimeWarning, stacklevel=2)
     except RuntimeWarning:
@@ -212,8 +216,8 @@ class QueueTo(StaysHere):
 
 def _text(item: Any, count: int) -> str:
     """Both messages of a value put by hand, as far as the second is no number."""
-    own = str(item.message)
-    return str(item.internal_message) if own == str(count) else f"{item.internal_message} {own}".strip()
+    text = str(item.message)
+    return str(item.internal_message) if text == str(count) else f"{item.internal_message} {text}".strip()
 
 
 class QueueFrom(StaysHere):
@@ -224,9 +228,9 @@ class QueueFrom(StaysHere):
 
     def get(self, block: bool = True, timeout: float | None = None) -> dict[str, Any]:
         """The next thing it said; waits for one, or so many seconds."""
-        until = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while self.empty():
-            if not block or self._worker.stopped or (until is not None and time.monotonic() >= until):
+            if not block or self._worker.stopped or (deadline is not None and time.monotonic() >= deadline):
                 raise Empty
             time.sleep(0.01)
         return self._worker.said.popleft()
@@ -256,7 +260,7 @@ class QueueFrom(StaysHere):
 
 
 class ProcessStandIn(StaysHere):
-    """The child that bears the number now."""
+    """The current child process of a number, in the form of `multiprocessing.Process`."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker

@@ -37,12 +37,12 @@ def discover(
     what `pick` takes out of it. `match` are patterns ("features.*", "Conv2d") of names or types.
     """
     if inputs is not None:
-        found = _that_ran(model, inputs, gradients, pick)[gradients]
+        layers = _run_layers(model, inputs, gradients, pick)[gradients]
     elif gradients:
         raise BadArgument("whether a layer gets a gradient shows only in a run: give inputs too")
     else:
-        found = {name: module for name, module in named(model).items() if next(module.children(), None) is None}
-    return _matching(found, [match] if isinstance(match, str) else list(match))
+        layers = {name: module for name, module in named(model).items() if next(module.children(), None) is None}
+    return _matching(layers, [match] if isinstance(match, str) else list(match))
 
 
 def save_layers(layers: Iterable[str], path: str | PathLike[str]) -> None:
@@ -72,13 +72,13 @@ def find_layers(model: nn.Module, names: Iterable[str], why: str = "") -> Layers
     """The layers of a model with these names."""
     everything = named(model)
     older = {f"{types}.{name}": name for _, name, _, _, types in describe(model)}
-    found = {}
-    for asked in names:
-        name = older.get(asked, asked)
+    layers = {}
+    for requested in names:
+        name = older.get(requested, requested)
         if name not in everything:
-            raise UnknownLayer(f"{type(model).__name__} has no layer {asked!r}{why}.{_near(asked, everything)}")
-        found[name] = everything[name]
-    return found
+            raise UnknownLayer(f"{type(model).__name__} has no layer {requested!r}{why}.{_near(requested, everything)}")
+        layers[name] = everything[name]
+    return layers
 
 
 def named(model: nn.Module) -> Layers:
@@ -99,7 +99,7 @@ def first_tensor(output: Any, requires_grad: bool = False) -> Tensor | None:
         inside = output
     elif is_dataclass(output):
         inside = (getattr(output, field.name, None) for field in fields(output))
-    return next((found for each in inside if (found := first_tensor(each, requires_grad)) is not None), None)
+    return next((tensor for each in inside if (tensor := first_tensor(each, requires_grad)) is not None), None)
 
 
 def on_gradient(tensor: Any, function: Callable[[Tensor], object]) -> Any:
@@ -114,13 +114,17 @@ def on_gradient(tensor: Any, function: Callable[[Tensor], object]) -> Any:
 # Which layers ran
 
 
-def _that_ran(model: nn.Module, inputs: Any, gradients: bool, pick: Pick | None) -> tuple[Layers, Layers]:
+def _run_layers(model: nn.Module, inputs: Any, gradients: bool, pick: Pick | None) -> tuple[Layers, Layers]:
     """The innermost modules that gave a tensor, and those of them whose tensor got a gradient.
 
     Attention that never calls its own children is one of the innermost.
     """
     everything, ran, reached = named(model), set[str](), set[str]()
-    with torch.enable_grad() if gradients else torch.no_grad(), _as_it_was(model), _hooked(everything, ran, reached):
+    with (
+        torch.enable_grad() if gradients else torch.no_grad(),
+        _state_restored(model),
+        _hooked(everything, ran, reached),
+    ):
         output = _called(model, inputs)
         if gradients:
             _backward(model, inputs, output, pick)
@@ -138,7 +142,7 @@ def _above(name: str) -> Iterator[str]:
 
 @contextmanager
 def _hooked(everything: Layers, ran: set[str], reached: set[str]) -> Iterator[None]:
-    """Note whose output is a tensor, and which of those get a gradient."""
+    """Record whose output is a tensor, and which of those get a gradient."""
 
     def note(name: str, module: nn.Module, args: Any, output: Any) -> None:
         if first_tensor(output) is not None:
@@ -162,23 +166,25 @@ def _called(model: nn.Module, inputs: Any) -> Any:
 
 
 def _backward(model: nn.Module, inputs: Any, output: Any, pick: Pick | None) -> None:
-    """Send a gradient through, and let it end nowhere: no `.grad` of the model changes."""
+    """Run a backward pass that changes no `.grad` of the model."""
     start = pick(output) if pick is not None else first_tensor(output, requires_grad=True)
     if not isinstance(start, Tensor) or not start.requires_grad:
         what = "pick gave" if pick is not None else "the model returned"
         raise BadArgument(f"{what} no tensor with a gradient; try pick=lambda output: …, or requires_grad on a weight")
     ends: list[Tensor] = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    given = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]
-    ends += [each for each in given if isinstance(each, Tensor) and each.requires_grad]
+    arguments = (
+        inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple | list) else [inputs]
+    )
+    ends += [each for each in arguments if isinstance(each, Tensor) and each.requires_grad]
     value = start.abs() if start.is_complex() else start
     torch.autograd.grad(value.mean(), ends, allow_unused=True)
 
 
 @contextmanager
-def _as_it_was(model: nn.Module) -> Iterator[None]:
-    """Running statistics and random numbers go on as if nothing had been run."""
-    kept = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
-    buffers = [(module, name, buffer, buffer.detach().clone()) for module, name, buffer in kept if buffer is not None]
+def _state_restored(model: nn.Module) -> Iterator[None]:
+    """Restore buffers (running statistics) and the random state after the block."""
+    slots = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
+    buffers = [(module, name, buffer, buffer.detach().clone()) for module, name, buffer in slots if buffer is not None]
     devices = {tensor.device for tensor in model.parameters() if tensor.is_cuda}
     with torch.random.fork_rng(devices=sorted(devices, key=str)):
         try:
@@ -194,23 +200,23 @@ def _as_it_was(model: nn.Module) -> Iterator[None]:
 # Which of them are wanted
 
 
-def _matching(found: Layers, patterns: list[str]) -> Layers:
-    kept: set[str] = set()
+def _matching(layers: Layers, patterns: list[str]) -> Layers:
+    names: set[str] = set()
     for pattern in patterns:
-        fits = {name for name, module in found.items() if _fits(pattern, name, module)}
+        fits = {name for name, module in layers.items() if _fits(pattern, name, module)}
         if not fits:
-            raise UnknownLayer(f"no layer among {len(found)} fits {pattern!r}.{_near(pattern, found)}")
-        kept |= fits
-    return {name: module for name, module in found.items() if name in kept or not patterns}
+            raise UnknownLayer(f"no layer among {len(layers)} fits {pattern!r}.{_near(pattern, layers)}")
+        names |= fits
+    return {name: module for name, module in layers.items() if name in names or not patterns}
 
 
 def _fits(pattern: str, name: str, module: nn.Module) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(type(module).__name__, pattern)
 
 
-def _near(asked: str, layers: Layers) -> str:
+def _near(name: str, layers: Layers) -> str:
     types = {type(module).__name__ for module in layers.values()}
-    near = get_close_matches(asked, [*layers, *types], 1, cutoff=0.5)
+    near = get_close_matches(name, [*layers, *types], 1, cutoff=0.5)
     return (
         f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(list(layers)[:8])}{' …' * (len(layers) > 8)}."
     )
@@ -244,4 +250,4 @@ class ModelExplorer:
         model: nn.Module, input_to_test: Any, get_out_tensor: Pick | None = None
     ) -> tuple[Layers, Layers]:
         """The layers to use with `track_model`, and those to use with `track_layer`."""
-        return _that_ran(model, input_to_test, True, get_out_tensor)
+        return _run_layers(model, input_to_test, True, get_out_tensor)

@@ -1,4 +1,4 @@
-"""What the handler hangs on models and tensors: a hook for each name, which never raises into the model."""
+"""The handler's hooks on models and tensors, one per name; they never raise into the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Transform = Callable[[Tensor], Any]
 
 
 class Passing(Protocol):
-    """Who decides what is sent: the handler."""
+    """The handler, as far as a probe needs it: decides which values are sent."""
 
     internal_message: str
 
@@ -35,7 +35,7 @@ class Probe(ABC):
     def __init__(self, handler: Passing, worker: Worker, name: str, item: Any, transform: Transform | None) -> None:
         self.name, self.count = name, 0  # how many values it had, sent or not
         self._handler, self._worker, self._transform = handler, worker, transform
-        self._off, self._handles = False, list[Any]()
+        self._disabled, self._handles = False, list[Any]()
         self._lock, self._most_handles = threading.Lock(), 64
         self._item = weakref.ref(item)
         self._attach(item)
@@ -57,39 +57,39 @@ class Probe(ABC):
         return "no gradient came to it"
 
     def _pass_on(self, tensor: Tensor) -> None:
-        """Count a value; send it if it is its turn."""
+        """Count a value; send every n-th."""
         with self._lock:
             count, self.count = self.count, self.count + 1
-        if self._off or not self._handler.passes(count):
+        if self._disabled or not self._handler.passes(count):
             return
         try:
             if (value := self._transformed(tensor)) is not None:
                 message = self._handler.internal_message
                 self._worker.send(self.name, self.variable, value, count=count, message=message)
-        except Exception as error:  # whatever it is, the model has nothing to do with it
+        except Exception as error:  # no error here may reach the model
             self._give_up(f"{type(error).__name__}: {error}")
 
     def _transformed(self, tensor: Tensor) -> Tensor | None:
         if self._transform is None:
             return tensor
         with torch.no_grad():
-            found = self._transform(tensor)
-            return found if found is None or isinstance(found, Tensor) else torch.as_tensor(found)
+            result = self._transform(tensor)
+            return result if result is None or isinstance(result, Tensor) else torch.as_tensor(result)
 
     def _give_up(self, why: str) -> None:
-        self._off = True
+        self._disabled = True
         self._worker.tell(f"{self.name} is no longer sent: {why}")
 
     def _keep(self, handle: Any) -> None:
-        """Remember a hook, and forget those whose tensors are gone."""
+        """Store a hook's handle, and drop those whose tensors no longer exist."""
         self._handles.append(handle)
         if len(self._handles) > self._most_handles:
             self._handles = [each for each in self._handles if each.hooks_dict_ref() is not None]
             self._most_handles = max(64, 2 * len(self._handles))
 
     def remove(self) -> None:
-        """Take the hooks off."""
-        self._off = True
+        """Remove the hooks."""
+        self._disabled = True
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -118,25 +118,25 @@ class _ModuleProbe(Probe):
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         """Torch calls this after the module."""
-        if torch.compiler.is_compiling() or torch._C._is_tracing():  # our copies are no part of the program
+        if torch.compiler.is_compiling() or torch._C._is_tracing():  # our copies must not become part of the program
             return
-        if self._off or (module is not self._item() and not getattr(module, "_is_replica", False)):
+        if self._disabled or (module is not self._item() and not getattr(module, "_is_replica", False)):
             return
         self._ran = True
         try:
-            self._look(output)
+            self._handle_output(output)
         except Exception as error:
             self._give_up(f"{type(error).__name__}: {error}")
 
     @abstractmethod
-    def _look(self, output: Any) -> None: ...
+    def _handle_output(self, output: Any) -> None: ...
 
     def __reduce__(self) -> tuple[type[Nothing], tuple[()]]:
         return Nothing, ()
 
 
 class Nothing:
-    """What stands for a hook in a copy of the model."""
+    """Replaces a hook in a copy of the model."""
 
     def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
         """Torch calls this after the module."""
@@ -147,13 +147,13 @@ class ModelProbe(_ModuleProbe):
 
     variable = "output"
 
-    def _look(self, output: Any) -> None:
+    def _handle_output(self, output: Any) -> None:
         if output is None:
             return
         tensor = first_tensor(output)
         if tensor is not None:
             self._pass_on(tensor)
-        else:  # the next may have one: a model is also called to be traced
+        else:  # the next output may have one: a model is also called to be traced
             self._worker.tell(f"{self.name} is not sent: it returned a {type(output).__name__} without a tensor")
 
 
@@ -168,13 +168,13 @@ class LayerProbe(_ModuleProbe):
     def _why_silent(self) -> str:
         return "it ran, and no gradient came back to it" if self._ran else super()._why_silent()
 
-    def _look(self, output: Any) -> None:
+    def _handle_output(self, output: Any) -> None:
         if not torch.is_grad_enabled():
             return
         tensor = first_tensor(output, requires_grad=True)
         if tensor is None:
             return
-        if tensor.is_leaf:  # it outlives this step, and so does the hook that it got in the last one
+        if tensor.is_leaf:  # a leaf outlives this step, and so does its hook of the last one
             for handle in self._handles[1:]:
                 if handle.hooks_dict_ref() is tensor._backward_hooks:
                     handle.remove()
@@ -205,11 +205,11 @@ class TensorProbe(Probe):
 
     def _arrived(self, gradient: Tensor) -> None:
         tensor = self._memory if self._memory is not None else self._item()
-        if not self._off and tensor is not None:
+        if not self._disabled and tensor is not None:
             self._pass_on(tensor)
 
     def remove(self) -> None:
-        """Take the hook off."""
+        """Remove the hook."""
         super().remove()
         self._memory = None
 

@@ -1,4 +1,4 @@
-"""Any array as plain floating-point numbers, what can be said of them in words, and the shape that is drawn."""
+"""Convert any array to floats for drawing, with the facts of its caption and the shape to draw."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_NUMBERS = 2**23  # of a larger array, every second along its longest axes, 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is said about an array in words."""
+    """The facts about an array that its caption shows."""
 
     shape: tuple[int, ...]
     type: str
@@ -26,23 +26,23 @@ class Facts:
     maximum: float = math.nan
     nans: int = 0
     infs: int = 0
-    every: int = 1  # of these numbers, the n-th were looked at
+    every: int = 1  # stride: only every n-th number is drawn
 
 
 def numbers(array: Any) -> tuple[NDArray[Any], Facts]:
     """An array of any type as float32 or float64, and the facts about it; of a complex number, its magnitude."""
-    found = _plain(array)
-    shape, name = found.shape, found.dtype.name
-    found, every = _reduced(found)
-    if found.dtype.kind == "c":
-        found, name = np.abs(found.astype(np.complex128)), f"|{name}|"
-    elif found.dtype.kind not in "biuf" and not _extended(found.dtype):
-        raise BadArgument(f"an array of type {found.dtype} has no picture; numbers have")
-    exact = found.dtype.itemsize <= 2 or found.dtype == np.float32
-    values = found.astype(np.float32 if exact else np.float64, copy=False)
-    whole = found.dtype.kind in "biu"
+    array_values = _plain(array)
+    shape, name = array_values.shape, array_values.dtype.name
+    array_values, every = _reduced(array_values)
+    if array_values.dtype.kind == "c":
+        array_values, name = np.abs(array_values.astype(np.complex128)), f"|{name}|"
+    elif array_values.dtype.kind not in "biuf" and not _extended(array_values.dtype):
+        raise BadArgument(f"an array of type {array_values.dtype} has no picture; numbers have")
+    exact = array_values.dtype.itemsize <= 2 or array_values.dtype == np.float32
+    values = array_values.astype(np.float32 if exact else np.float64, copy=False)
+    is_integer = array_values.dtype.kind in "biu"
     minimum, maximum, nans, infs = ends(values) if values.size else (math.nan, math.nan, 0, 0)
-    return values, Facts(shape, name, whole, minimum, maximum, nans, infs, every)
+    return values, Facts(shape, name, is_integer, minimum, maximum, nans, infs, every)
 
 
 def ends(values: NDArray[Any]) -> tuple[float, float, int, int]:
@@ -56,7 +56,7 @@ def ends(values: NDArray[Any]) -> tuple[float, float, int, int]:
 
 
 def _plain(array: Any) -> NDArray[Any]:
-    """numpy's own array of whatever was given; a torch tensor is asked by its methods, torch is not imported."""
+    """Convert to a numpy array; a torch tensor through its methods, without importing torch."""
     if not hasattr(array, "detach"):
         return np.asarray(array)
     tensor = array.detach().cpu()
@@ -67,11 +67,11 @@ def _plain(array: Any) -> NDArray[Any]:
 
 
 def _extended(kind: np.dtype[Any]) -> bool:
-    return kind.name.startswith(("bfloat", "float", "int", "uint"))  # of ml_dtypes: they say they are void
+    return kind.name.startswith(("bfloat", "float", "int", "uint"))  # ml_dtypes, whose kind is void
 
 
 def _reduced(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """Every n-th of too many numbers, and n; of a large picture, every second row and column alike."""
+    """Subsample an array that is too large, and the stride; a large picture equally in rows and columns."""
     steps, lengths = [1] * array.ndim, list(array.shape)
     while math.prod(lengths) > MOST_NUMBERS:
         longest = int(np.argmax(lengths))
@@ -82,7 +82,7 @@ def _reduced(array: NDArray[Any]) -> tuple[NDArray[Any], int]:
 
 
 def core(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape without axes of length one that say nothing: leading ones, those of 1×1 maps, of a single column.
+    """A shape without redundant axes of length one: leading ones, those of 1×1 maps, of a single column.
 
     >>> core((1, 28, 28)), core((64, 512, 1, 1)), core((10, 1)), core((1, 1)), core((8, 1, 5, 5))
     ((28, 28), (64, 512), (10,), (), (8, 1, 5, 5))

@@ -1,4 +1,4 @@
-"""An array as a frame: a heat map, tiles, a histogram, points or one number, with what it is written above."""
+"""Draw an array as a video frame: heat map, tiles, histogram, points or one number, with a caption."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_POINTS, MOST_FEATURES = 2000, 192  # of a projection: its cost grows with t
 
 @dataclass(slots=True)
 class Running:
-    """What the frames of one key share, so that a video does not flicker."""
+    """State shared by the frames of one key, so that a video does not flicker."""
 
     values: Scale = field(default_factory=Scale)
     tops: Scale = field(default_factory=Scale)  # of a histogram's bars
@@ -42,10 +42,10 @@ def draw(
     running: Running | None = None,
     batch: bool = True,
 ) -> Frame:
-    """An RGB frame of `size` (width, height) that shows `array`.
+    """Draw `array` as an RGB frame of `size` (width, height).
 
     `running` is what the frames of a video share; `batch` says that the first of four axes counts items, of which the
-    first is drawn. All numpy types are welcome, and those of ml_dtypes.
+    first is drawn. All numpy types are supported, and those of ml_dtypes.
     """
     running = running or Running()
     values, facts = numbers(array)
@@ -59,14 +59,14 @@ def draw(
 
 
 def _shown_ends(values: NDArray[Any], facts: Facts, kind: str, batch: bool) -> tuple[float, float]:
-    """The smallest and the largest number of what will be seen."""
+    """The smallest and the largest number that will be drawn."""
     if kind == "tiles" and batch and len(core(values.shape)) == 4:
         return ends(values.reshape(core(values.shape))[0])[:2]
     return facts.minimum, facts.maximum
 
 
 def kind_of(shape: Sequence[int], mode: str = "auto") -> str:
-    """What an array of this shape is drawn as: "heat", "tiles", "histogram", "points", "number" or "empty"."""
+    """The kind of picture for an array of this shape: "heat", "tiles", "histogram", "points", "number" or "empty"."""
     if mode not in MODES:
         raise BadArgument(f"no mode of pictures named {mode!r}; known are {', '.join(MODES)}")
     lengths = core(shape)
@@ -107,8 +107,8 @@ def _histogram(page: Page, values: NDArray[Any], running: Running, batch: bool) 
     if page.lettered:
         left, above, below = round(page.em * 3.2), round(page.em * 0.8), round(page.em * 1.2)
         room = Room(room.left + left, room.top + above, room.right, room.bottom - below)
-    whole = page.facts.whole and scale.high - scale.low < room.width // 8
-    bins = round(scale.high - scale.low) + 1 if whole else max(4, room.width // 10)
+    is_integer = page.facts.whole and scale.high - scale.low < room.width // 8
+    bins = round(scale.high - scale.low) + 1 if is_integer else max(4, room.width // 10)
     shares = frame_plots.shares(values, scale, bins)
     running.tops.follow(0.0, float(shares.max()))
     top = min(running.tops.high, 1.0)
@@ -117,7 +117,7 @@ def _histogram(page: Page, values: NDArray[Any], running: Running, batch: bool) 
         page.frame[y : y + 1, room.left : room.right] = palette.LINE
         page.say(room.left - page.em / 2, y, f"{label(part * top * 100)}%", anchor="rm")
     frame_plots.bars(page.frame, room, shares / top)
-    _ticks(page, room, scale, bins if whole else 0)
+    _ticks(page, room, scale, bins if is_integer else 0)
     return ""
 
 
@@ -139,12 +139,12 @@ def _points(page: Page, values: NDArray[Any], running: Running, batch: bool) -> 
     rows = rows[np.isfinite(rows).all(1)]
     if len(rows) < 2:
         return _words(page, "too few finite rows to project")
-    placed, running.axes, parts = project(rows, running.axes)
+    projected, running.axes, parts = project(rows, running.axes)
     room = page.room
-    for scale, along in zip(running.points, placed.T):
+    for scale, along in zip(running.points, projected.T):
         scale.signed = True
         scale.follow(float(along.min()), float(along.max()))
-    across, up = ((along / (scale.high or 1.0) + 1) / 2 for scale, along in zip(running.points, placed.T))
+    across, up = ((along / (scale.high or 1.0) + 1) / 2 for scale, along in zip(running.points, projected.T))
     frame_plots.outline(page.frame, room)
     page.frame[(room.top + room.bottom) // 2, room.left : room.right] = palette.LINE
     page.frame[room.top : room.bottom, (room.left + room.right) // 2] = palette.LINE
@@ -153,29 +153,29 @@ def _points(page: Page, values: NDArray[Any], running: Running, batch: bool) -> 
 
 
 def project(
-    rows: NDArray[np.float64], before: NDArray[Any] | None
+    rows: NDArray[np.float64], previous_axes: NDArray[Any] | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Rows on the two axes along which they differ most, those axes, and the parts of the variance.
+    """Project rows on their two principal axes; returns the points, the axes, and the shares of the variance.
 
-    The axes point the way those before did: a sign means nothing, and a video would jump.
+    The axes keep the direction of the previous ones: their sign is arbitrary, and a video would jump.
     """
-    size = np.abs(rows).max() or 1.0  # so that no square is too large
+    size = np.abs(rows).max() or 1.0  # so that no square overflows
     centred = rows / size - (rows / size).mean(0)
-    found, axes = np.linalg.eigh(centred.T @ centred)
-    found, axes = np.maximum(found[::-1], 0), axes[:, ::-1]
+    variances, axes = np.linalg.eigh(centred.T @ centred)
+    variances, axes = np.maximum(variances[::-1], 0), axes[:, ::-1]
     if axes.shape[1] == 1:
-        found, axes = np.append(found, 0.0), np.append(axes, np.zeros_like(axes), 1)
+        variances, axes = np.append(variances, 0.0), np.append(axes, np.zeros_like(axes), 1)
     axes = axes[:, :2]
-    towards = before if before is not None and before.shape == axes.shape else np.ones_like(axes)
-    axes = axes * np.where((axes * towards).sum(0) < 0, -1.0, 1.0)
-    return centred @ axes * size, axes, found[:2] / (found.sum() or 1.0)
+    reference = previous_axes if previous_axes is not None and previous_axes.shape == axes.shape else np.ones_like(axes)
+    axes = axes * np.where((axes * reference).sum(0) < 0, -1.0, 1.0)
+    return centred @ axes * size, axes, variances[:2] / (variances.sum() or 1.0)
 
 
 def _number(page: Page, values: NDArray[Any], running: Running, batch: bool) -> str:
     value, em = float(values.reshape(-1)[0]), page.em
     running.past.append(value)
     finite = [number for number in running.past if math.isfinite(number)]
-    scale = Scale()  # of all that is seen, which is more than this number
+    scale = Scale()  # of all past numbers that are shown, not only this one
     scale.follow(min(finite, default=math.nan), max(finite, default=math.nan))
     room = Room(round(page.room.left + em * 3.8), round(page.room.top + em * 6), page.room.right, page.room.bottom)
     page.say(page.wide / 2, page.room.top + em * 4, f"{value:.6g}", anchor="ms", size=em * 3.5, colour=palette.INK,
@@ -189,7 +189,7 @@ def _number(page: Page, values: NDArray[Any], running: Running, batch: bool) -> 
 
 
 def curve(past: list[float], room: Room, scale: Scale) -> list[list[tuple[float, float]]]:
-    """Numbers over time as lines, which end at what is not finite."""
+    """Numbers over time as line segments, interrupted where a number is not finite."""
     pieces: list[list[tuple[float, float]]] = [[]]
     half = (scale.high / 2 - scale.low / 2) or 1.0
     for index, value in enumerate(past):

@@ -80,8 +80,8 @@ def tiles(frame: Frame, room: Room, maps: NDArray[Any], scale: Scale) -> str:
     sheet = np.full((rows * columns, side[0] + gap[0], side[1] + gap[1]), palette.AT_GAP, np.uint8)
     sheet[: len(cells), : side[0], : side[1]] = cells
     sheet[len(cells) :] = palette.AT_PAPER
-    whole = sheet.reshape(rows, columns, *sheet.shape[1:]).swapaxes(1, 2).reshape(rows * sheet.shape[1], -1)
-    paste(frame, room, whole[: -gap[0], : -gap[1]], scale.signed)
+    sheet_image = sheet.reshape(rows, columns, *sheet.shape[1:]).swapaxes(1, 2).reshape(rows * sheet.shape[1], -1)
+    paste(frame, room, sheet_image[: -gap[0], : -gap[1]], scale.signed)
     return (f"{many} maps" if len(cells) == many else f"{len(cells)} of {many} maps") + (note and f", {note}")
 
 
@@ -153,8 +153,8 @@ def shares(values: NDArray[Any], scale: Scale, bins: int) -> NDArray[np.float64]
     flat = values.reshape(-1)
     flat = flat[:: -(-flat.size // MOST_BINNED)] if flat.size > MOST_BINNED else flat
     flat = flat[np.isfinite(flat)]
-    found = np.clip(along(flat, scale.low, scale.high) * bins, 0, bins - 1).astype(np.intp)
-    return np.asarray(np.bincount(found, minlength=bins) / max(flat.size, 1))
+    indices = np.clip(along(flat, scale.low, scale.high) * bins, 0, bins - 1).astype(np.intp)
+    return np.asarray(np.bincount(indices, minlength=bins) / max(flat.size, 1))
 
 
 def bars(frame: Frame, room: Room, heights: NDArray[np.float64]) -> None:

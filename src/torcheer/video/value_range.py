@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CALM = 30  # frames that must be far smaller before a range is
+CALM = 30  # frames in a row that must need far less before a range shrinks
 ROUND = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
@@ -29,8 +29,8 @@ class Scale:
     most: float = -math.inf  # and their largest
 
     def follow(self, minimum: float, maximum: float) -> None:
-        """Look at the finite numbers of the next frame, from the smallest to the largest."""
-        if not minimum <= maximum or minimum == maximum == 0:  # none, or nothing to learn from
+        """Update the range with the smallest and largest finite number of the next frame."""
+        if not minimum <= maximum or minimum == maximum == 0:  # no finite numbers, or only zeros
             return
         self.signed = self.signed or minimum < 0
         if self.low == self.high:
@@ -55,7 +55,7 @@ class Scale:
             self.low = -self.high
         elif minimum < maximum / 2 or not step:  # the least numbers there are have no quarter
             self.low, self.high = 0.0, max(round_up(maximum), maximum) or 1.0
-        else:  # all far from zero: the room below would be wasted
+        else:  # all far from zero: starting at zero would waste the range
             self.low = max(0.0, math.floor(minimum / step) * step)
             self.high = max(math.ceil(maximum / step) * step, maximum)
 
@@ -66,7 +66,7 @@ def along(values: NDArray[Any], low: float, high: float) -> NDArray[Any]:
     >>> along(np.array([-1.0, 0.0, 1.0]), -1, 1).tolist()
     [0.0, 0.5, 1.0]
     """
-    half = high / 2 - low / 2  # halves, as the whole may be larger than a number can be
+    half = high / 2 - low / 2  # halves, as the difference may overflow
     if not half > 0:
         return np.zeros(values.shape)
     with np.errstate(all="ignore"):
@@ -85,9 +85,9 @@ def round_up(number: float) -> float:
         return 0.0
     power = math.floor(math.log10(number))
     for factor in ROUND:
-        found = float(f"{factor}e{power}")
-        if number <= found < math.inf:
-            return found
+        candidate = float(f"{factor}e{power}")
+        if number <= candidate < math.inf:
+            return candidate
     return number  # at the end of what a number can be
 
 

@@ -1,4 +1,4 @@
-"""Frames as a file that can be watched: an MP4 that survives a kill, or an animated GIF or WebP."""
+"""Write frames to a video file: an MP4 that survives a kill, or an animated GIF or WebP."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torcheer.video.file_names import digest
 from torcheer.video.frame_plots import SIZE, Frame
 from torcheer.video.frame_text import missing
 
-GROUP = 10  # frames from one that stands alone to the next
-# Every frame is a fragment of its own, complete on disk when the next one is written.
+GROUP = 10  # frames from one key frame to the next
+# Every frame is a separate fragment, complete on disk when the next one is written.
 FRAGMENTS = {"movflags": "frag_every_frame+empty_moov+default_base_moof", "flush_packets": "1"}
 
 
@@ -31,7 +31,7 @@ class Frames(Protocol):
         """Add a frame."""
 
     def flush(self) -> None:
-        """Give what waits to the system."""
+        """Flush buffered frames to the system."""
 
     def close(self) -> None:
         """Finish the file."""
@@ -76,7 +76,8 @@ class VideoFile:
         if frame.shape[:2] != (high, wide):  # the encoder wants even numbers
             frame = np.pad(frame, ((0, high - frame.shape[0]), (0, wide - frame.shape[1]), (0, 0)), "edge")
         picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
-        picture = picture.reformat(format=self._stream.pix_fmt, interpolation="AREA")  # no hue from next door
+        # AREA: no colour bleeding from neighbouring pixels.
+        picture = picture.reformat(format=self._stream.pix_fmt, interpolation="AREA")
         picture.pts, picture.time_base = self.frames, self._step
         self._send(picture)
         self.frames += 1
@@ -91,10 +92,10 @@ class VideoFile:
             raise
 
     def flush(self) -> None:
-        """Nothing waits here but the last frame, which ends when the next one begins."""
+        """Do nothing: only the last frame is pending, until the next one begins."""
 
     def close(self) -> None:
-        """Finish the file; once is enough."""
+        """Finish the file; idempotent."""
         if self._file.closed:
             return
         self._send(None)
@@ -106,7 +107,7 @@ class VideoFile:
         self._file.close()
 
     def _abandon(self) -> None:
-        """Cut off the frame that did not fit, and the one that waited for it."""
+        """Truncate the frame that did not fit, and the pending one before it."""
         self._file.failed = True  # the container would write its end into the middle of a frame
         self._container.close()
         self.frames = max(0, self.frames - 1)
@@ -122,7 +123,7 @@ class VideoFile:
 
 
 class _Tail:
-    """A file that is written from its start to its end and can be cut back to what was good."""
+    """An append-only file that can be truncated to its last good position."""
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "xb", buffering=0)
@@ -130,16 +131,16 @@ class _Tail:
         self.failed = self.closed = False
 
     def write(self, data: Any) -> int:
-        """All of the data, or an error: what the system takes may be less."""
-        rest = memoryview(data).cast("B")
-        size = len(rest)
-        while len(rest) and not self.failed:
-            done = self._file.write(rest) or 0
-            self.written, rest = self.written + done, rest[done:]
+        """Write all of the data, or raise: a single system call may write less."""
+        remaining = memoryview(data).cast("B")
+        size = len(remaining)
+        while len(remaining) and not self.failed:
+            done = self._file.write(remaining) or 0
+            self.written, remaining = self.written + done, remaining[done:]
         return size
 
     def close(self, cut: bool = False) -> None:
-        """Nothing more comes; `cut` takes away what came after the last good place."""
+        """Close the file; `cut` truncates it to the last good position."""
         if cut:
             self._file.truncate(self.good)
         self._file.close()
@@ -161,10 +162,10 @@ def _encoder(file: _Tail, size: tuple[int, int], rate: Fraction, lossless: bool)
     return container, stream
 
 
-def _codec(known: Any, lossless: bool) -> tuple[str, str, dict[str, str]]:
+def _codec(available: Any, lossless: bool) -> tuple[str, str, dict[str, str]]:
     """Name, pixel format and options of the best encoder there is; each gives its packet at once."""
     quick = {"preset": "ultrafast", "tune": "zerolatency"}
-    if "libx264" not in known:
+    if "libx264" not in available:
         if lossless:
             raise BadArgument("this PyAV has no libx264, so no lossless MP4; try lossless=False")
         return "mpeg4", "yuv420p", {"flags": "+qscale", "global_quality": "236"}
@@ -181,20 +182,20 @@ class AnimatedFile:
     ) -> None:
         self.path, self.frames, self.size, self.lossless = Path(path), 0, checked_size(size), lossless
         self._rate, self._kept = frame_rate(fps), list[bytes]()
-        open(self.path, "xb").close()  # the name is ours
+        open(self.path, "xb").close()  # reserves the name
         self._closed = False
 
     def write(self, frame: Frame) -> None:
-        """Keep a frame, small, until the file is written."""
+        """Keep a frame, compressed, until the file is written."""
         _check_frame(frame, self.size)
         self._kept.append(zlib.compress(np.ascontiguousarray(frame).tobytes(), 1))
         self.frames += 1
 
     def flush(self) -> None:
-        """Nothing: there is no file yet."""
+        """Do nothing: the file is written by `close`."""
 
     def close(self) -> None:
-        """Write the file, under another name until it is complete; once is enough."""
+        """Write the file, under another name until it is complete; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -223,12 +224,12 @@ class AnimatedFile:
         except ImportError:
             raise missing("an animation", "pillow") from None
         wide, high = self.size
-        for kept in self._kept:
-            yield Image.frombytes("RGB", (wide, high), zlib.decompress(kept))
+        for compressed in self._kept:
+            yield Image.frombytes("RGB", (wide, high), zlib.decompress(compressed))
 
 
 def checked_size(size: Any) -> tuple[int, int]:
-    """Width and height, if a video can have them."""
+    """Validate the width and height of a video."""
     try:
         wide, high = (int(length) for length in size)
     except (TypeError, ValueError, OverflowError):
@@ -241,7 +242,7 @@ def checked_size(size: Any) -> tuple[int, int]:
 
 
 def frame_rate(fps: Any) -> Fraction:
-    """Frames a second, if a video can have so many."""
+    """Validate the frames per second of a video."""
     try:
         if 0.01 <= float(fps) <= 1000:
             return Fraction(float(fps)).limit_denominator(1000)

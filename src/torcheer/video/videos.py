@@ -1,4 +1,4 @@
-"""One video for each watched key: which keys, which files, how long."""
+"""One video per watched key: selection of keys, file names, rotation of files."""
 
 from __future__ import annotations
 
@@ -35,45 +35,50 @@ SETTINGS: dict[str, Any] = {
 
 
 def settle(video: Any) -> dict[str, Any]:
-    """The settings of videos as a watch holds them, from what a user wrote: True, patterns of keys, or a dict.
+    """Validate the setting `video=`: True, patterns of keys, or a dict; returns all settings.
 
     >>> settle({"fps": 5})["fps"], settle("features.*")["keys"], settle(False)
     (5.0, ['features.*'], {})
     """
     if video is None or video is False:
         return {}
-    given = {} if video is True else {"keys": video} if isinstance(video, str | list | tuple) else video
-    if not isinstance(given, Mapping):
+    settings = {} if video is True else {"keys": video} if isinstance(video, str | list | tuple) else video
+    if not isinstance(settings, Mapping):
         raise BadArgument(f"video={video!r}; give True, patterns of keys, or a dict of {', '.join(SETTINGS)}")
-    for name in given:
+    for name in settings:
         if name not in SETTINGS:
             near = difflib.get_close_matches(str(name), SETTINGS, 1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(SETTINGS)}."
             raise BadArgument(f"no setting of videos named {name!r}. {hint}")
-    return _checked(SETTINGS | dict(given))
+    return _checked(SETTINGS | dict(settings))
 
 
-def _checked(found: dict[str, Any]) -> dict[str, Any]:
-    keys = found["keys"]
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    keys = settings["keys"]
     keys = list(keys) if isinstance(keys, Iterable) and not isinstance(keys, str) else [keys]
-    for name, known in (("mode", MODES), ("format", ("mp4", "gif", "webp"))):
-        if found[name] not in known:
-            raise BadArgument(f"{name} of videos is {found[name]!r}; known are {', '.join(known)}")
+    for name, allowed in (("mode", MODES), ("format", ("mp4", "gif", "webp"))):
+        if settings[name] not in allowed:
+            raise BadArgument(f"{name} of videos is {settings[name]!r}; known are {', '.join(allowed)}")
     for name in ("maxframes", "most_files"):
-        if type(found[name]) is not int or found[name] < 1:
-            raise BadArgument(f"{name} of videos is {found[name]!r}; it must be a whole number from 1 on")
+        if type(settings[name]) is not int or settings[name] < 1:
+            raise BadArgument(f"{name} of videos is {settings[name]!r}; it must be a whole number from 1 on")
     if not all(isinstance(key, str) for key in keys):
-        raise BadArgument(f"keys of videos are {found['keys']!r}; they must be text, such as 'features.*/output'")
-    for package, module in (("pillow", "PIL"), ("av", "av" if found["format"] == "mp4" else "PIL")):
+        raise BadArgument(f"keys of videos are {settings['keys']!r}; they must be text, such as 'features.*/output'")
+    for package, module in (("pillow", "PIL"), ("av", "av" if settings["format"] == "mp4" else "PIL")):
         if importlib.util.find_spec(module) is None:
             raise missing("a video", package)
-    size = list(checked_size(found["size"]))
-    frame_rate(found["fps"])
-    return found | {"keys": keys, "size": size, "fps": float(found["fps"]), "lossless": bool(found["lossless"])}
+    size = list(checked_size(settings["size"]))
+    frame_rate(settings["fps"])
+    return settings | {
+        "keys": keys,
+        "size": size,
+        "fps": float(settings["fps"]),
+        "lossless": bool(settings["lossless"]),
+    }
 
 
 def _matches(layer: str, variable: str, pattern: str) -> bool:
-    """Whether a pattern names a key; numbers such as the loss have to be named in full, "loss/metric"."""
+    """Whether a pattern matches a key; metrics such as the loss need the full form, "loss/metric"."""
     if "/" in pattern:
         return fnmatchcase(f"{layer}/{variable}", pattern)
     return variable != "metric" and fnmatchcase(layer, pattern)
@@ -92,44 +97,44 @@ class _Reel:
 
 
 class Videos:
-    """Draws every value that arrives and adds it to its key's video in the folder `videos` of the plan's.
+    """Draws every value and adds it to its key's video in the subfolder `videos` of the plan's folder.
 
     A file ends after `maxframes`, or when another kind of picture follows. None is ever overwritten: a child that was
     started again goes on with the next number.
     """
 
-    def __init__(self, to: str, settings: Any, say: SendMessage) -> None:
+    def __init__(self, to: str, settings: Any, send_message: SendMessage) -> None:
         if not to:
             raise BadArgument("videos need a folder; give the watch one with to=")
         self._settings = settle(settings or True)
-        self._folder, self._say = Path(to) / "videos", say
-        self._reels: dict[tuple[str, str], _Reel | None] = {}  # None: no more of this key
-        self._told: set[str] = set()
+        self._folder, self._send_message = Path(to) / "videos", send_message
+        self._reels: dict[tuple[str, str], _Reel | None] = {}  # None: no video of this key, or no more
+        self._reported: set[str] = set()
 
-    def take(self, sent: Delivery) -> None:
+    def take(self, delivery: Delivery) -> None:
         """Add one frame, if the key has a video and there is room for it."""
-        if sent.key not in self._reels:
-            self._reels[sent.key] = self._begin(sent.key)
-        reel = self._reels[sent.key]
-        array = sent.sample.array
-        if reel is None or array is None or sent.summary is not None:
-            return  # summed up elsewhere: there is nothing to draw, or a few of its numbers only
-        reel.step = sent.sample.step
+        if delivery.key not in self._reels:
+            self._reels[delivery.key] = self._begin(delivery.key)
+        reel = self._reels[delivery.key]
+        array = delivery.sample.array
+        if reel is None or array is None or delivery.summary is not None:
+            return  # reduced on its device: there is no array to draw, or only a sample
+        reel.step = delivery.sample.step
         kind = kind_of(array.shape, self._settings["mode"])
-        frame = self._draw(sent, reel.running)
+        frame = self._draw(delivery, reel.running)
         try:
             self._add(reel, frame, kind)
         except OSError as error:
-            self._give_up(sent.key, reel, error)
+            self._give_up(delivery.key, reel, error)
 
     def tick(self) -> None:
-        """Write what waits."""
+        """Flush the open files."""
         for reel in self._open():
             if reel.file:
                 reel.file.flush()
 
     def close(self) -> None:
-        """Finish all videos and say where they are."""
+        """Finish all videos and report their paths."""
         for key, reel in list(self._reels.items()):
             if reel is not None:
                 try:
@@ -141,25 +146,25 @@ class Videos:
         return [reel for reel in self._reels.values() if reel is not None]
 
     def _begin(self, key: tuple[str, str]) -> _Reel | None:
-        """A reel for a key that is seen for the first time, if it is to have one."""
+        """Create the reel of a new key, if it is selected and the limit allows."""
         layer, variable = key
         patterns = self._settings["keys"]
-        if not any(_matches(layer, variable, one) for one in patterns):
+        if not any(_matches(layer, variable, pattern) for pattern in patterns):
             return None
         most = self._settings["most_files"]
         if len(self._open()) >= most:
-            self._tell("most", f"no video of {layer}/{variable} and later ones: {most} are written already; "
+            self._report("most", f"no video of {layer}/{variable} and later ones: {most} are written already; "
                                "name fewer with keys, or allow more with most_files")  # fmt: skip
             return None
         name = f"{safe(layer)}_{safe(variable)}"
         taken = {reel.name.casefold() for reel in self._open()}  # some file systems do not tell A from a
         return _Reel(f"{name}-{digest(repr(key))}" if name.casefold() in taken else name)
 
-    def _draw(self, sent: Delivery, running: Running) -> Frame:
-        sample = sent.sample
+    def _draw(self, delivery: Delivery, running: Running) -> Frame:
+        sample = delivery.sample
         caption = Caption(
-            title=f"{sample.layer} · {sample.variable}", right=f"step {sample.step}", message=sent.message,
-            shape=sent.whole or None, stride=sent.stride,
+            title=f"{sample.layer} · {sample.variable}", right=f"step {sample.step}", message=delivery.message,
+            shape=delivery.whole or None, stride=delivery.stride,
         )  # fmt: skip
         wide, high = self._settings["size"]
         return draw(
@@ -183,28 +188,31 @@ class Videos:
             try:
                 return open_video(path, (wide, high), self._settings["fps"], lossless=self._settings["lossless"])
             except FileExistsError:
-                continue  # of an earlier child, or of another process
+                continue  # written by an earlier child, or by another process
 
     def _end(self, reel: _Reel) -> None:
         if reel.file is not None:
             reel.file.close()
-            self._say({"kind": "wrote", "path": str(reel.file.path)})
+            self._send_message({"kind": "wrote", "path": str(reel.file.path)})
             reel.file = None
 
     def _give_up(self, key: tuple[str, str], reel: _Reel, error: OSError) -> None:
-        """A full disk: keep what is there, say so once, and let the other keys go on."""
+        """End a key's video after a write error such as a full disk; report it once, the other keys go on."""
         self._reels[key] = None
         if reel.file is not None and reel.file.path.exists():  # it ends with the last frame that fitted
-            self._say({"kind": "wrote", "path": str(reel.file.path)})
+            self._send_message({"kind": "wrote", "path": str(reel.file.path)})
         if (full := disk_full(error, self._folder, f"video of {'/'.join(key)}", reel.step)) is not None:
-            if DISK_FULL not in self._told:
-                self._told.add(DISK_FULL)
-                self._say({"kind": "alert", **asdict(full)})
+            if DISK_FULL not in self._reported:
+                self._reported.add(DISK_FULL)
+                self._send_message({"kind": "alert", **asdict(full)})
             return
-        self._tell(str(error.errno), f"the video of {'/'.join(key)} ends: {error.strerror or error} in {self._folder}; "
-                                     "others go on where they can, as does all else")  # fmt: skip
+        text = (
+            f"the video of {'/'.join(key)} ends: {error.strerror or error} in {self._folder}; "
+            "others go on where they can, as does all else"
+        )
+        self._report(str(error.errno), text)
 
-    def _tell(self, what: str, text: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
-            self._say({"kind": "problem", "text": text})
+    def _report(self, what: str, text: str) -> None:
+        if what not in self._reported:
+            self._reported.add(what)
+            self._send_message({"kind": "problem", "text": text})
