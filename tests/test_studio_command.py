@@ -87,8 +87,13 @@ def test_the_server_has_no_torch(viewer: Viewer) -> None:
 
 
 def test_all_that_the_server_imports_does_without_torch() -> None:
-    names = "server, opening, app, auth, desk, shows, pages, looks, parsing, kinds, starting, commands"
-    code = f"import sys; from torcheer.studio import {names}; print('torch' in sys.modules, 'IPython' in sys.modules)"
+    names = (
+        "server, routes, cli, graph_page, closing_message, server_errors, connections.auth, "
+        "connections.message_handlers, connections.source_pages, connections.page_connection, "
+        "connections.subscriptions, sources.open_source"
+    )
+    modules = ", ".join(f"torcheer.studio.{name}" for name in names.split(", "))
+    code = f"import sys, {modules}; print('torch' in sys.modules, 'IPython' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False False\n", done.stderr
 
