@@ -36,19 +36,24 @@ def call_arguments(model: Any, inputs: Any = (), input_kwargs: Mapping[str, Any]
 
 
 def check_arguments(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> WrongInputs | None:
-    """The error for arguments that `forward` does not take; None where it does, or where nobody can tell."""
+    """The error for arguments that `forward` refused; None where they fit it, or where its signature is unknown."""
     signature = _signature(model)
     if signature is None:
         return None
+    taken = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
     try:
         signature.bind(*args, **kwargs)
     except TypeError as reason:
-        taken = ", ".join(str(parameter).split(":")[0] for parameter in signature.parameters.values())
         count = f"{len(args)} {'was' if len(args) == 1 else 'were'} given"
         words = f" and the keywords {', '.join(kwargs)}" if kwargs else ""
         hint = unknown_keys(model, args)
         return WrongInputs(
             f"{type(model).__name__}.forward({taken}): {count}{words}: {reason}{f'; {hint}' if hint else ''}"
+        )
+    if len(args) == 1 and not kwargs and isinstance(args[0], tuple):
+        return WrongInputs(
+            f"{type(model).__name__}.forward({taken}): {len(args[0])} were given, as one tuple, since it takes a "
+            f"single argument; it does not take a tuple"
         )
     return None
 
