@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torcheer
-from torcheer.capture.record import aten_level
 from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.special_cases import aten_level
 from torcheer.capture.values import byte_history, copy_on_write, value_copies, written_regions
 
 PAIRS = 3  # plain and captured runs whose CPU times are compared

@@ -18,11 +18,11 @@ from torcheer.capture import process_groups
 from torcheer.capture.capture_options import Requests
 from torcheer.capture.error_facts import kept_bytes_by_module, operation, operation_name
 from torcheer.capture.record import module_stack
-from torcheer.capture.record.generator_forward import run_to_end
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import capture_caller
 from torcheer.capture.record.tensor_trees import direct_tensors, replace_by_id, tensors_in
+from torcheer.capture.special_cases.generator_forward import run_to_end
 from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.history import ModelHistory
@@ -142,7 +142,7 @@ class _Session:
                 else:
                     self.recorder.on_compile = begin
                 if self.level == "aten":
-                    from torcheer.capture.record.aten_level import aten_recording
+                    from torcheer.capture.special_cases.aten_level import aten_recording
 
                     stack.enter_context(aten_recording(self.recorder))
                 yield

@@ -74,7 +74,7 @@ def function_modes() -> tuple[Any, ...]:
 def dispatch_modes() -> tuple[Any, ...]:
     """Return the active dispatch modes, outermost first, without torcheer's own."""
     modes = (torch._C._get_dispatch_stack_at(place) for place in range(torch._C._len_torch_dispatch_stack()))
-    return tuple(mode for mode in modes if type(mode).__module__ != "torcheer.capture.record.aten_level")
+    return tuple(mode for mode in modes if type(mode).__module__ != "torcheer.capture.special_cases.aten_level")
 
 
 @contextmanager

@@ -32,12 +32,12 @@ from torch.nn.modules.module import (
 )
 
 from torcheer.capture import process_groups
-from torcheer.capture.record import fused_attention
 from torcheer.capture.record.forward_calls import calls_forward
 from torcheer.capture.record.function_twins import FUSED_MODULES, forward_of
-from torcheer.capture.record.generator_forward import scoped_generator
 from torcheer.capture.record.module_values import add_outputs, argument_refs, find_assigned_buffers, note_replacement
 from torcheer.capture.record.recorder import Recorder
+from torcheer.capture.special_cases import fused_attention
+from torcheer.capture.special_cases.generator_forward import scoped_generator
 
 CallWrapper = Callable[[Module, Callable[[], Any]], Any]
 
@@ -141,7 +141,7 @@ def _watched_compile(model: Any = None, *args: Any, **options: Any) -> Any:
     recorders = _active.get(_ident())
     if not recorders:
         return _original_compile(model, *args, **options)
-    from torcheer.capture.record.higher_order import call_wrapper, wrapper_of
+    from torcheer.capture.special_cases.higher_order import call_wrapper, wrapper_of
 
     for recorder in recorders:
         if recorder.on_compile is not None:
@@ -229,7 +229,7 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
     if plan.direct and id(module) not in recorder.watched_modules:
         _watch_below(recorder, module)
     if plan.scripted:
-        from torcheer.capture.record.aten_level import aten_recording
+        from torcheer.capture.special_cases.aten_level import aten_recording
 
         with aten_recording(recorder):
             return _original_call(module, *args, **kwargs)

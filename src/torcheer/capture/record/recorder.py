@@ -19,7 +19,6 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from torcheer.capture import process_groups
-from torcheer.capture.record import autograd_engine
 from torcheer.capture.record.function_table import CALLS, TorchCall, lookup_call, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import DIRECT, caller_of
@@ -31,6 +30,7 @@ from torcheer.capture.record.tensor_trees import (
     snapshot,
     tensors_in,
 )
+from torcheer.capture.special_cases import autograd_engine
 from torcheer.capture.torch_state import (
     PausedRecording,
     autocast_settings,
@@ -277,7 +277,7 @@ class Recorder(TorchFunctionMode):
         if call.skip:
             return func(*args, **kwargs)
         if call.higher:
-            from torcheer.capture.record.higher_order import call_operator
+            from torcheer.capture.special_cases.higher_order import call_operator
 
             return call_operator(self, call, args, kwargs, frame)
         if call.collective and process_groups.is_coalesced(call, kwargs):

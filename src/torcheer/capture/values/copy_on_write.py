@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from torcheer.capture.record import autograd_engine
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.refs import SLOT_BITS
 from torcheer.capture.record.tensor_facts import grad_fn_name, meta_of
 from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.special_cases import autograd_engine
 from torcheer.capture.torch_state import version_of
 from torcheer.capture.values.byte_history import DeferredValue, UndoLog, anchor_of
 from torcheer.capture.values.memory_layout import (

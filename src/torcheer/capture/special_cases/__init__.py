@@ -1,0 +1,1 @@
+"""What the recorder treats apart: fused kernels, higher-order operators, generators, autograd, the dispatcher."""
