@@ -5,6 +5,7 @@ import threading
 
 import pytest
 import torch
+import torch._dynamo  # its first import exchanges torch.manual_seed
 from torch import nn
 
 import torcheer as tl
