@@ -326,7 +326,7 @@ def test_a_full_disk_ends_capturing_and_not_training(tmp_path: Path, monkeypatch
     for event in events:
         said += alerts([event])
         if isinstance(event, StepDone) and event.step == 15:
-            monkeypatch.setattr("torcheer.archive.format.archive_folder.Segment.put", full)
+            monkeypatch.setattr("torcheer.archive.format.archive_folder.Segment.write_values", full)
     assert len(said) == 1 and session.place.epoch == 4
     assert said[0].startswith("nothing is captured from here on, training goes on: ")
     assert "No space left on device" in said[0] and [step for step, _, _ in frames(tmp_path)] == [0, 10]
