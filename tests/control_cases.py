@@ -148,7 +148,7 @@ class Running:
     def _run(self) -> None:
         try:
             with self.control:
-                self.control.attach(self.session)
+                self.control.take(self.session)
                 for event in self.session.run():
                     self.events.append(event)
                 self.control.finish()

@@ -46,7 +46,7 @@ def train(directory: Path, kill: str = "", checkpoint_steps: int = STEPS, tests_
     with Control(directory) as control:
         held = session(directory, checkpoint_steps)
         held.resume()
-        control.attach(held)
+        control.take(held)
         for event in held.run():
             if tests_at and type(event) is StepDone and held.place.step == tests_at:
                 list(held.save())

@@ -97,7 +97,7 @@ def test_what_was_tested_and_what_came_of_it_is_there_when_the_run_is_over(tmp_p
         file.write('{"Step": 99, "Epoch": 9}\n{"half a li')
     assert len(logs(tmp_path)["test_epoch"]) == 4
     again = Control(tmp_path)  # one that goes on: what came after its checkpoint comes again
-    again.attach(small(tmp_path, epochs=3))
+    again.take(small(tmp_path, epochs=3))
     assert list(logs(again.host)["test_epoch"]["Step"]) == [0, 6, 12] and len(logs(again.host)["test_trial"]) == 6
     again.close()
     assert len(logs(tmp_path)["test_epoch"]) == 3 and "run" not in logs(tmp_path)
@@ -108,7 +108,7 @@ def test_a_run_at_rest_without_captures_shows_its_network_and_the_weights_that_w
 ) -> None:
     with Control(tmp_path) as control:
         held = small(tmp_path)
-        control.attach(held)
+        control.take(held)
         list(held.run())
         control.finish()
     source = RunSource(tmp_path)

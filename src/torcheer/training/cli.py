@@ -129,7 +129,7 @@ def _train_once(built: Built, chosen: argparse.Namespace, notes: list[str], cont
     if chosen.limit_secs:
         session.options = replace(session.options, limit_secs=chosen.limit_secs)
     if control is not None:
-        control.attach(session, built)
+        control.take(session, built)
     with stop_on_signals(session):
         try:
             view = make_view(session, plain=chosen.plain)

@@ -68,7 +68,7 @@ class Control:
         self._deferred: list[Order] = []  # orders that arrived during a test
         self._result: dict[str, Any] | None = None
 
-    def attach(self, session: Session, built: Built | None = None) -> None:
+    def take(self, session: Session, built: Built | None = None) -> None:
         """Control a session, which resumes from its newest checkpoint unless it has begun."""
         self._problems = session.resume()
         self.session, self._built = session, built
