@@ -13,7 +13,7 @@ from autograd_samples import SAMPLES, Sample
 from torch import Tensor
 
 from torcheer import autograd
-from torcheer.autograd.gradients.backward_pass import reached
+from torcheer.autograd.gradients.backward_pass import reachable_nodes
 from torcheer.autograd.rules.rule_table import COMPOSITES, RULES, parse
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.capture.record.tensor_trees import leaves
@@ -133,7 +133,7 @@ def test_values_and_first_order_equal_torchs(name: str) -> None:
 def names_behind(results: list[Tensor]) -> set[str]:
     """The rules and composites that led to some results."""
     names = set()
-    for node in reached([node_of(one) for one in results]):
+    for node in reachable_nodes([node_of(one) for one in results]):
         names.add(node.rule.name)
         scope = node.scope
         while scope is not None:

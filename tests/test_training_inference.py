@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_training_commands import config_of, definition, project, run  # noqa: F401
+from test_training_cli import config_of, definition, project, run  # noqa: F401
 
 CONVERTERS = """
 import torch

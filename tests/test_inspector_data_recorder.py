@@ -116,7 +116,7 @@ def test_a_child_that_starts_again_keeps_what_the_killed_one_wrote(tmp_path: Pat
 import os, pickle, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_inspector_recorder import record
+from test_inspector_data_recorder import record
 record(pickle.loads((Path(sys.argv[1]) / "recorder").read_bytes()), 7)
 os.kill(os.getpid(), signal.SIGKILL)
 """

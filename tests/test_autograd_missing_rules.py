@@ -20,7 +20,7 @@ def test_a_missing_rule_names_the_operation_the_line_and_the_way_out() -> None:
     with autograd.record(), pytest.raises(MissingRule) as problem:
         torch.linalg.eigvalsh(leaf(3, 3) * 1)  # this very line
     text = str(problem.value)
-    assert "eigvalsh" in text and "# this very line" in text and "test_autograd_missing.py" in text
+    assert "eigvalsh" in text and "# this very line" in text and "test_autograd_missing_rules.py" in text
     assert '@autograd.rule("' in text and "def " in text and "return" in text and "borrow=True" in text
 
 

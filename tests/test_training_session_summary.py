@@ -172,7 +172,7 @@ def test_a_screen_that_breaks_does_not_end_training(monkeypatch: pytest.MonkeyPa
 
 SCRIPT = """
 import sys; sys.path.insert(0, {tests!r})
-from test_training_summary import perceptron
+from test_training_session_summary import perceptron
 for _ in perceptron().run():
     pass
 print("quiet now")

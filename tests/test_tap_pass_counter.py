@@ -138,7 +138,7 @@ def test_a_forward_of_somebodys_own_is_not_touched() -> None:
 def test_a_compiled_model_is_compiled_once() -> None:
     script = """if True:
         import torch
-        from test_inspector_napping import asleep
+        from test_tap_pass_counter import asleep
         from watch_checks import batch
         graphs = []
 

@@ -72,7 +72,7 @@ def test_an_error_in_a_capture_says_where_with_what_and_what_is_kept(way):
     assert "module: blocks.1 (Inner)" in note
     assert "matmul" in note and "2×3 float32, 4×4 float32" in note
     assert "it received: 2×3 float32, scale=2.0" in note
-    assert "return y @ torch.ones(4, 4)" in note and "test_failures.py" in note
+    assert "return y @ torch.ones(4, 4)" in note and "test_error_notes.py" in note
     assert "error.history is the pass until then" in note and len(error.history) > 3
     assert note in "".join(traceback.format_exception(error))
 
