@@ -17,6 +17,8 @@ settings.register_profile("fuzz", deadline=None, derandomize=False, database=Non
 settings.load_profile("torcheer")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # begun in the background by a script: programs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # begun by nohup, which training respects
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_addoption(parser):

@@ -156,7 +156,7 @@ import sys, threading, time, traceback
 def watch():
     main = threading.main_thread().ident
     def waits(frame):
-        return frame.name == "wait" and frame.filename.endswith("starting.py")
+        return frame.name == "wait" and frame.filename.endswith("open_viewer.py")
     while not any(map(waits, traceback.extract_stack(sys._current_frames()[main]))):
         time.sleep(0.01)
     print("it waits", flush=True)

@@ -27,7 +27,7 @@ from torcheer.training.loop.batch_order import Feed
 from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, StepDone, Stopped
 from torcheer.training.loop.stop_signals import stop_on_signals
 from torcheer.training.session import Session
-from torcheer.training.spec.session_parts import (
+from torcheer.training.session_parts import (
     Graph,
     Input,
     Loader,

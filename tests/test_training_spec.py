@@ -14,11 +14,11 @@ from training_spec_cases import SMALL, WHOLE, Project, changed, definition, spec
 from torcheer.config import Config, override, read
 from torcheer.errors import BadConfig, TorcheerError
 from torcheer.training.observe import step_profiler
+from torcheer.training.session_parts import Options
 from torcheer.training.spec import assemble, check, understand
 from torcheer.training.spec.read import grammar
 from torcheer.training.spec.read.grammar import GROUPS
 from torcheer.training.spec.read.session_options import OPTIONS, PROFILE
-from torcheer.training.spec.session_parts import Options
 
 
 @pytest.fixture

@@ -133,3 +133,12 @@ def test_what_is_nothing_of_ours_is_refused_by_name(tmp_path: Path, make: Any) -
     make(tmp_path / "thing")
     with pytest.raises(NotAnArchive, match="thing"):
         tl.load(tmp_path / "thing")
+
+
+def test_a_name_that_its_module_shares_is_the_function_and_one_that_is_a_module_the_module() -> None:
+    from types import FunctionType, ModuleType
+
+    from torcheer import inspector, studio
+
+    assert isinstance(studio.show, FunctionType) and isinstance(inspector.watch, FunctionType)
+    assert isinstance(tl.edits, ModuleType)

@@ -23,7 +23,7 @@ from torch.optim import lr_scheduler as rates
 from torcheer.training.loop.events import StepDone, Stopped
 from torcheer.training.loop.stop_signals import stop_on_signals
 from torcheer.training.session import Session
-from torcheer.training.spec.session_parts import (
+from torcheer.training.session_parts import (
     Clip,
     Graph,
     Input,

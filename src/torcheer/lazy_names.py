@@ -18,7 +18,8 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(modules)}")
         module = import_module(modules[name])
-        value = module if modules[name].endswith(f".{name}") else getattr(module, name)
+        is_module = modules[name].endswith(f".{name}") and not hasattr(module, name)
+        value = module if is_module else getattr(module, name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torcheer.training.spec.session_parts import (  # fmt: skip
+from torcheer.training.session_parts import (  # fmt: skip
     Clip,
     DebugPipeline,
     Graph,

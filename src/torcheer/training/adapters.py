@@ -11,7 +11,7 @@ from torch import Tensor
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.training.collators import images_to_tensor, is_text, stacked
-from torcheer.training.spec.session_parts import Frame
+from torcheer.training.session_parts import Frame
 
 
 class ToModel:

@@ -10,7 +10,7 @@ from torch.optim import Optimizer, lr_scheduler
 
 from torcheer.config import bind, nearest
 from torcheer.errors import BadArgument
-from torcheer.training.spec.session_parts import Schedule
+from torcheer.training.session_parts import Schedule
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     name: kind

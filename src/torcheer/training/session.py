@@ -28,8 +28,7 @@ from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
 from torcheer.training.observe.progress_lines import show_with_summary, wants_progress
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
-from torcheer.training.simple_session import as_loader, as_measure, fill_in_parts, lookup, single_stage
-from torcheer.training.spec.session_parts import (
+from torcheer.training.session_parts import (
     Clip,
     DebugPipeline,
     Graph,
@@ -40,6 +39,7 @@ from torcheer.training.spec.session_parts import (
     Schedule,
     Stage,
 )
+from torcheer.training.simple_session import as_loader, as_measure, fill_in_parts, lookup, single_stage
 from torcheer.training.stop_conditions import EarlyStopping, EpochsCompleted
 
 if TYPE_CHECKING:

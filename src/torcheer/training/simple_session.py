@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from torcheer.config import nearest
 from torcheer.errors import BadArgument
-from torcheer.training.spec.session_parts import Graph, Input, Loader, Measure, Node, Pipeline, Processor, Stage, Term
+from torcheer.training.session_parts import Graph, Input, Loader, Measure, Node, Pipeline, Processor, Stage, Term
 
 COLUMNS = ("x", "y")
 OUTPUT = "y_hat"

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from torcheer.data_workers import WorkerStart
 from torcheer.training.loop.stream_epochs import BatchStream, IterableWrapper
-from torcheer.training.spec.session_parts import Loader
+from torcheer.training.session_parts import Loader
 
 
 class Feed:

@@ -9,7 +9,7 @@ from typing import Any
 from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
-from torcheer.training.spec.session_parts import DebugPipeline
+from torcheer.training.session_parts import DebugPipeline
 
 
 def evaluate_pipeline(

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from torcheer.errors import BadArgument
+from torcheer.training.session_parts import Frame, Graph, Measure, Node, Processor
 from torcheer.training.simple_session import lookup
-from torcheer.training.spec.session_parts import Frame, Graph, Measure, Node, Processor
 
 Batch = dict[str, Frame]  # port -> frame
 

@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from torcheer.errors import BadArgument
 from torcheer.training.datasets import preprocessors_of
 from torcheer.training.loop.graph_forward import move_to_device, run_graph
-from torcheer.training.spec.session_parts import Frame
+from torcheer.training.session_parts import Frame
 
 if TYPE_CHECKING:
     from torcheer.training.loop.pipeline_runner import PipelineRunner

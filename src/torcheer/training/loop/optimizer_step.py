@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.training.spec.session_parts import Clip, Schedule
+from torcheer.training.session_parts import Clip, Schedule
 
 
 class Update:

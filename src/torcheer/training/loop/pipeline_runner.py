@@ -20,8 +20,8 @@ from torcheer.training.loop.graph_forward import (
 )
 from torcheer.training.loop.optimizer_step import Update
 from torcheer.training.loop.sample_means import Mean, StatefulMeter
+from torcheer.training.session_parts import DebugPipeline, Frame, Graph, Pipeline, Term
 from torcheer.training.simple_session import lookup
-from torcheer.training.spec.session_parts import DebugPipeline, Frame, Graph, Pipeline, Term
 
 
 class PipelineRunner:

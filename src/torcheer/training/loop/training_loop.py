@@ -11,7 +11,7 @@ import torch
 from torcheer.training.loop.events import EpochDone, Event, StageBegan, StageDone, StepDone, Stopped
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
-from torcheer.training.spec.session_parts import Stage
+from torcheer.training.session_parts import Stage
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session

@@ -15,13 +15,13 @@ from torcheer.training import hooks
 from torcheer.training.datasets import Merged, Split, preprocessed
 from torcheer.training.metrics import loss
 from torcheer.training.optimizers import schedule_timing
+from torcheer.training.session_parts import Clip, Graph, Loader, Measure, Node, Processor, Schedule
 from torcheer.training.spec.builders.preprocessor_fitting import OFF, fit, needs_fit
 from torcheer.training.spec.builders.static_state import dataset_fingerprint, through_json
 from torcheer.training.spec.checks.graph_order import order_of
 from torcheer.training.spec.checks.pipeline_checks import models_of
 from torcheer.training.spec.read.code_slots import Code, arguments, short_name
 from torcheer.training.spec.read.description import Definition
-from torcheer.training.spec.session_parts import Clip, Graph, Loader, Measure, Node, Processor, Schedule
 
 if TYPE_CHECKING:
     from torcheer.training.spec.builders.build_session import Builder

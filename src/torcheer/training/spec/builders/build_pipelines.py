@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.config.line_numbers import KeyPath
 from torcheer.training.output_devices import Printer
+from torcheer.training.session_parts import DebugPipeline, Input, Loader, Pipeline, Stage, Term
 from torcheer.training.spec.builders.static_state import size_of
 from torcheer.training.spec.read.description import DEBUG, PIPELINES, STAGES, part
-from torcheer.training.spec.session_parts import DebugPipeline, Input, Loader, Pipeline, Stage, Term
 
 if TYPE_CHECKING:
     from torcheer.training.spec.builders.build_session import Builder

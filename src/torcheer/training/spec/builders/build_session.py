@@ -17,6 +17,7 @@ import torch
 from torcheer.config.line_numbers import KeyPath
 from torcheer.training.loop.batch_order import mix_seeds, seed_everything
 from torcheer.training.session import Session
+from torcheer.training.session_parts import Options, Schedule
 from torcheer.training.spec.builders.build_definitions import MAKERS, base, split_dataset, type_with_article
 from torcheer.training.spec.builders.build_pipelines import debug_pipelines, pipelines, stages
 from torcheer.training.spec.builders.static_state import Static, read_static, through_json
@@ -28,7 +29,6 @@ from torcheer.training.spec.read.code_slots import Code, Finder, call_code, is_n
 from torcheer.training.spec.read.description import Definition, Spec
 from torcheer.training.spec.read.grammar import GROUPS
 from torcheer.training.spec.read.session_options import OPTIONS
-from torcheer.training.spec.session_parts import Options, Schedule
 
 
 class PartialSession:
