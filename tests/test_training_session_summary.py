@@ -207,9 +207,8 @@ def test_in_a_notebook_it_is_shown_and_a_session_is_a_table(tmp_path: Path) -> N
     pytest.importorskip("ipykernel")
     from nbformat.v4 import new_code_cell, new_notebook
 
-    start = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom test_training_summary import perceptron"
-    )
+    folder = str(Path(__file__).parent)
+    start = f"import sys; sys.path.insert(0, {folder!r})\nfrom test_training_session_summary import perceptron"
     cells = [start, "one = perceptron()\nfor _ in one.run(): pass", "one", "one.summary()"]
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(tmp_path)}}).execute()
