@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torcheer as tl
+from torcheer.records import BESIDE, KERNEL
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 torch.manual_seed(1)
@@ -202,8 +203,9 @@ def test_an_operator_gives_what_plain_torch_gives_and_shows_its_inside(program):
         with tl.recording(twin, level=level) as history:
             out = twin(y)
         assert_equal(out, plain)
-        opened = not {op.name for op in history.ops} & {"while_loop", "scan", "map_impl", "flex_attention"}
-        assert opened and len(history) > 1 and history.validate()
+        inside = [op.name for op in history.ops if op.note != KERNEL]
+        opened = not {*inside} & {"while_loop", "scan", "map_impl", "flex_attention"}
+        assert opened and len(inside) > 1 and history.validate()
         for own, its in zip(gradients(twin, out, y) if derived else (), derived, strict=True):
             assert (own is None) == (its is None) and (own is None or torch.allclose(own, its, atol=1e-5))
 
@@ -352,13 +354,67 @@ def test_gradients_of_the_inside_are_kept():
     assert len(inside) >= 2 and all(layer.gradients for layer in inside)
 
 
-def test_a_scan_that_learns_says_that_its_last_bits_may_differ():
-    with tl.recording(Parts(scans)) as history:
-        Parts(scans)(X)
-    assert any("last bits" in note and "scan" in note for note in history.info.notes)
+def scans_layers(m, x):
+    step = lambda c, y: ((h := torch.tanh(m.one(c) + m.two(y))), h * 2)  # noqa: E731
+    return scan(step, torch.zeros(4), m.one(x))
+
+
+def maps_layers(m, x):
+    return map_(lambda row: torch.tanh(m.one(row) + m.two(row)), m.one(x))
+
+
+def chooses_to_scan(m, x):
+    return torch.cond(always(x), lambda a: scans_layers(m, a)[1], lambda a: a.sin(), (x,))
+
+
+def drops_within_a_scan(m, x):
+    return scan(lambda c, y: (c + m.one(torch.dropout(y, 0.5, True)), c * y), torch.zeros(4), x)
+
+
+def learn(program, **options):
+    """Return results and gradients of a program, and its history where options are given."""
+    torch._dynamo.reset()
+    model, x = Parts(program), torch.linspace(-1, 1, 84).reshape(21, 4).requires_grad_()
+    torch.manual_seed(3)
+    if options:
+        with tl.recording(model, **options) as history:
+            out = model(x)
+    else:
+        out, history = model(x), None
+    values = [tensor.detach() for tensor in pytree.tree_leaves(out)]
+    return [*values, *(gradient for gradient in gradients(model, out, x) if gradient is not None)], history
+
+
+@pytest.mark.parametrize("program", [scans_layers, maps_layers, chooses_to_scan, drops_within_a_scan], ids=by_name)
+def test_a_step_that_plain_torch_traces_gives_its_own_bits_and_shows_its_inside(program):
+    plain, _ = learn(program)
+    recorded, history = learn(program, layers_to_save="all")
+    assert len(plain) == len(recorded) and all(map(torch.equal, plain, recorded))
+    assert [op.note for op in history.ops].count(KERNEL) == 1 and [op.note for op in history.ops].count(BESIDE) >= 20
+    assert any("scan and map with gradients" in note for note in history.info.notes)
+    assert history.validate()
+
+
+def test_gradients_of_the_inside_of_a_scan_replace_plain_results_within_1e_5():
+    plain, _ = learn(scans_layers)
+    recorded, history = learn(scans_layers, save_gradients=True)
+    for own, its in zip(recorded, plain, strict=True):
+        assert (own - its).abs().max() <= 1e-5 * its.abs().max()
+    assert any("last bits" in note for note in history.info.notes) and KERNEL not in {op.note for op in history.ops}
+    assert history.find("tanh*")[0].grad_contents is not None
+
+
+def test_an_edit_of_the_inside_of_a_scan_reaches_its_result():
+    plain, _ = learn(scans_layers)
+    edited, _ = learn(scans_layers, edits={"tanh*": torch.zeros_like})
+    assert not torch.equal(plain[1], edited[1]) and not edited[1].any()
+
+
+def test_without_gradients_nothing_is_computed_beside_a_scan():
     with torch.no_grad(), tl.recording(Parts(scans)) as history:
         Parts(scans)(X)
     assert not any("scan" in note for note in history.info.notes)
+    assert not {op.note for op in history.ops} & {BESIDE, KERNEL}
 
 
 def test_another_dispatch_mode_is_asked_as_in_plain_torch():

@@ -69,6 +69,7 @@ class Requests:
         if not save.is_plain:
             window = max((-s.index for s in self.selectors if s.kind == "position" and s.index < 0), default=0)
             self.pruner = RowPruner(save, self.recorder, window)
+        self.recorder.keeps_gradients = save_gradients
         if save_gradients:
             self.log = self.trace.gradient_log = GradientLog()
         named = [s for s in (*self.selectors, *(s for s, _ in self.edits)) if s.kind in ("label", "pattern")]

@@ -54,16 +54,25 @@ def restore_random(states: dict[str, Any]) -> None:
 @contextmanager
 def preserve_random_state() -> Iterator[None]:
     """Restore the user's random generators after the block: replay draws random numbers."""
-    before = torch.get_rng_state()
-    devices = (
-        [torch.cuda.get_rng_state(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_initialized() else []
-    )
+    before = RandomState()
     try:
         yield
     finally:
-        torch.set_rng_state(before)
-        for number, state in enumerate(devices):
-            torch.cuda.set_rng_state(state, number)
+        before.restore()
+
+
+class RandomState:
+    """The state of torch's random generators when this was made."""
+
+    def __init__(self) -> None:
+        self._cpu = torch.get_rng_state()
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        self._devices = [torch.cuda.get_rng_state(device) for device in devices]
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._cpu)
+        for device, state in enumerate(self._devices):
+            torch.cuda.set_rng_state(state, device)
 
 
 def function_modes() -> tuple[Any, ...]:

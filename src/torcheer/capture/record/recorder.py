@@ -140,9 +140,11 @@ class Recorder(TorchFunctionMode):
         self.unsettled: set[int] = set()  # ids of results whose version torch sets after the call is recorded
         self.explicit_depth = 0  # > 0 while a fused kernel's explicit path runs, for reading only
         self.has_edits = False
+        self.keeps_gradients = False
         self.watched_modules: set[int] = set()  # ids of modules in which direct `.forward` calls are watched
         self.pending_collectives: list[tuple[int, TorchCall, Any]] = []  # not yet passed to `on_op`
         self.higher_order_depth = 0  # number of higher-order operators being opened
+        self.ran_traced_step = False  # whether the outermost of them ran a step that plain torch traces
         self.on_compile: Callable[[], None] | None = None  # called at the first torch.compile of this capture
         self.call_depth = 0  # number of recorded calls that are running
         self.on_op: Callable[[int, TorchCall, Any], Any] | None = None  # edits, saving, gradients, readers

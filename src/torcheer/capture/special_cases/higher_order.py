@@ -6,6 +6,9 @@ Dynamo still traces them, without running anything: so the same programs are rej
 trace shows which tensors the functions close over. Under vmap, during export and with another dispatch mode active,
 the Python meaning does not hold: there plain torch runs them, as one operation with a note. Nothing is registered in
 torch.
+
+With gradients plain torch runs a traced copy of the step of `scan` and `map`, whose last bits differ. There the model
+gets plain torch's own result and the steps are computed beside it, unless an edit or `save_gradients` asks for them.
 """
 
 from __future__ import annotations
@@ -27,10 +30,19 @@ from torcheer.capture.record import module_stack
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.torch_state import RandomState
+from torcheer.records import BESIDE, KERNEL
 
 CLOSED = "a higher-order operator, run as one operation: here its functions cannot be run by their Python meaning"
 JOINED = "tensors that only the branch not taken reads get a gradient of zero, as in plain torch"
-SCANNED = "scan ran step by step; with gradients plain torch compiles its step, so results may differ in the last bits"
+REMARK = (
+    "scan and map with gradients: the model got plain torch's own results; the steps inside were computed beside them, "
+    "to be read; save_gradients=True puts them in its place"
+)
+REPLACED = (
+    "scan and map ran step by step, because an edit or save_gradients asked for their inside; "
+    "plain torch runs a traced copy of the step, so results may differ in the last bits"
+)
 
 _push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _frame = sys._getframe
@@ -66,17 +78,35 @@ def call_wrapper(
         with _without_recorders(recorder):
             return _run_closed(recorder, TorchCall(closed, name, f"torch.{name}"), args, kwargs, _frame(1))
     operands = leaves((args, kwargs))
-    if not recorder.higher_order_depth and alone:
+    is_outermost = not recorder.higher_order_depth
+    if is_outermost and alone:
         operands = _trace_operands(compile, function, args, kwargs) or operands
-    if name == "scan" and SCANNED not in recorder.run_notes and _takes_gradients(operands):
-        recorder.run_notes.append(SCANNED)
+    if is_outermost:
+        recorder.ran_traced_step = False
+    recorder.ran_traced_step |= name in _TRACED_WITH_GRADIENTS
+    start, random_state = recorder.count, RandomState() if is_outermost else None
     recorder.higher_order_depth += 1
     try:
         out = (_WRAPPED[name] or function)(*args, **kwargs)
     finally:
         recorder.higher_order_depth -= 1
+    if random_state is not None and recorder.ran_traced_step and _takes_gradients(operands):
+        replaced = not alone or recorder.has_edits or recorder.keeps_gradients
+        _note_once(recorder, REPLACED if replaced else REMARK)
+        if not replaced:
+            random_state.restore()
+            for node in range(start, recorder.count):
+                recorder.notes.setdefault(node, BESIDE)
+            plain = functools.partial(_run_compiled, compile, function, options)
+            with _without_recorders(recorder):
+                return _run_closed(recorder, TorchCall(plain, name, f"torch.{name}"), args, kwargs, _frame(1), KERNEL)
     with _without_recorders(recorder):
         return _join_operands(recorder, TorchCall(None, name, f"torch.{name}"), out, operands, _frame(1))
+
+
+def _note_once(recorder: Recorder, note: str) -> None:
+    if note not in recorder.run_notes:
+        recorder.run_notes.append(note)
 
 
 def call_operator(
@@ -144,11 +174,13 @@ def _replace_modes(old: list[Any], new: list[Any]) -> None:
 # -- as plain torch runs them ----------------------------------------------------------------------------------------
 
 
-def _run_closed(recorder: Recorder, call: TorchCall, args: Any, kwargs: Any, frame: FrameType) -> Any:
+def _run_closed(
+    recorder: Recorder, call: TorchCall, args: Any, kwargs: Any, frame: FrameType, note: str = CLOSED
+) -> Any:
     before = recorder.count
     out = recorder.record(call, args, kwargs, frame)
     if recorder.count > before:
-        recorder.notes.setdefault(recorder.count - 1, CLOSED)
+        recorder.notes.setdefault(recorder.count - 1, note)
     return out
 
 
@@ -273,6 +305,7 @@ _PYTHON_MEANINGS: dict[str, Callable[..., Any]] = {
 # Wrapper name -> what runs instead; None: the wrapper itself, which then calls its operator.
 _WRAPPED: dict[str, Callable[..., Any] | None] = {"cond": _cond, **dict.fromkeys(("while_loop", "scan", "map"))}
 _WRAPPED |= dict.fromkeys(("associative_scan", "flex_attention", "strict_mode", "invoke_subgraph"))
+_TRACED_WITH_GRADIENTS = frozenset(("scan", "map"))  # views become copies there: other kernels, other last bits
 
 
 # -- gradients -------------------------------------------------------------------------------------------------------
