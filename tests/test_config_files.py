@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from torcheer.config import Config, nearest, override, problem, read, where
+from torcheer.config import Config, override, problem, read, where
 from torcheer.errors import BadConfig, TorcheerError
 
 yaml = pytest.importorskip("yaml")
@@ -737,18 +737,3 @@ def test_a_problem_shows_long_values_in_short(write) -> None:
     assert str(problem(config, ("b",), "too long")) == "config.json:1: b: too long."
     assert str(problem(config, ("b", "d"), "needed")) == "config.json:1: b.d: needed."
     assert str(problem(config, (), "wrong")) == "config.json:1: wrong."
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "said"),
-    [
-        ("Lienar", ["Linear", "Bilinear"], " Did you mean 'Linear'?"),
-        ("linear", ["Linear"], " Did you mean 'Linear'?"),
-        ("xyz", ["Linear"], ""),
-        ("", ["Linear"], ""),
-        ("a", [], ""),
-        ("x" * 1_000_000, ["x" * 100], " Did you mean '" + "x" * 100 + "'?"),
-    ],
-)
-def test_the_nearest_word_is_proposed_where_one_is_near(word, known, said) -> None:
-    assert nearest(word, known) == said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 def human_bytes(count: int) -> str:
@@ -81,3 +82,25 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
     )
+
+
+MOST_COMPARED = 5000  # a history can have 100,000 names: comparing with all of them takes seconds
+
+
+def did_you_mean(name: object, names: Iterable[object], most: int = 1) -> str:
+    """Return the sentence " Did you mean 'x' or 'y'?", or "" where no name is near.
+
+    name: what was asked for; names: what there is; most: how many names to suggest at most.
+    Upper and lower case count as the same. Of very many names, those with the same first letters are compared.
+    """
+    asked = str(name)[:200]
+    word = asked.lower()
+    by_lower: dict[str, str] = {}
+    for known in map(str, names):
+        if known != name and (known.lower() not in by_lower or known[:1] == asked[:1]):
+            by_lower[known.lower()] = known
+    candidates = list(by_lower)
+    if len(candidates) > MOST_COMPARED:
+        candidates.sort(key=lambda known: sum(known[:letters] != word[:letters] for letters in (3, 10, 20, 40)))
+    near = [word] if word in by_lower else get_close_matches(word, candidates[:MOST_COMPARED], most, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(by_lower[known]) for known in near)}?" if near else ""

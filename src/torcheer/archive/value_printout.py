@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.listing import ValueRow, format_span, list_values
 from torcheer.encoding import to_bytes
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.terminal import plural, printable
+from torcheer.terminal import did_you_mean, plural, printable
 
 
 def choose_value(archive: Archive, layer: str, variable: str | None, step: int | None, item: int | None) -> ValueRow:
@@ -36,15 +35,8 @@ def choose_value(archive: Archive, layer: str, variable: str | None, step: int |
 
 def unknown_layer_message(layer: str, layers: list[str]) -> str:
     """Format the error for an unknown layer, with the nearest name."""
-    near = get_close_matches(layer, layers, 1)
-    hint = (
-        f" Did you mean {near[0]!r}?"
-        if near
-        else f" There are {_join_names(layers)}"
-        if layers
-        else " It holds no values."
-    )
-    return f"no layer {layer!r}.{hint}"
+    there = f" There are {_join_names(layers)}" if layers else " It holds no values."
+    return f"no layer {layer!r}.{did_you_mean(layer, layers) or there}"
 
 
 def _distinct(rows: list[ValueRow], field: str) -> list[Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 
 State = dict[str, Any]
 
@@ -43,9 +43,8 @@ class Optimizer:
         params = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
         for name in group:
             if name not in self.defaults and name not in ("params", "name"):
-                near = get_close_matches(name, self.defaults, 1)
-                hint = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(self.defaults)}"
-                raise BadArgument(f"{type(self).__name__} has no setting {name!r}. {hint}")
+                hint = did_you_mean(name, self.defaults) or f" It has {', '.join(self.defaults)}"
+                raise BadArgument(f"{type(self).__name__} has no setting {name!r}.{hint}")
         known_ids = {id(param) for old in self.param_groups for param in old["params"]}
         for place, param in enumerate(params):
             self._check(param, place)

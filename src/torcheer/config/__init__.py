@@ -6,7 +6,7 @@ from torcheer.config.arguments import bind, downloads
 from torcheer.config.code_names import describe, find
 from torcheer.config.config_files import Config, read
 from torcheer.config.overrides import override
-from torcheer.config.problems import nearest, problem, where
+from torcheer.config.problems import problem, where
 
 __all__ = [
     "Config",
@@ -14,7 +14,6 @@ __all__ = [
     "describe",
     "downloads",
     "find",
-    "nearest",
     "override",
     "problem",
     "read",

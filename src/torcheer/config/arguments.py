@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torcheer.config.problems import nearest
+from torcheer.terminal import did_you_mean
 
 
 def bind(target: Any, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> str:
@@ -28,7 +28,7 @@ def bind(target: Any, kwargs: Mapping[str, Any], args: Sequence[Any] = ()) -> st
     for key in kwargs:
         if key not in names and not takes_any_keyword:
             takes = f"it takes {', '.join(names)}" if names else "it takes nothing"
-            return f"{target.__name__} has no argument {key!r}; {takes}.{nearest(key, names)}"
+            return f"{target.__name__} has no argument {key!r}; {takes}.{did_you_mean(key, names)}"
     missing = [parameter for parameter in required_parameters(parameters, len(args)) if parameter not in kwargs]
     if missing:
         return f"{target.__name__} also needs {' and '.join(map(repr, missing))}."

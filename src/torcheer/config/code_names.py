@@ -39,8 +39,9 @@ from torcheer.config.importable_names import (
     open_children,
     prefixes,
 )
-from torcheer.config.problems import nearest, short_repr
+from torcheer.config.problems import short_repr
 from torcheer.errors import BadConfig, NotTrusted, TorcheerError
+from torcheer.terminal import did_you_mean
 
 OLD_NAMES = {  # old prefix of a name -> current prefix
     "torchassistant": "torcheer.training",
@@ -159,7 +160,7 @@ class NameRequest:
 
     def suggest(self, names: Iterable[str]) -> str:
         """Suggest the nearest name, for a misspelled package."""
-        return nearest(self.package, names) or nearest(self.module, names)
+        return did_you_mean(self.package, names) or did_you_mean(self.module, names)
 
     def package_refusal(self) -> str:
         """Explain why a config may not name an installed package."""
@@ -175,7 +176,7 @@ class NameRequest:
             return getattr(module, self.attribute)
         except AttributeError:
             names = [name for name in dir(module) if not name.startswith("_")]
-            text = f"{self.name}: {self.module} has no {self.attribute!r}.{nearest(self.attribute, names)}"
+            text = f"{self.name}: {self.module} has no {self.attribute!r}.{did_you_mean(self.attribute, names)}"
         except Exception as error:  # a module with lazy imports
             raise self.import_failure(error) from error
         raise BadConfig(text)
@@ -212,11 +213,11 @@ class NameRequest:
         """
         parent, _, last = module.rpartition(".")
         if not parent:
-            suggestion = "" if module in PACKAGES else nearest(module, PACKAGES)
+            suggestion = "" if module in PACKAGES else did_you_mean(module, PACKAGES)
             return BadConfig(f"{self.name}: {module} is not installed.{suggestion}")
         folders = search_path(parent)
         names = {*open_children(parent), *(module_info.name for module_info in pkgutil.iter_modules(folders))}
-        hint = nearest(last, sorted(names))
+        hint = did_you_mean(last, sorted(names))
         if hasattr(sys.modules.get(parent), last):
             hint = " A name is a module, a dot, and one class or function of that module."
         where = f" It was looked for in {', '.join(folders)}" if folders else ""

@@ -11,8 +11,8 @@ from typing import Any
 
 from torcheer.config import json_text, toml_text, yaml_text
 from torcheer.config.line_numbers import MAX_DEPTH, KeyPath, TextFault
-from torcheer.config.problems import nearest
 from torcheer.errors import BadConfig
+from torcheer.terminal import did_you_mean
 
 PARSERS = {".json": json_text.parse, ".yaml": yaml_text.parse, ".yml": yaml_text.parse, ".toml": toml_text.parse}
 MAX_BYTES = 1 << 20  # a larger file is misplaced data
@@ -106,7 +106,7 @@ def suggest_file(path: Path) -> str:
         names = [name for name in os.listdir(path.parent) if Path(name).suffix.lower() in PARSERS]
     except OSError:
         return f" Nor is there a folder {path.parent}."
-    return nearest(path.name, names)
+    return did_you_mean(path.name, names)
 
 
 def describe_kind(value: Any) -> str:

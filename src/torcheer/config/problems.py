@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
+from torcheer.terminal import did_you_mean
 
 if TYPE_CHECKING:
     from torcheer.config.config_files import Config
@@ -25,7 +25,7 @@ def problem(config: Config, path: Sequence[str | int], message: str, known: Iter
     shown = "" if value is MISSING or isinstance(value, dict | list) or not path else f" = {short_repr(value)}"
     known = list(known)
     words = [word for word in (value, *path[-1:]) if isinstance(word, str)]
-    suggestion = next(filter(None, (nearest(word, known) for word in words)), "")
+    suggestion = next(filter(None, (did_you_mean(word, known) for word in words)), "")
     end = "" if message.endswith("?") else "."
     return BadConfig(f"{where(config, path)}{shown}: {message.rstrip('.')}{end}{suggestion}")
 
@@ -38,13 +38,6 @@ def where(config: Config, path: Sequence[str | int]) -> str:
     line = config.line(parent)
     start = f"{config.path} (overridden)" if line is None else f"{config.path}:{line}"
     return f"{start}: {format_path(path)}" if path else start
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" with the nearest of the known words, or "" where none is near."""
-    by_lower = {name.lower(): name for name in known if name != word}
-    matches = get_close_matches(word[:100].lower(), by_lower, 1)
-    return f" Did you mean {by_lower[matches[0]]!r}?" if matches else ""
 
 
 def lookup_value(data: Any, path: KeyPath) -> Any:

@@ -5,7 +5,6 @@ It stores what `State.rec` or other code records; nothing here runs a model.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterator, MutableMapping
 from os import PathLike
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.network import network_records
+from torcheer.terminal import did_you_mean
 
 Shape = tuple[int, ...]
 RELATIONS = {
@@ -229,9 +229,8 @@ class Network:
         """A layer by its name; raises UnknownLayer with the nearest name."""
         name = layer.name if isinstance(layer, Layer) else layer
         if name not in self.layers:
-            near = difflib.get_close_matches(str(name), self.layers, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self.layers) or 'none yet'}"
-            raise UnknownLayer(f"{self.name} has no layer {name!r}. {hint}")
+            hint = did_you_mean(name, self.layers) or f" There are: {', '.join(self.layers) or 'none yet'}"
+            raise UnknownLayer(f"{self.name} has no layer {name!r}.{hint}")
         return self.layers[name]
 
     __getitem__ = find

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from typing import Any
 
 from torcheer.control.control_records import Parameter
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 
 Change = Callable[[Any], Any]
 
@@ -63,9 +63,8 @@ class Parameters(Mapping[str, Any]):
 
     def _record(self, name: str) -> Parameter:
         if name not in self._records:
-            near = difflib.get_close_matches(str(name), self._records, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self._records)}"
-            raise BadArgument(f"there is no parameter {name!r}. {hint}")
+            hint = did_you_mean(name, self._records) or f" There are: {', '.join(self._records)}"
+            raise BadArgument(f"there is no parameter {name!r}.{hint}")
         return self._records[name]
 
     def _validate(self, name: str, value: Any) -> Any:

@@ -9,7 +9,6 @@ import os
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.extraction import extraction_plan as plans
+from torcheer.terminal import did_you_mean
 
 if TYPE_CHECKING:
     from torcheer.extraction.torch_dataset import ExtractionDataset
@@ -78,8 +78,7 @@ class Extraction:
 
     def __getitem__(self, name: str) -> Layer:
         if name not in self.layers:
-            near = get_close_matches(str(name), self.layers, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(self.layers)}."
+            hint = did_you_mean(name, self.layers) or f" It has {', '.join(self.layers)}."
             raise UnknownLayer(f"no layer {name!r} was extracted to {self.path}.{hint}")
         return Layer(name, self)
 

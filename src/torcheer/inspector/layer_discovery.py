@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from os import PathLike
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.errors import BadArgument, NotAModel, UnknownLayer
+from torcheer.terminal import did_you_mean
 
 Layers = dict[str, nn.Module]
 Pick = Callable[[Any], Tensor]
@@ -216,9 +216,8 @@ def _fits(pattern: str, name: str, module: nn.Module) -> bool:
 
 def _near(name: str, layers: Layers) -> str:
     types = {type(module).__name__ for module in layers.values()}
-    near = get_close_matches(name, [*layers, *types], 1, cutoff=0.5)
-    return (
-        f" Did you mean {near[0]!r}?" if near else f" It has {', '.join(list(layers)[:8])}{' …' * (len(layers) > 8)}."
+    return did_you_mean(name, [*layers, *sorted(types)]) or (
+        f" It has {', '.join(list(layers)[:8])}{' …' * (len(layers) > 8)}."
     )
 
 

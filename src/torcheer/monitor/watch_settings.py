@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from torcheer.monitor.callbacks import packed
 from torcheer.monitor.rules import resolve_rules
 from torcheer.samples import DISK_FULL, Alert
 from torcheer.tap.step_schedule import Schedule, schedule_of
+from torcheer.terminal import did_you_mean
 from torcheer.video.videos import settle as settle_video
 from torcheer.wire.ring import POLICIES
 
@@ -36,8 +36,7 @@ class Transport:
         if isinstance(self.bytes, bool) or not isinstance(self.bytes, int):
             raise BadArgument(f"transport: bytes={self.bytes!r}: a whole number is needed, such as {64 << 20}")
         if self.policy not in POLICIES:
-            near = get_close_matches(str(self.policy), POLICIES, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(self.policy, POLICIES)
             raise BadArgument(f"transport: no policy {self.policy!r}; there are {', '.join(POLICIES)}.{hint}")
         for name in ("block_ms", "drain_secs"):
             value = getattr(self, name)
@@ -105,9 +104,7 @@ def _variables(what: Any) -> tuple[str, ...]:
     variables = _texts(what, "what")
     for variable in variables:
         if variable not in WHAT:
-            near = get_close_matches(variable, WHAT, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else ""
-            raise BadArgument(f"what={variable!r}: there are {', '.join(WHAT)}. {hint}".strip())
+            raise BadArgument(f"what={variable!r}: there are {', '.join(WHAT)}.{did_you_mean(variable, WHAT)}")
     if not variables:
         raise BadArgument(f"what={what!r}: nothing to look at; there are {', '.join(WHAT)}")
     return variables
@@ -146,7 +143,6 @@ def stops(stop_on: Any, rules: Mapping[str, Any]) -> tuple[str, ...]:
     names, allowed = _texts(stop_on, "stop_on"), ["error", DISK_FULL, *rules]
     for name in names:
         if name not in allowed:
-            near = get_close_matches(name, allowed, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, allowed)
             raise BadArgument(f"stop_on={name!r}: no such rule is on; there are {', '.join(allowed)}.{hint}")
     return names

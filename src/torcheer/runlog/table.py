@@ -7,7 +7,6 @@ Columns are numpy arrays: numbers (rows,), tensors (rows, *shape of a cell), tex
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from torcheer.errors import BadArgument
 from torcheer.runlog.table_analysis import Analysis
 from torcheer.runlog.table_formats import Conversions
 from torcheer.runlog.table_records import Column, TableHead
+from torcheer.terminal import did_you_mean
 
 Array = NDArray[Any]
 _MEASURES: dict[str, Callable[[Array], Any]] = {
@@ -197,9 +197,8 @@ class Table(Conversions, Analysis):
 
     def _column(self, name: str) -> Array:
         if name not in self._columns:
-            near = difflib.get_close_matches(name, self._columns, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(self._columns) or 'none yet'}"
-            raise BadArgument(f"{self.name} has no column {name!r}. {hint}")
+            hint = did_you_mean(name, self._columns) or f" There are: {', '.join(self._columns) or 'none yet'}"
+            raise BadArgument(f"{self.name} has no column {name!r}.{hint}")
         return self._columns[name]
 
     def _row(self, number: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from torcheer.history.op_table import to_arrow, to_pandas
 from torcheer.runlog.watch_log import ACCOUNT, COUNTS, STATISTICS
 from torcheer.runlog.watch_rows import Columns, WatchRows
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
-from torcheer.terminal import align, ordinal
+from torcheer.terminal import align, did_you_mean, ordinal
 
 Array = NDArray[Any]
 _SHOWN = 12  # keys and alerts that are printed
@@ -92,8 +91,7 @@ class Watched:
         if kinds:
             return f"no {variable!r} of {layer!r} in {self.path}; there is {', '.join(kinds)}"
         layers = list(dict.fromkeys(name for name, _ in self._rows.places))
-        near = get_close_matches(str(layer), layers, 1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" It has {_join_names(layers)}."
+        hint = did_you_mean(layer, layers) or f" It has {_join_names(layers)}."
         return f"no layer {layer!r} in {self.path}.{hint}"
 
     def __contains__(self, key: object) -> bool:
@@ -158,8 +156,8 @@ class Series:
         """A column of the log: minimum, mean, std, norm, p50, count, zeros, nans, time_secs, …"""
         if name in STATISTICS or name in COUNTS:
             return self._rows.column(name, self._places)
-        near = get_close_matches(name, (*STATISTICS, *COUNTS, "steps", "histogram", "values"), 1)
-        hint = f" Did you mean {near[0]!r}?" if near else f" It has steps, {', '.join((*STATISTICS, *COUNTS))}."
+        hint = did_you_mean(name, (*STATISTICS, *COUNTS, "steps", "histogram", "values"))
+        hint = hint or f" It has steps, {', '.join((*STATISTICS, *COUNTS))}."
         raise AttributeError(f"a series has no {name!r}.{hint}")
 
     def __dir__(self) -> list[str]:
@@ -278,9 +276,8 @@ def _folder(path: Path) -> Path:
     if folders:
         raise NotAnArchive(f"{path} holds {len(folders)} logs; open one of them: {_join_names(map(str, folders))}")
     if not path.is_dir():
-        near = get_close_matches(path.name, [sibling.name for sibling in path.parent.glob("*")], 1)
-        hint = f" Did you mean {str(path.parent / near[0])!r}?" if near else ""
-        raise NotAnArchive(f"there is no folder {path}.{hint}")
+        siblings = [sibling.name for sibling in path.parent.glob("*")]
+        raise NotAnArchive(f"there is no folder {path}.{did_you_mean(path.name, siblings)}")
     raise NotAnArchive(
         f"{path} holds nothing that was watched: there is no folder 'samples' in it. "
         f"A watch with to={str(path)!r} makes one when its first values arrive"

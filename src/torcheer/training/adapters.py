@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.collators import images_to_tensor, is_text, stacked
 from torcheer.training.session_parts import Frame
 
@@ -68,7 +68,7 @@ class Rename:
 def column_of(frame: Frame, name: str) -> Any:
     """Return a column of a frame; raise with the names there are."""
     if name not in frame:
-        raise BadArgument(f"there is no column {name!r} in {', '.join(frame)}.{nearest(name, frame)}")
+        raise BadArgument(f"there is no column {name!r} in {', '.join(frame)}.{did_you_mean(name, frame)}")
     return frame[name]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.collators import stacked
 
 TASKS = ("", "binary", "multiclass", "multilabel")
@@ -26,7 +26,7 @@ class Reading:
         axes: tuple[int, ...] = (1, -1),  # candidates of the class axis: 1 as for torch's losses, else the last
     ) -> None:
         if task not in TASKS:
-            raise BadArgument(f"task={task!r} is none of {', '.join(TASKS[1:])}.{nearest(task, TASKS)}")
+            raise BadArgument(f"task={task!r} is none of {', '.join(TASKS[1:])}.{did_you_mean(task, TASKS)}")
         self._single = task in ("binary", "multilabel")
         self._threshold, self._axis = threshold, class_axis
         self._axes = axes if class_axis is None else (class_axis,)

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from torcheer.config import bind, find, nearest
+from torcheer.config import bind, find
 from torcheer.errors import BadArgument, BadConfig
+from torcheer.terminal import did_you_mean
 from torcheer.training.collators import stacked
 from torcheer.training.metric_inputs import TASKS as TASKS
 from torcheer.training.metric_inputs import Reading, edit_distance, share, texts_in
@@ -136,7 +137,7 @@ class ClassScore(Metric):
         super().__init__()
         self.average = average or ("binary" if task == "binary" else self.AVERAGE)
         if self.average not in AVERAGES:
-            raise BadArgument(f"average={average!r} is none of {', '.join(AVERAGES)}.{nearest(average, AVERAGES)}")
+            raise BadArgument(f"average={average!r} is none of {', '.join(AVERAGES)}.{did_you_mean(average, AVERAGES)}")
         if task == "multilabel":
             raise BadArgument(f"{type(self).__name__} counts one class to a sample; torchmetrics does multilabel")
         self._read = Reading(task, threshold, class_axis)
@@ -387,7 +388,7 @@ def find_metric(name: str, kwargs: Mapping[str, Any] | None = None) -> type[Any]
     try:  # by the lookup of config names, which refuses what downloads
         external: type[Any] = find(f"torchmetrics.{name}", kind="class")
     except BadConfig as error:
-        near = nearest(name, METRICS) if builtin is None else ""
+        near = did_you_mean(name, METRICS) if builtin is None else ""
         raise BadArgument(f"{complaint}{near} Nor in torchmetrics: {error}") from None
     wrong = bind(external, kwargs or {})
     if wrong:
@@ -405,7 +406,7 @@ def loss(name: str, **kwargs: Any) -> nn.Module:
 def find_loss(name: str, kwargs: Mapping[str, Any] | None = None) -> type[nn.Module]:
     """Return the class in torch.nn of a loss."""
     if name not in LOSSES:
-        raise BadArgument(f"there is no loss {name!r} in torch.nn.{nearest(name, LOSSES)}")
+        raise BadArgument(f"there is no loss {name!r} in torch.nn.{did_you_mean(name, LOSSES)}")
     wrong = bind(LOSSES[name], kwargs or {})
     if wrong:
         raise BadArgument(wrong)

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch.optim import Optimizer, lr_scheduler
 
-from torcheer.config import bind, nearest
+from torcheer.config import bind
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.session_parts import Schedule
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
@@ -28,7 +29,7 @@ MONITORING = ("ReduceLROnPlateau",)
 def find_optimizer(name: str) -> type[Optimizer]:
     """Return the class in torch.optim of a short name."""
     if name not in OPTIMIZERS:
-        raise BadArgument(f"there is no optimizer {name!r} in torch.optim.{nearest(name, OPTIMIZERS)}")
+        raise BadArgument(f"there is no optimizer {name!r} in torch.optim.{did_you_mean(name, OPTIMIZERS)}")
     if name in CLOSURES:
         raise BadArgument(f"{name} runs the model several times for an update, and a session runs it once for a batch")
     return OPTIMIZERS[name]
@@ -37,7 +38,9 @@ def find_optimizer(name: str) -> type[Optimizer]:
 def find_scheduler(name: str) -> type[Any]:
     """Return the class in torch.optim.lr_scheduler of a short name."""
     if name not in SCHEDULERS:
-        raise BadArgument(f"there is no scheduler {name!r} in torch.optim.lr_scheduler.{nearest(name, SCHEDULERS)}")
+        raise BadArgument(
+            f"there is no scheduler {name!r} in torch.optim.lr_scheduler.{did_you_mean(name, SCHEDULERS)}"
+        )
     return SCHEDULERS[name]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.collators import image_to_tensor
 
 State = dict[str, Any]  # JSON values: saved in the session's folder
@@ -173,7 +173,7 @@ class LabelEncoder(ValuePreprocessor):
             raise unfitted(self)
         number = self._numbers.get(plain(value))
         if number is None:
-            near = nearest(str(value), [str(label) for label in self._numbers])
+            near = did_you_mean(str(value), [str(label) for label in self._numbers])
             raise BadArgument(f"label {value!r} is none of the {len(self._numbers)} that were there.{near}")
         return number
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from torcheer.archive.progress import ProgressCallback, ignore_progress
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
@@ -168,7 +168,7 @@ class Session:
                 raise BadArgument(f"two columns of the pipelines {', '.join(names)} are called {column!r}: rename one")
         monitor = getattr(stage.stop, "monitor", None) if isinstance(stage.stop, EarlyStopping) else None
         if monitor is not None and monitor not in columns:
-            near = nearest(monitor, columns)
+            near = did_you_mean(monitor, columns)
             raise BadArgument(f"EarlyStopping watches {monitor!r}, and the stage has only {', '.join(columns)}.{near}")
         for name in stage.debug:
             lookup(self._debug, name, "debug pipelines")
@@ -178,7 +178,7 @@ class Session:
             if monitor not in columns:
                 raise BadArgument(
                     f"the schedule of {name!r} looks at {monitor!r}, and a stage that trains it has only "
-                    f"{', '.join(columns)}.{nearest(monitor, columns)}"
+                    f"{', '.join(columns)}.{did_you_mean(monitor, columns)}"
                 )
 
     def run(self, *, progress: bool | None = None) -> Iterator[Event]:

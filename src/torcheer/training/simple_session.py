@@ -10,8 +10,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.session_parts import Graph, Input, Loader, Measure, Node, Pipeline, Processor, Stage, Term
 
 COLUMNS = ("x", "y")
@@ -30,7 +30,7 @@ def lookup(table: Mapping[str, Any], name: str, what: str) -> Any:
     """Return the entry of a name; raise with the nearest name where there is none."""
     if name not in table:
         names = ", ".join(table) or "none"
-        raise BadArgument(f"there is no {name!r} among the {what}; there is {names}.{nearest(name, table)}")
+        raise BadArgument(f"there is no {name!r} among the {what}; there is {names}.{did_you_mean(name, table)}")
     return table[name]
 
 

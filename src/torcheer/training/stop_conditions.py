@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 
 Rows = Sequence[dict[str, Any]]
 
@@ -70,7 +70,7 @@ class EarlyStopping:
         """Return the monitored value, with the sign that makes less better."""
         if self.monitor not in row:
             columns = [name for name in row if name != "epoch"]
-            near = nearest(self.monitor, columns)
+            near = did_you_mean(self.monitor, columns)
             raise BadArgument(f"EarlyStopping watches {self.monitor!r}, and there is only {', '.join(columns)}.{near}")
         return float(row[self.monitor]) * MODES[self.mode]
 

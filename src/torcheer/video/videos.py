@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from torcheer.errors import BadArgument
 from torcheer.samples import DISK_FULL, Delivery, SendMessage, disk_full
+from torcheer.terminal import did_you_mean
 from torcheer.video.array_frames import MODES, Running, draw, kind_of
 from torcheer.video.file_names import digest, safe
 from torcheer.video.frame_layout import Caption
@@ -47,9 +47,8 @@ def settle(video: Any) -> dict[str, Any]:
         raise BadArgument(f"video={video!r}; give True, patterns of keys, or a dict of {', '.join(SETTINGS)}")
     for name in settings:
         if name not in SETTINGS:
-            near = difflib.get_close_matches(str(name), SETTINGS, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Known are {', '.join(SETTINGS)}."
-            raise BadArgument(f"no setting of videos named {name!r}. {hint}")
+            hint = did_you_mean(name, SETTINGS) or f" There are {', '.join(SETTINGS)}."
+            raise BadArgument(f"no setting of videos named {name!r}.{hint}")
     return _checked(SETTINGS | dict(settings))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from torcheer.errors import BadArgument
@@ -15,6 +14,7 @@ from torcheer.monitor.rules.loss_mistakes import ActivationTwice, LossScale
 from torcheer.monitor.rules.metric_rules import LossPlateau, Overfitting, StalledLoader
 from torcheer.monitor.rules.rule import Rule
 from torcheer.monitor.rules.weight_rules import PoorInitialisation, Unchanged, UpdateRatio
+from torcheer.terminal import did_you_mean
 
 RULES: dict[str, type[Rule]] = {
     rule.name: rule
@@ -90,5 +90,4 @@ def _check(name: str, setting: str, value: Any, default: Any) -> None:
 
 
 def _near(word: Any, names: Iterable[str]) -> str:
-    near = get_close_matches(str(word), names, 1)
-    return f" Did you mean {near[0]!r}?" if near else f" There are {', '.join(names)}."
+    return did_you_mean(word, names) or f" There are {', '.join(names)}."

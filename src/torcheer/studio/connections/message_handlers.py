@@ -15,7 +15,7 @@ from torcheer.errors import BadArgument, TorcheerError
 from torcheer.network.network_records import PlacedLayer
 from torcheer.studio.closing_message import closing_message, is_alive
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_parsing import InvalidMessage, parse, suggestion
+from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import Answer, Problem
 from torcheer.studio.connections.page_connection import Page
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
@@ -24,6 +24,7 @@ from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
 from torcheer.studio.sources.source import Source
 from torcheer.studio.sources.table_queries import analyse_column
+from torcheer.terminal import did_you_mean
 
 TICK_SECS: Final = 0.1
 RUNS_SECS: Final = 2.0  # between two scans for runs
@@ -286,7 +287,7 @@ def _layer(page: Page, name: str) -> PlacedLayer:
     net = _channel(page).source.net
     layers = {placed.layer.name: placed for placed in net.layers} if net else {}
     if name not in layers:
-        raise BadArgument(f"no layer named {name[:200]!r} among {len(layers)}.{suggestion(name, layers)}")
+        raise BadArgument(f"no layer named {name[:200]!r} among {len(layers)}.{did_you_mean(name, layers)}")
     return layers[name]
 
 

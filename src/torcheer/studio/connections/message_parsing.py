@@ -10,13 +10,12 @@ import json
 import math
 import re
 import typing
-from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any, Final
 
 from torcheer.control.control_records import ACTIONS, Every
 from torcheer.errors import BadArgument
 from torcheer.studio.connections.message_names import FROM_PAGE
+from torcheer.terminal import did_you_mean
 
 MOST_BYTES: Final = 64 * 1024
 _MOST_TEXT, _MOST_LIST, _MOST_INTEGER = 4096, 1024, 2**53 - 1
@@ -76,7 +75,7 @@ def _build(cls: type[Any], fields: dict[str, Any]) -> Any:
     for name in fields:
         if name not in hints:
             raise InvalidMessage(
-                f"nothing is called {_short(name)}; there is {', '.join(hints)}.{suggestion(name, hints)}"
+                f"nothing is called {_short(name)}; there is {', '.join(hints)}.{did_you_mean(name, hints)}"
             )
     for field in dataclasses.fields(cls):
         if field.name not in fields and field.default is dataclasses.MISSING:
@@ -152,12 +151,6 @@ def _refuse(name: str, value: Any) -> bool:
 def _question(fields: dict[str, Any]) -> int:
     number = fields.get("question")
     return number if type(number) is int and 0 <= number <= _MOST_INTEGER else -1
-
-
-def suggestion(name: str, names: Iterable[str]) -> str:
-    """Suggest the nearest of these names, as a sentence; "" where none is near."""
-    near = get_close_matches(name[:200], list(names)[:2000], 1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _short(value: Any) -> str:

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from torcheer.control.control_records import Order, Parameter, Wants
 from torcheer.errors import BadArgument
 from torcheer.studio.connections import messages
-from torcheer.studio.connections.message_parsing import suggestion
 from torcheer.studio.connections.messages import AlertSeen, Hello, Moment, Recording, Run
 from torcheer.studio.connections.page_connection import Page
 from torcheer.studio.connections.subscriptions import PictureCache, wants_of
 from torcheer.studio.sources.source import Source
+from torcheer.terminal import did_you_mean
 
 
 class SourceCatalog(Protocol):
@@ -177,7 +177,7 @@ class Channel:
     def _check_change(self, order: Order) -> None:
         parameters = {parameter.name: parameter for parameter in self.source.parameters}
         if order.name not in parameters:
-            hint = suggestion(order.name, parameters)
+            hint = did_you_mean(order.name, parameters)
             raise BadArgument(f"no parameter is called {order.name[:200]!r} among {len(parameters)}.{hint}")
         parameter = parameters[order.name]
         if not parameter.editable:

@@ -10,8 +10,8 @@ import numpy as np
 from torcheer.errors import BadArgument
 from torcheer.runlog.table import Table
 from torcheer.runlog.table_records import TableRows
-from torcheer.studio.connections.message_parsing import suggestion
 from torcheer.studio.connections.messages import AskAnalysis
+from torcheer.terminal import did_you_mean
 
 MOST_ROWS: Final = 200  # the newest: more cannot be distinguished in a picture
 _MOST_NUMBERS: Final = 1_000_000  # of all rows together, to keep the server responsive
@@ -49,7 +49,7 @@ def analyse_column(tables: Mapping[str, TableRows], request: AskAnalysis) -> dic
 
 def _named(choices: Mapping[str, Any], name: str, what: str) -> Any:
     if name not in choices:
-        raise BadArgument(f"no {what} is called {name[:200]!r} among {len(choices)}.{suggestion(name, choices)}")
+        raise BadArgument(f"no {what} is called {name[:200]!r} among {len(choices)}.{did_you_mean(name, choices)}")
     return choices[name]
 
 

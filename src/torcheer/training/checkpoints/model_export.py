@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.checkpoints.run_directory import explain_write_errors
 from torcheer.training.checkpoints.tensor_files import ChecksumFile, write_tensors
 
@@ -119,7 +119,7 @@ def _resolve_model(model: str | None, models: Mapping[str, Any]) -> str:
     if model is None:
         raise BadArgument(f"there are several models; say which with --model: {', '.join(models)}")
     if model not in models:
-        raise BadArgument(f"there is no model {model!r}; there is {', '.join(models)}.{nearest(model, models)}")
+        raise BadArgument(f"there is no model {model!r}; there is {', '.join(models)}.{did_you_mean(model, models)}")
     return model
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.config import nearest
 from torcheer.control.config_form import form_of
 from torcheer.control.control_records import Parameter
 from torcheer.errors import BadArgument
 from torcheer.host.rate_schedules import change_setting, parts_of
 from torcheer.monitor.rules import RULES, describe_rules, resolve_rules
 from torcheer.monitor.watch_settings import stops
+from torcheer.terminal import did_you_mean
 from torcheer.training.checkpoints.run_directory import replace_file
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def change_parameter(session: Session, name: str, value: Any) -> ParameterChange
     if name not in settings:
         names = [parameter.name for parameter in _editable(session)]
         choices = f"there are {', '.join(names)}" if names else "there is none"
-        raise BadArgument(f"{name!r} cannot be changed while it trains; {choices}.{nearest(name, names)}")
+        raise BadArgument(f"{name!r} cannot be changed while it trains; {choices}.{did_you_mean(name, names)}")
     group, key = settings[name]
     number = _number(name, value, EDITABLE[key][1])
     before = float(group[key])
@@ -140,7 +140,7 @@ def _number(name: str, value: Any, least: float) -> float:
 def _change_watch(session: Session, name: str, value: Any) -> ParameterChange | None:
     before = {parameter.name: parameter.value for parameter in (*_editable(session), *_rules(session))}
     if name not in before:
-        raise BadArgument(f"{name!r} cannot be changed while it trains.{nearest(name, before)}")
+        raise BadArgument(f"{name!r} cannot be changed while it trains.{did_you_mean(name, before)}")
     if before[name] == value:
         return None
     key = name.split(".")[1]

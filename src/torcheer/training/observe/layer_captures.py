@@ -12,9 +12,9 @@ from torcheer.archive import Archive, Writer
 from torcheer.capture.forward_pass import recording
 from torcheer.capture.live_selection import parse
 from torcheer.capture.values.save_policy import Save
-from torcheer.config import nearest
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
 from torcheer.records import Sample
+from torcheer.terminal import did_you_mean
 from torcheer.training.loop.events import Alert, Event
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class StepCapture:
         for key in settings:
             if key not in SETTINGS:
                 raise BadArgument(
-                    f"capture: there is no {key!r}; there are {', '.join(SETTINGS)}.{nearest(key, SETTINGS)}"
+                    f"capture: there is no {key!r}; there are {', '.join(SETTINGS)}.{did_you_mean(key, SETTINGS)}"
                 )
         if session.directory is None:
             raise BadArgument("capture needs a directory to write to: Session(…, directory=…)")

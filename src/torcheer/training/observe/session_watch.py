@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
 from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch import Watch, watch
 from torcheer.monitor.watch_settings import stops
 from torcheer.samples import Alert as WatchAlert
+from torcheer.terminal import did_you_mean
 from torcheer.training.loop.events import Alert, EpochDone, Event, StepDone
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class SessionWatch:
         for key in settings:
             if key not in SETTINGS:
                 raise BadArgument(
-                    f"watch: there is no {key!r}; there are {', '.join(SETTINGS)}.{nearest(key, SETTINGS)}"
+                    f"watch: there is no {key!r}; there are {', '.join(SETTINGS)}.{did_you_mean(key, SETTINGS)}"
                 )
         names = settings.get("models", list(session.models))
         names = [names] if isinstance(names, str) else list(names)
@@ -57,7 +57,7 @@ class SessionWatch:
             if name not in session.models:
                 models = ", ".join(session.models)
                 raise BadArgument(
-                    f"watch: there is no model {name!r}; there is {models}.{nearest(name, session.models)}"
+                    f"watch: there is no model {name!r}; there is {models}.{did_you_mean(name, session.models)}"
                 )
         self._session, self._names = session, names
         self._settings = {key: value for key, value in settings.items() if key != "models"}

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.checkpoints.run_directory import explain_write_errors
 from torcheer.training.loop.events import Alert, Event
 
@@ -60,7 +60,9 @@ class Profile:
             table = schedule if key in schedule else switches
             if key not in table:
                 names = (*SCHEDULE, *SWITCHES)
-                raise BadArgument(f"profile: there is no {key!r}; there are {', '.join(names)}.{nearest(key, names)}")
+                raise BadArgument(
+                    f"profile: there is no {key!r}; there are {', '.join(names)}.{did_you_mean(key, names)}"
+                )
             least = 1 if key in ("active", "repeat") else 0
             if table is schedule and (not isinstance(value, int) or isinstance(value, bool) or value < least):
                 raise BadArgument(f"profile: {key}={value!r} is a number of rounds, {least} or more")

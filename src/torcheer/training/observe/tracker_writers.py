@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from torcheer.config import nearest
 from torcheer.errors import BadArgument
+from torcheer.terminal import did_you_mean
 from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, Event, StepDone
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def check_writers(session: Session) -> None:
     """Raise for an unknown or unavailable writer before anything is trained."""
     for name in session.options.writers:
         if name not in WRITERS:
-            raise BadArgument(f"there is no writer {name!r}; there are {', '.join(WRITERS)}.{nearest(name, WRITERS)}")
+            raise BadArgument(
+                f"there is no writer {name!r}; there are {', '.join(WRITERS)}.{did_you_mean(name, WRITERS)}"
+            )
         package = WRITERS[name][0]
         if find_spec(package) is None:
             raise BadArgument(f"the writer {name!r} needs {package}, which is not installed: pip install {package}")

@@ -16,11 +16,12 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from torcheer.config import bind, describe, downloads, find, nearest
+from torcheer.config import bind, describe, downloads, find
 from torcheer.config.folder_modules import find_in_folder
 from torcheer.config.line_numbers import KeyPath
 from torcheer.config.number_fields import misplaced_texts, signature_parameters, source_parameters
 from torcheer.errors import BadConfig, TorcheerError
+from torcheer.terminal import did_you_mean
 from torcheer.training.metrics import LOSSES, METRICS, find_loss, find_metric
 from torcheer.training.optimizers import CLOSURES, find_optimizer, find_scheduler, schedule_timing
 from torcheer.training.spec.read.value_kinds import Fault
@@ -159,7 +160,7 @@ def name_fault(code: Code, finder: Finder, *, imports: bool) -> Fault | None:
         names = torchmetrics_names()
         if short in METRICS or not names or short in names:
             return None
-        near = nearest(short, [*METRICS, *names])
+        near = did_you_mean(short, [*METRICS, *names])
         return Fault(code.path, f"there is no metric {short!r}, neither here nor in torchmetrics.{near}")
     try:
         target = resolve(code, finder)

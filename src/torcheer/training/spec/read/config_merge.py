@@ -14,9 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torcheer.config import Config, nearest, override, problem, read
+from torcheer.config import Config, override, problem, read
 from torcheer.config.line_numbers import KeyPath
 from torcheer.errors import BadConfig
+from torcheer.terminal import did_you_mean
 from torcheer.training.spec.checks.check_config import complete_and_check, note_source, raise_for
 from torcheer.training.spec.checks.completion import batch_size_fault
 from torcheer.training.spec.checks.references import BuildOrder
@@ -55,7 +56,7 @@ def saved_spec(config: Config) -> tuple[Spec, list[Fault]]:
     """Return the merged description of an evaluation or inference config, and its faults."""
     directory = config.data.get("session_dir")
     if not isinstance(directory, str):
-        near = next(filter(None, (nearest(key, ["session_dir"]) for key in config.data)), "")
+        near = next(filter(None, (did_you_mean(key, ["session_dir"]) for key in config.data)), "")
         raise problem(config, ("session_dir",), f"the folder of the session is missing, or no text.{near}")
     return merge(*open_spec(Path(directory)), config)
 

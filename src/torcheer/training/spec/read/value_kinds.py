@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from torcheer.config import nearest
 from torcheer.config.line_numbers import KeyPath
 from torcheer.config.number_fields import format_number
+from torcheer.terminal import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Schema(Kind):
                 yield Fault((*path, key), self.refused[key])
             elif key not in self.fields:
                 # the nearest word to the key, not to its value
-                yield Fault((*path, key), f"{self.what} has no key {key!r}.{nearest(key, self._words())}")
+                yield Fault((*path, key), f"{self.what} has no key {key!r}.{did_you_mean(key, self._words())}")
         for key in self.needs:
             if key not in value:
                 yield Fault((*path, key), f"{self.what} needs the key {key!r}, which is missing")
