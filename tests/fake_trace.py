@@ -46,6 +46,9 @@ class FakeTrace:
     def gradients(self, index: int, output: int) -> list[Any]:
         return self.grads.get((index, output), [])
 
+    def module_path(self, module: Any) -> str:
+        return ""
+
     def stored_gradients(self, name: str) -> list[Any]:
         return [np.ones(2, np.float32)] if name.endswith("weight") else []
 

@@ -467,9 +467,9 @@ def test_a_dry_run_of_a_stream_tells_what_one_sample_costs(tmp_path: Path) -> No
     ("options", "error", "message"),
     [
         ({"layers": ["conv"]}, UnknownLayer, "no"),
-        ({"layers": []}, BadArgument, "at least one name"),
+        ({"layers": []}, BadArgument, "at least one layer"),
         ({"layers": ["0", "0"]}, BadArgument, "named twice"),
-        ({"layers": 3}, BadArgument, "list of names"),
+        ({"layers": 3.5}, BadArgument, "names no layer"),
         ({"layers": {"0": "mean"}}, BadArgument, "function of the layer's value"),
         ({"batch_size": 0}, BadArgument, "from 1 on"),
         ({"shard_samples": 0}, BadArgument, "from 1 on"),

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from watch_checks import small
 
-from torcheer.errors import BadArgument, NotAModel, TorcheerError
-from torcheer.tap.module_selection import choose, plain_name
+from torcheer.errors import BadArgument, NotAModel, TorcheerError, UnknownLayer
+from torcheer.models import plain_name
+from torcheer.tap.module_selection import choose
 from torcheer.tap.step_schedule import Every, schedule_of
 
 
@@ -50,8 +51,8 @@ def test_none_has_every_parameter() -> None:
         ("head", ["head"]),
         ("Net", ["Net"]),
         (["head", "features.1"], ["features.1", "head"]),  # in the model's order
-        (lambda name, module: isinstance(module, nn.ReLU), ["features.1"]),
-        (["head", lambda name, module: name.endswith("1")], ["features.1", "head"]),
+        (lambda layer: layer.module_type == "ReLU", ["features.1"]),
+        (["head", lambda layer: layer.label.endswith("1")], ["features.1", "head"]),
     ],
 )
 def test_patterns_and_functions_choose(layers: object, expected: list[str]) -> None:
@@ -84,13 +85,15 @@ def test_a_shared_module_is_watched_once_under_its_first_name() -> None:
 
 
 def test_a_pattern_that_matches_nothing_names_near_ones() -> None:
-    with pytest.raises(BadArgument, match=r"nothing matches 'feature\.1' among 8 modules.*'features\.1'"):
+    with pytest.raises(UnknownLayer, match=r"no layer or module named 'feature\.1' among 8 modules.*'features\.1'"):
         choose(Net(), "feature.1")
+    with pytest.raises(UnknownLayer, match=r"watch: nothing among 8 modules matches 'feature\.\*'.*'features"):
+        choose(Net(), "feature.*")
 
 
-@pytest.mark.parametrize("layers", [[], 3, {"a": 1}, nn.ReLU(), lambda name, module: False])
+@pytest.mark.parametrize("layers", [[], 3, {"a": 1}, nn.ReLU(), lambda layer: False])
 def test_what_chooses_nothing_is_refused(layers: object) -> None:
-    with pytest.raises(BadArgument, match="layers"):
+    with pytest.raises((BadArgument, UnknownLayer), match="watch"):
         choose(Net(), layers)
 
 

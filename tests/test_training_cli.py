@@ -315,6 +315,23 @@ def test_a_config_opens_captures_and_the_profiler(project: Path, capsys: pytest.
     assert "3 steps, 3 values" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("layers", "values"), [('"Linear"', 2), ('["linear_1"]', 1), ('"linear_*"', 2), ("[1]", 1), ('["*.first"]', 1)]
+)
+def test_a_config_names_layers_as_every_verb_does(
+    layers: str, values: int, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("train", "training.json", f'capture={{"layers":{layers},"every":30}}', f"{EPOCHS}=1") == 0
+    assert run("archive", "verify", "pretrained/captures") == 0
+    assert f"1 step, {values} value" in capsys.readouterr().out
+
+
+def test_a_config_refuses_a_predicate_with_what_works(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("train", "training.json", 'capture={"layers":"lambda layer: True"}') != 0
+    error = capsys.readouterr().err
+    assert "capture (config) cannot take a predicate" in error and "It takes 'all', 'none', 'relu_1'" in error
+
+
 def test_changes_of_the_command_line_are_kept_in_the_session(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", "training.json", f"{EPOCHS}=1", "seed=3") == 0
     assert run("train", "pretrained", f"{EPOCHS}=2") == 0

@@ -51,12 +51,14 @@ def log_forward_pass(
 
     - `inputs`: a tensor; a tuple or list of arguments; a dict of forward's parameters; or one argument of any kind.
     - `input_kwargs`: keyword arguments of forward, besides `inputs`.
-    - `layers_to_save`: "all", "none", or one or a list of: names ('conv2d_3', 'conv2d_3:2'), module paths
-      ('features.6'), positions (7, -1), patterns ('features.*'), functions of a layer; a `Save` says in which form.
+    - `layers_to_save`: "all", "none", or one or a list of: labels ('conv2d_3', 'conv2d_3:2'), module paths
+      ('features.6'), positions (7, -1), patterns ('features.*'), module classes ('Conv2d', nn.Conv2d), modules,
+      predicates (lambda layer: layer.shape[-1] == 512); a `Save` says in which form.
     - `vis_opt`: "rolled" or "unrolled" draws the model to `vis_path`; "none" does not.
     - `vis_path`: the file to draw to; by default the model's name, as SVG, in the working folder.
     - `save_gradients`: keep the gradients that later `backward` calls send to saved values.
-    - `edits`: functions that change layers' outputs while the model runs: {'relu_1': tl.edits.zero()}.
+    - `edits`: functions that change layers' outputs while the model runs: {'relu_1': tl.edits.zero()}; layers are
+      named as for `layers_to_save`.
     - `seed`: for torch's random numbers; None leaves them as they are.
     - `fused`: keep fused attention kernels one operation, instead of showing what is inside.
     - `level`: "function" records what the code calls, "aten" also what torch runs below.
@@ -206,6 +208,7 @@ def show(
 
 def live(
     model: torch.nn.Module,
+    layers: Any = None,
     *,
     inputs: Any = None,
     input_kwargs: Mapping[str, Any] | None = None,
@@ -219,6 +222,7 @@ def live(
 ) -> Live:
     """Look at a model while any loop trains it: `with tl.live(model) as view:` around the loop.
 
+    - `layers`: whose values are recorded, as for `watch`; None for all. The others are only drawn.
     - `inputs`, `input_kwargs`: run the model once with them, so that the page shows it before the first step.
     - `optimizer`: its settings can be changed from the page.
     - `to`: a run's folder, where `torcheer studio` finds the page.
@@ -229,7 +233,7 @@ def live(
     from torcheer.host.live import live as follow
 
     return follow(
-        model, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, browser=browser,
+        model, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, to=to, port=port, browser=browser,
         open_server=open_server, title=title, step_of=step_of,
     )  # fmt: skip
 
@@ -254,7 +258,8 @@ def watch(
 ) -> Watch:
     """Look at `layers` of a model on every n-th step of any training loop: `with tl.watch(model, to="run") as w:`.
 
-    - `layers`: module paths, patterns ('features.*'), modules, functions; None for every module that computes.
+    - `layers`: module paths, patterns ('features.*'), module classes, modules, predicates (lambda layer:
+      layer.module_type == 'ReLU'); None and "all" for every module that computes.
     - `what`: of "output", "grad", "weight", "weight_grad", "update".
     - `every`: a number of steps, or an `Every`.
     - `to`: the folder of the log; None writes nothing, alerts come all the same.
@@ -280,7 +285,7 @@ def extract(
     model: torch.nn.Module,
     data: Any,
     *,
-    layers: Sequence[str] | Mapping[str, Callable[..., Any] | None],
+    layers: Any,
     to: StrPath,
     batch_size: int | None = None,
     device: Any = None,
@@ -296,7 +301,7 @@ def extract(
     """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
 
     - `data`: a tensor, a Dataset, a DataLoader, or any iterable of batches; of (input, label) the first is the input.
-    - `layers`: names or module paths; a dict gives each a function that reduces its value, or None.
+    - `layers`: one or a list, as for `layers_to_save`; a dict gives each a function that reduces its value, or None.
     - `to`: the folder of the extraction.
     - `batch_size`: of a tensor or Dataset. `device`: where the model runs; by default where it is.
     - `transform`: makes the model's inputs of a sample.

@@ -1,8 +1,10 @@
 // Search finds boxes and items by any of their names, and shapes in any spelling.
 import { deepEqual, equal } from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
 import { Details, type Payload } from "../src/graph/payload";
+import { globPattern, parseSelector } from "../src/graph/panels/layer_selection";
 import { SearchIndex, normalize } from "../src/graph/panels/search_index";
 
 const leaf = (kind: string, ...exits: string[]): any => ({ kind, exits });
@@ -65,4 +67,26 @@ test("what is named so comes before what only has it somewhere", () => {
 test("everything is indexed in the end", async () => {
   await index.ready;
   equal(index.entries.length, 5 + 3); // items, and modules but not the stack
+});
+
+test("the forms of layers that Python reads select here too", () => {
+  deepEqual(paths("conv1d_2"), ["1/0/1/0"]);
+  deepEqual(paths("relu_*"), ["1/0/0/1", "1/0/1/1"]);
+  deepEqual(paths("body.?"), ["1/0/0", "1/0/1", "1/0/0/1", "1/0/1/1"]); // blocks, then what makes their results
+  deepEqual(paths("Block"), ["1/0/0", "1/0/1"]);
+  equal(paths("3")[0], "1/0/1/0");
+  equal(paths("-1")[0], "1/0/1/1");
+  equal(paths("all").length, index.entries.length);
+  deepEqual(paths("Conv9*"), []);
+});
+
+test("a pass is found in a drawing that shows every pass", () => {
+  const selects = parseSelector("relu_1:2", 9)!;
+  equal(selects({ kind: "relu", address: "", label: "relu_1_2:2" }), true);
+  equal(selects({ kind: "relu", address: "", label: "relu_1_2:1" }), false);
+});
+
+test("patterns match as in Python", () => {
+  const cases = JSON.parse(readFileSync("../tests/data/patterns.json", "utf8")) as [string, string, boolean][];
+  for (const [pattern, name, expected] of cases) equal(globPattern(pattern).test(name), expected, `${pattern} ${name}`);
 });

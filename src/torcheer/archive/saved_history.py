@@ -214,6 +214,10 @@ class SavedTrace:
     def gradients(self, index: int, output: int) -> list[Any]:
         return self._gradients(str(index), f"gradient {output}")
 
+    def module_path(self, module: Any) -> str:
+        """Return "": a file holds no modules."""
+        return ""
+
     def stored_gradients(self, name: str) -> list[Any]:
         return self._gradients(name, "gradient of parameter")
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torcheer.capture import edits as edits_module
-from torcheer.capture.live_selection import RunningNames, RunningOp, Selector, parse
-from torcheer.capture.record.model_names import plain_address
+from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningView
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.recorder import OUT, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
@@ -22,6 +20,8 @@ from torcheer.capture.torch_state import random_state, version_of
 from torcheer.capture.values.save_policy import RowPruner, Save, StopEarly
 from torcheer.capture.values.saved_gradients import GradientLog
 from torcheer.errors import BadArgument, UnknownLayer
+from torcheer.models import plain_name
+from torcheer.selection import Selector, parse, parse_all
 
 
 class Requests:
@@ -38,6 +38,7 @@ class Requests:
         self.edits: list[tuple[Selector, Any]] = []
         self._matched_keys: set[Any] = set()  # keys that matched an operation or a module call
         self._selected_nodes: set[int] = set()  # nodes selected by a predicate or a module path
+        self._undecided: dict[Any, set[int]] = {}  # key of a predicate -> nodes that it is asked about at the end
         self._edited_nodes: dict[Any, set[int]] = {}  # key -> nodes it edited
         self._addresses: dict[int, str] = {}
         self._module_calls: dict[str, int] = {}
@@ -48,34 +49,28 @@ class Requests:
 
     def read(self, save: Save, save_gradients: bool, edits: Mapping[Any, Any] | None) -> None:
         """Parse and check the options, before anything runs."""
-        model = self.recorder.model
+        model, modules = self.recorder.model, dict[str, torch.nn.Module]()
         if model is not None:
             for address, module in model.named_modules():
-                self._addresses.setdefault(id(module), plain_address(address))
-        addresses = set(self._addresses.values()) - {""}
+                self._addresses.setdefault(id(module), plain_name(address))
+                modules.setdefault(plain_name(address), module)
+            modules.pop("", None)
         self.save = save
         if not isinstance(save.layers, str):
-            if not isinstance(save.layers, Iterable):
-                raise BadArgument(f"layers_to_save={save.layers!r}: give 'all', 'none' or a list of layers")
-            self.selectors = [parse(key, addresses) for key in save.layers]
+            self.selectors = parse_all(save.layers, modules, "layers_to_save")
         for key, edit in edits_module.check(edits or {}).items():
-            selector = parse(key, addresses)
-            if selector.kind == "position" and selector.index < 0:
-                raise BadArgument(
-                    f"edits[{key}]: positions from the end are not known while the model runs; count from 0"
-                )
-            self.edits.append((selector, edit))
+            self.edits.append((parse(key, modules, "edits"), edit))
         self.recorder.has_edits = bool(self.edits)
         if not save.is_plain:
-            window = max((-s.index for s in self.selectors if s.kind == "position" and s.index < 0), default=0)
+            window = max((-s.index for s in self.selectors if s.form == "position" and s.index < 0), default=0)
             self.pruner = RowPruner(save, self.recorder, window)
         self.recorder.keeps_gradients = save_gradients
         if save_gradients:
             self.log = self.trace.gradient_log = GradientLog()
-        named = [s for s in (*self.selectors, *(s for s, _ in self.edits)) if s.kind in ("label", "pattern")]
+        named = [s for s in (*self.selectors, *(s for s, _ in self.edits)) if s.form in ("label", "pattern")]
         patches = any(getattr(edit, "wants_key", False) for _, edit in self.edits)  # they look the layer up by name
         self._names = RunningNames(self.recorder) if named or patches else None
-        self._from_end = any(selector.kind == "position" and selector.index < 0 for selector in self.selectors)
+        self._from_end = any(selector.form == "position" and selector.index < 0 for selector in self.selectors)
 
     # -- as the model runs -------------------------------------------------------------------------------------------
 
@@ -109,15 +104,28 @@ class Requests:
         return any([self._matches(selector, running, likely=False) for selector in self.selectors if selector.for_ops])
 
     def _matches(self, selector: Selector, running: RunningOp, likely: bool) -> bool:
-        if selector.kind == "test":
-            assert selector.test is not None
-            matches = bool(selector.test(self.trace.build(running.index)))
-            if matches:
-                self._selected_nodes.add(running.index)
+        if selector.test is not None:
+            matches = self._passes_test(selector, selector.test, running.index, likely)
         else:
             matches = running.likely_matches(selector) if likely else running.may_match(selector)
-        if matches:
+        if matches and running.index not in self._undecided.get(selector.key, ()):
             self._matched_keys.add(selector.key)
+        return matches
+
+    def _passes_test(self, selector: Selector, test: Callable[[Any], object], node: int, must_know: bool) -> bool:
+        """Ask a predicate about an operation that just ran; what it cannot say yet, it is asked at the end."""
+        try:
+            matches = bool(test(RunningView(self.history, self.trace.build(node))))
+        except KnownLater as later:
+            if must_know:
+                raise BadArgument(
+                    f"edits: a predicate asked for layer.{later}, which is known only when the run is over. "
+                    "Select by label, position, module path or what a layer knows at once, such as its name and shape"
+                ) from None
+            self._undecided.setdefault(selector.key, set()).add(node)
+            return True
+        if matches:
+            self._selected_nodes.add(node)
         return matches
 
     def _on_module(self, scope: int, module: torch.nn.Module, out: Any) -> Any:
@@ -129,11 +137,12 @@ class Requests:
         if not address:
             return out
         call = self._module_calls[address] = self._module_calls.get(address, 0) + 1
+        kind = type(module).__name__
         for selector, edit in self.edits:
-            if selector.for_modules and _is_module(selector, address, call):
+            if selector.for_modules and selector.matches_call(address, call, kind):
                 out = self._apply_edit(out, selector, edit, f"{address}:{call}", scope)
         for selector in self.selectors:
-            if selector.for_modules and _is_module(selector, address, call):
+            if selector.for_modules and selector.matches_call(address, call, kind):
                 self._matched_keys.add(selector.key)
                 self._keep_module(out)
         return out
@@ -221,28 +230,30 @@ class Requests:
     def finish(self) -> None:
         """Release values that no selector wanted after all; raise for keys that matched nothing."""
         if self.pruner is not None:
-            positions = {s.index for s in self.selectors if s.kind == "position"}
+            positions = {s.index for s in self.selectors if s.form == "position"}
             self.pruner.finish(self.recorder.count, positions)
             self._matched_keys |= {
-                s.key for s in self.selectors if s.kind == "position" and -self.recorder.count <= s.index < 0
+                s.key for s in self.selectors if s.form == "position" and -self.recorder.count <= s.index < 0
             }
         if self.trace.stopped:
             return
         self._prune()
         for selector in (*self.selectors, *(s for s, _ in self.edits)):
-            if selector.key not in self._matched_keys:
+            if selector.key not in self._matched_keys and selector.form not in ("all", "none"):
                 self._raise_unmatched(selector)
         self._check_edits()
 
     def _prune(self) -> None:
-        if self.pruner is None or all(s.kind not in ("label", "pattern") for s in self.selectors):
+        if self.pruner is None or not any(s.form in ("label", "pattern") or s.test for s in self.selectors):
             return
         wanted = set(self._selected_nodes)
         for selector in self.selectors:
             nodes = self._nodes(selector)
             wanted |= nodes
-            if not nodes and selector.kind == "label":
+            if not nodes and selector.form == "label":
                 self._matched_keys.discard(selector.key)
+            elif nodes and selector.test is not None:
+                self._matched_keys.add(selector.key)
         assert self.recorder.saved is not None
         memory = self.recorder.memory
         for values in (self.recorder.saved, memory.copies, memory.deferred):
@@ -250,9 +261,14 @@ class Requests:
                 del values[ref]
 
     def _nodes(self, selector: Selector) -> set[int]:
-        if selector.kind == "position":
+        if selector.form == "position":
             return {selector.index % max(self.recorder.count, 1)}
-        if selector.kind == "test" or selector.kind == "module":
+        if selector.form == "all":
+            return set(range(self.recorder.count))
+        if selector.test is not None:
+            undecided = self._undecided.get(selector.key, ())
+            return {node for node in undecided if selector.test(self.history[node])}
+        if selector.form in ("module", "class", "none"):
             return set()
         try:
             return set(self.history.indices(selector.key))
@@ -272,7 +288,7 @@ class Requests:
 
     def _check_edits(self) -> None:
         for selector, _ in self.edits:
-            if selector.kind not in ("label", "pattern"):
+            if selector.form not in ("label", "pattern"):
                 continue
             wanted, edited = self._nodes(selector), self._edited_nodes.get(selector.key, set())
             if wanted != edited:
@@ -281,9 +297,3 @@ class Requests:
                     "edited: loops are numbered when the run is over. Edit by position, module path or a function "
                     "instead"
                 )
-
-
-def _is_module(selector: Selector, address: str, call: int) -> bool:
-    if selector.kind == "module":
-        return selector.name == address and selector.call in (0, call)
-    return fnmatchcase(address, selector.name)

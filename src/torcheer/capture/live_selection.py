@@ -1,73 +1,58 @@
-"""Selectors of layers, matched while the model still runs.
+"""Which operations a selector matches while the model still runs.
 
 A layer's number is certain only after the run (a loop may turn out to be one layer with many passes), so during the
 run a name is a range of numbers: saving keeps everything that may match and prunes at the end, edits use the likeliest
-number.
+number. A predicate that reads what is known only at the end (a label, a value) is asked again then.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.errors import BadArgument, UnknownLayer
+from torcheer.history.flops import count_flops
 from torcheer.history.layers.layer_names import layer_name
+from torcheer.history.op_views import OpView
+from torcheer.selection import Selector
 
-_LABEL = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?(?::(\d+))?$")
+# What a layer knows of itself only when the run is over.
+LATER = (
+    "below", "child_layers", "children", "edited", "grad_contents", "gradients", "inputs", "is_saved", "label", "layer",
+    "layer_label", "lookup_keys", "output_of", "parent_layers", "parents", "pass_number", "tensor_contents",
+    "written_contents",
+)  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """A parsed key of `layers_to_save` or `edits`."""
+class KnownLater(BaseException):
+    """A predicate read a fact that is known only after the run.
 
-    key: Any
-    kind: str  # "position", "label", "module", "pattern" or "test"
-    name: str = ""  # "conv2d" for a label, the address for a module, or the pattern
-    number: int = 0
-    index: int = -1
-    call: int = 0  # number of the pass, 0 for all
-    test: Callable[[Any], Any] | None = None
+    Not an Exception: the predicate's own handlers must not catch it.
+    """
+
+
+class RunningView(OpView):
+    """A layer as a predicate receives it while the model runs: reading a later fact raises KnownLater."""
+
+    __slots__ = ()
 
     @property
-    def for_modules(self) -> bool:
-        """Whether it can match the output of a module."""
-        return self.kind in ("module", "pattern")
-
-    @property
-    def for_ops(self) -> bool:
-        """Whether it can match an operation."""
-        return self.kind != "module"
+    def flops(self) -> int | None:
+        """Its floating point operations; None if no formula is known."""
+        return count_flops(self.record, self.history.trace.ops())
 
 
-def parse(key: Any, addresses: Iterable[str]) -> Selector:
-    """Parse one key; `addresses` are those of the model's modules."""
-    if isinstance(key, bool) or not (isinstance(key, (int, str)) or callable(key)):
-        raise BadArgument(f"{key!r} names no layer: give a name, a module path, a position, a pattern or a function")
-    if isinstance(key, int):
-        return Selector(key, "position", index=key)
-    if not isinstance(key, str):
-        return Selector(key, "test", test=key)
-    address, _, call = key.partition(":")
-    modules = list(addresses)
-    if address in modules and (not call or call.isdigit()):
-        return Selector(key, "module", address, call=int(call or 0))
-    label = _LABEL.match(key)
-    if label:
-        name, number, index, passes = label.groups()
-        return Selector(key, "label", name, int(number), int(index) if index else -1, int(passes or 0))
-    if any(mark in key for mark in "*?["):
-        return Selector(key, "pattern", key)
-    near = get_close_matches(address, modules, n=3, cutoff=0.4)
-    hint = (
-        f" Did you mean {', '.join(map(repr, near))}?" if near else " Layers are named like 'conv2d_3' or 'features.6'."
-    )
-    raise UnknownLayer(f"no module named {key!r} among {len(modules)}.{hint}")
+def _known_later(name: str) -> property:
+    def read(view: RunningView) -> Any:
+        raise KnownLater(name)
+
+    return property(read)
+
+
+for _name in LATER:
+    setattr(RunningView, _name, _known_later(_name))
 
 
 @dataclass(slots=True)
@@ -91,9 +76,11 @@ class RunningOp:
 
     def likely_matches(self, selector: Selector) -> bool:
         """Whether a selector matches the likeliest name of this operation."""
-        if selector.kind == "position":
+        if selector.form == "all":
+            return True
+        if selector.form == "position":
             return selector.index == self.index
-        if selector.kind == "label":
+        if selector.form == "label":
             return (
                 selector.name == self.name
                 and selector.number == self.number
@@ -102,14 +89,14 @@ class RunningOp:
             )
         short, full = f"{self.name}_{self.number}", f"{self.name}_{self.number}_{self.first}"
         names = (short, full, f"{short}:{self.pass_number}", f"{full}:{self.pass_number}")
-        return selector.kind == "pattern" and any(fnmatchcase(name, selector.name) for name in names)
+        return selector.form == "pattern" and selector.matches_name(names)
 
     def may_match(self, selector: Selector) -> bool:
         """Whether a selector may match the final name of this operation."""
-        if selector.kind == "label":
+        if selector.form == "label":
             passes = selector.call in (0, self.pass_number) if self.is_sure else selector.call <= self.max_pass
             return selector.name == self.name and self.low <= selector.number <= self.high and passes
-        if selector.kind == "pattern":
+        if selector.form == "pattern":
             numbers = range(self.low, min(self.high, self.low + 1000) + 1)
             stems = (f"{self.name}_{number}" for number in numbers)
             layer = selector.name.partition(":")[0]

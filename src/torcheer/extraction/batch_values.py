@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,10 @@ from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.extraction.batches import Batch, count_rows, model_inputs
 from torcheer.extraction.hook_values import HookReader
 from torcheer.history.error_notes import NO_HISTORY, describe_arguments, explain
+from torcheer.history.lookup import named_matches
 from torcheer.inputs import call_arguments
+from torcheer.models import plain_name
+from torcheer.selection import keys_of, parse, refusal
 
 TOLERANCE = 0.02  # relative difference up to which two runs count as the same
 Reduce = Callable[..., Any]
@@ -34,14 +37,20 @@ class LayerReader:
         self, model: torch.nn.Module, layers: Any, *, device: torch.device, transformed: bool, seed: int
     ) -> None:
         self.model, self.device, self.transformed, self.seed = model, device, transformed, seed
-        self.layers = _parse_layers(layers)
-        self._fused = True
+        self._requested = _parse_layers(layers)
+        self.layers: dict[str, Reduce | None] = {}  # by name, once the trial has found them
+        modules = {plain_name(name): module for name, module in model.named_modules() if name}
+        forms = {parse(key, modules, "extract").form for key in self._requested}
+        # Inside a fused kernel nothing is counted: other operations would have the labels that a history shows.
+        self._fused = forms <= {"module", "class"}
+        self._all_named = forms <= {"module", "label"} and all(isinstance(key, str) for key in self._requested)
         self._stop_early = False
         self._hooks: HookReader | None = None
         self._misses = 0  # how often the hooks gave no result
 
     def run_trial(self, batch: Batch) -> Values:
-        """Run the first batch: check that every layer exists, find the cheapest way to read them."""
+        """Run the first batch: find the layers that were asked for, and the cheapest way to read them."""
+        self.layers = self._find_layers(batch)
         try:
             values = self.read(batch)
         except UnknownLayer:  # perhaps inside a fused operation, which the next run opens
@@ -64,11 +73,30 @@ class LayerReader:
             raise
 
     def _read(self, batch: Batch) -> Values:
-        args, kwargs = call_arguments(self.model, model_inputs(batch.data, transformed=self.transformed))
+        args, kwargs = self._arguments(batch)
         count = count_rows((args, kwargs)) if batch.rows is None else batch.rows
-        args, kwargs = _move_to((args, kwargs), self.device)
-        _seed_generators(self.seed + batch.number, self.device)  # a model that samples gives the same values again
         return _copy_shared(self._values(args, kwargs, batch, count))
+
+    def _arguments(self, batch: Batch) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        arguments = call_arguments(self.model, model_inputs(batch.data, transformed=self.transformed))
+        args, kwargs = _move_to(arguments, self.device)
+        _seed_generators(self.seed + batch.number, self.device)  # a model that samples gives the same values again
+        return args, kwargs
+
+    def _find_layers(self, batch: Batch) -> dict[str, Reduce | None]:
+        """Return every layer that was asked for by its name, with its function."""
+        if self._all_named:
+            return {str(key): reduce for key, reduce in self._requested.items()}
+        args, kwargs = self._arguments(batch)
+        save = "all" if any(callable(key) for key in self._requested) else "none"  # a predicate may ask for values
+        history = log_forward_pass(self.model, args, input_kwargs=kwargs, layers_to_save=save, fused=self._fused)
+        layers: dict[str, Reduce | None] = {}
+        for key, reduce in self._requested.items():
+            matches = [(key, 0)] if isinstance(key, str) and key in history else named_matches(history, key)
+            if not matches:
+                raise UnknownLayer(f"extract: nothing among {len(history)} operations matches {key!r}")
+            layers |= {name: layers.get(name) or reduce for name, _ in matches}
+        return layers
 
     def _values(self, args: tuple[Any, ...], kwargs: dict[str, Any], batch: Batch, count: int) -> Values:
         raw_values = self._raw_values(args, kwargs)
@@ -95,20 +123,19 @@ class LayerReader:
         return {name: history[name].tensor_contents for name in self.layers}
 
 
-def _parse_layers(layers: Any) -> dict[str, Reduce | None]:
-    """Normalize `layers` to a dict from name to reduce function or None."""
-    if isinstance(layers, str):
-        layers = [layers]
+def _parse_layers(layers: Any) -> dict[Any, Reduce | None]:
+    """Return the function of each layer that was asked for, or None."""
     if isinstance(layers, Mapping):
         table = dict(layers)
-    elif isinstance(layers, Sequence):
-        table = dict.fromkeys(layers)
-        if len(table) < len(layers):
-            raise BadArgument(f"layers={list(layers)}: a layer is named twice")
     else:
-        raise BadArgument(f"layers={layers!r}: give a list of names, or a dict of name: function")
-    if not table or not all(isinstance(name, str) for name in table):
-        raise BadArgument(f"layers={layers!r}: give at least one name, each a text such as 'features.6' or 'relu_1'")
+        keys = list(keys_of(layers, "extract"))
+        if any(isinstance(key, slice) for key in keys):
+            raise BadArgument(refusal("extract", "slice", layers))
+        table = dict.fromkeys(keys)
+        if len(table) < len(keys):
+            raise BadArgument(f"layers={keys}: a layer is named twice")
+    if not table:
+        raise BadArgument(f"layers={layers!r}: give at least one layer, such as 'features.6' or 'relu_1'")
     for name, reduce in table.items():
         if reduce is not None and not callable(reduce):
             raise BadArgument(f"layers: {name!r} has {reduce!r}; give a function of the layer's value, or None")

@@ -11,6 +11,7 @@ from typing import Any
 from torcheer.config import Config, bind, downloads, find, override, problem, read
 from torcheer.config.folder_modules import is_loaded_from, module_search_path
 from torcheer.config.number_fields import misplaced_texts, signature_parameters
+from torcheer.selection import config_fault
 
 REQUIRED_KEYS = ("model", "data", "layers", "to")
 EXTRACT_KEYS = ("layers", "to", "batch_size", "device", "workers", "shard_samples", "codec", "seed", "ids")
@@ -60,6 +61,8 @@ def build(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
 
     if type(data.get("seed", 0)) is not int:
         raise problem(config, ("seed",), "give a whole number")
+    if not isinstance(data["layers"], Mapping) and (fault := config_fault(data["layers"], "extract (config)")):
+        raise problem(config, ("layers",), fault)
     if not isinstance(data["to"], str):
         raise problem(config, ("to",), "give the name of a folder")
     torch.manual_seed(data.get("seed", 0))  # a randomly initialised model is the same in every run

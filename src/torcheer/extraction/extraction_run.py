@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -93,7 +93,7 @@ def extract(
     model: torch.nn.Module,
     data: Any,
     *,
-    layers: Sequence[str] | Mapping[str, Callable[..., Any] | None],
+    layers: Any,
     to: str | os.PathLike[str],
     batch_size: int | None = None,
     device: Any = None,
@@ -108,14 +108,14 @@ def extract(
 ) -> Extraction | Estimate:
     """Run `model` over `data` and save `layers` of every sample to a folder; a rerun resumes.
 
-    `data`: a Dataset, DataLoader, tensor, list or iterable of samples. `layers`: names of modules or operations, or a
-    dict from name to a function of the layer's value (and of the batch, if it takes two parameters) that returns one
-    row per sample. `to`: the folder. `batch_size`: 32 by default; a DataLoader has its own. `device`: where to run,
-    "auto" for a GPU if there is one; by default where the model is. `transform`: applied to each sample, or to each
-    batch of a DataLoader. `ids`: a text or number per sample, by default its index. `workers`: processes that share
-    the work, 0 for this one alone. `shard_samples`: samples per shard, by default about 256 MB. `codec`: how values
-    are stored, a name of `value_codecs.CODECS`. `seed`: for models that draw random numbers. `dry_run`: return an
-    `Estimate` and write nothing. `progress`: report progress on stderr.
+    `data`: a Dataset, DataLoader, tensor, list or iterable of samples. `layers`: one or a list in any form of
+    `torcheer.selection`, or a dict from these to a function of the layer's value (and of the batch, if it takes two
+    parameters) that returns one row per sample. `to`: the folder. `batch_size`: 32 by default; a DataLoader has its
+    own. `device`: where to run, "auto" for a GPU if there is one; by default where the model is. `transform`: applied
+    to each sample, or to each batch of a DataLoader. `ids`: a text or number per sample, by default its index.
+    `workers`: processes that share the work, 0 for this one alone. `shard_samples`: samples per shard, by default about
+    256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for models that draw random
+    numbers. `dry_run`: return an `Estimate` and write nothing. `progress`: report progress on stderr.
 
     >>> found = extract(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(5, 2), layers=["0"], to=folder)
     >>> found["0"].shape

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from operator import index as as_index
 from typing import TYPE_CHECKING, Any
 
 from torcheer.errors import AmbiguousLayer, UnknownLayer
 from torcheer.history.op_views import LayerView, OpList, OpView
-from torcheer.terminal import plural
+from torcheer.records import ModuleCall
+from torcheer.selection import WILD, Selector, is_module, keys_of, parse
+from torcheer.terminal import did_you_mean, plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
-
-WILD = frozenset("*?[")
 
 
 def lookup(history: ModelHistory, key: Any) -> OpView | LayerView | OpList:
@@ -41,17 +38,39 @@ def lookup(history: ModelHistory, key: Any) -> OpView | LayerView | OpList:
     return history.pick([position % count])[0]
 
 
-def find(history: ModelHistory, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
-    """Return the positions of operations that match a pattern, a predicate or a key."""
-    if callable(what):
-        return [op.record.index for op in history if what(op)]
-    if isinstance(what, str) and not WILD.isdisjoint(what):
-        return [index for index in range(len(history)) if _matches(history, index, what)]
-    match = lookup(history, what)
+def find(history: ModelHistory, what: Any) -> list[int]:
+    """Return the positions of the operations that a selection matches (`torcheer.selection`)."""
+    found = [_find(history, key) for key in keys_of(what, "find")]
+    return found[0] if len(found) == 1 else sorted({index for indices in found for index in indices})
+
+
+def _find(history: ModelHistory, key: Any) -> list[int]:
+    if is_module(key):
+        key = _address(history, key)
+    try:
+        selector = parse(key, history.facts.module_types, "find")
+    except UnknownLayer:
+        raise unknown_layer_error(history, key) from None
+    if selector.form in ("all", "none"):
+        return list(range(len(history))) if selector.form == "all" else []
+    if selector.test is not None:
+        return [op.record.index for op in history if selector.test(op)]
+    if selector.form in ("pattern", "class"):
+        return [index for index in range(len(history)) if _matches(history, index, selector)]
+    match = lookup(history, key)
     return [op.record.index for op in ([match] if isinstance(match, OpView) else match)]
 
 
-def find_or_raise(history: ModelHistory, what: str | int | slice | Callable[[OpView], object]) -> list[int]:
+def _address(history: ModelHistory, module: Any) -> str:
+    """Return the path of a module of the model that ran."""
+    address: str = history.trace.module_path(module)
+    if not address:
+        kind = type(module).__name__
+        raise UnknownLayer(f"this {kind} is no part of the model that ran; a history from a file takes module paths")
+    return address
+
+
+def find_or_raise(history: ModelHistory, what: Any) -> list[int]:
     """Return the positions as `find` does; raise UnknownLayer if nothing matches."""
     indices = find(history, what)
     if not indices:
@@ -60,13 +79,31 @@ def find_or_raise(history: ModelHistory, what: str | int | slice | Callable[[OpV
     return indices
 
 
-def _matches(history: ModelHistory, index: int, pattern: str) -> bool:
+def _matches(history: ModelHistory, index: int, selector: Selector) -> bool:
+    if any(selector.matches_call(*call) for call in history.facts.ops[index].output_of):
+        return True
+    return selector.form == "pattern" and selector.matches_name(_names(history, index))
+
+
+def _names(history: ModelHistory, index: int) -> tuple[str, ...]:
     layers = history.facts.layers
     layer = layers.all[layers.of[index]]
-    names = {layer.label, layer.short, layers.label(index), f"{layer.short}:{layers.passes[index]}"}
-    for call in history.facts.ops[index].output_of:
-        names |= {call.address, f"{call.address}:{call.call}"}
-    return any(fnmatchcase(name, pattern) for name in names)
+    return layer.label, layer.short, layers.label(index), f"{layer.short}:{layers.passes[index]}"
+
+
+def named_matches(history: ModelHistory, what: Any) -> list[tuple[str, int]]:
+    """Return the name and position of each match: the path of the module where that was meant, else the label."""
+    selectors = [parse(key, history.facts.module_types, "find") for key in keys_of(what, "find") if not is_module(key)]
+    matches = []
+    for index in find(history, what):
+        calls = [call for call in history.facts.ops[index].output_of if any(s.matches_call(*call) for s in selectors)]
+        matches.append((_call_name(history, calls[0]) if calls else history.facts.layers.label(index), index))
+    return matches
+
+
+def _call_name(history: ModelHistory, call: ModuleCall) -> str:
+    several = len(history.facts.module_outputs[call.address]) > 1
+    return f"{call.address}:{call.call}" if several else call.address
 
 
 def _by_name(history: ModelHistory, key: str) -> OpView | LayerView:
@@ -108,6 +145,9 @@ def _of_module(history: ModelHistory, name: str, calls: dict[int, list[int]], nu
         if len(calls[call]) > 1:
             labels = ", ".join(map(repr, history.pick(calls[call]).labels))
             raise AmbiguousLayer(f"the module {name!r} returned several tensors: {labels}. Ask for one of those.")
+    # A compiled wrapper and the module in it have one path and return the same result.
+    numbers = {calls[call][0]: call for call in reversed(wanted)}
+    wanted = sorted(numbers.values())
     ops = history.pick(calls[call][0] for call in wanted)
     return ops[0] if len(ops) == 1 else LayerView(history, name, ops, wanted)
 
@@ -120,9 +160,7 @@ class NamedItems(dict[str, Any]):
         self._kind = kind
 
     def __missing__(self, name: str) -> Any:
-        near = get_close_matches(str(name), list(self), n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UnknownLayer(f"no {self._kind} named {name!r} among {len(self)}.{hint}")
+        raise UnknownLayer(f"no {self._kind} named {name!r} among {len(self)}.{did_you_mean(str(name), list(self))}")
 
 
 def unknown_layer_error(history: ModelHistory, key: str) -> UnknownLayer:
@@ -136,10 +174,6 @@ def unknown_layer_error(history: ModelHistory, key: str) -> UnknownLayer:
         )
     if not WILD.isdisjoint(key):
         return UnknownLayer(f"{key!r} is a pattern: history.find({key!r}) gives every operation that matches.")
-    names = [*facts.layer_keys, *facts.module_types]
-    if len(names) > 5000:  # comparing with all of them would take seconds
-        names = [name for name in names if name[:3] == key[:3]][:5000]
-    near = get_close_matches(key, names, n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else " history.layer_labels names them all."
+    hint = did_you_mean(key, [*facts.layer_keys, *facts.module_types]) or " history.layer_labels names them all."
     counts = f"{plural(len(facts.layers.all), 'layer')} and {plural(len(facts.module_types), 'module')}"
     return UnknownLayer(f"no layer or module named {key!r} among {counts}.{hint}")

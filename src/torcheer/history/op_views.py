@@ -66,6 +66,16 @@ class OpView:
         return self.history.facts.layers.passes[self.record.index]
 
     @property
+    def module(self) -> str:
+        """The path of the innermost module it ran in; "" outside of any."""
+        return self.record.modules[-1].address if self.record.modules else ""
+
+    @property
+    def module_type(self) -> str:
+        """The class of that module, "Conv2d"; "" outside of any."""
+        return self.record.modules[-1].type if self.record.modules else ""
+
+    @property
     def edges(self) -> tuple[Edge, ...]:
         """The tensors it read, and their argument positions."""
         return self.record.parents

@@ -17,6 +17,9 @@ class Trace(Protocol):
     def info(self) -> RunInfo:
         """Return the facts of the whole run."""
 
+    def module_path(self, module: Any) -> str:
+        """Return the path of a module of the model that ran; "" if it is none, or the history is from a file."""
+
     def is_saved(self, index: int, output: int) -> bool:
         """Whether `value` would return an array."""
 

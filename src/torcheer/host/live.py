@@ -36,6 +36,7 @@ _STEP_N: Final = 10
 
 def live(
     model: nn.Module,
+    layers: Any = None,
     *,
     inputs: Any = None,
     input_kwargs: Mapping[str, Any] | None = None,
@@ -54,6 +55,7 @@ def live(
     with tl.live(model, optimizer=optimizer) as view:
         for x, y in loader: …; view.log(loss=loss)
 
+    `layers` says whose values are recorded (`torcheer.selection`), None for all; the others are only drawn.
     Layers and shapes come from observing the first pass, or from an extra pass with `inputs`. Pages can pause the
     loop, continue step by step, and change the `optimizer`'s settings. `to` is the run's directory, where
     `torcheer studio` finds it; `open_server=False` starts no server, one may connect later. `step_of()` returns the
@@ -68,7 +70,7 @@ def live(
     rank, _ = rank_of()  # with several ranks, only rank 0 is shown
     host = closed_host(title or "") if rank else Host(to, title=title or type(model).__name__)
     try:
-        view = Live(model, host, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
+        view = Live(model, host, layers, inputs=inputs, input_kwargs=input_kwargs, optimizer=optimizer, step_of=step_of)
     except BaseException:
         host.close()
         raise
@@ -85,8 +87,9 @@ class Live:
     """A model shown in the studio; ends with its `with` block, or by `close`."""
 
     def __init__(
-        self, model: nn.Module, host: Host, *, inputs: Any = None, input_kwargs: Mapping[str, Any] | None = None,
-        optimizer: Optimizer | None = None, step_of: Callable[[], int] | None = None,
+        self, model: nn.Module, host: Host, layers: Any = None, *, inputs: Any = None,
+        input_kwargs: Mapping[str, Any] | None = None, optimizer: Optimizer | None = None,
+        step_of: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.host = host
         self.viewer: Viewer | None = None
@@ -96,7 +99,7 @@ class Live:
         host.table(TableHead("train_step", "Train steps", x="Step"))
         host.table(TableHead("train_epoch", "Train epochs", x="Epoch"))
         host.table(TableHead("test_epoch", "Test epochs", x="Epoch"))
-        self._probes = LayerProbes(model, host)
+        self._probes = LayerProbes(model, host, layers)
         if (inputs is not None or input_kwargs) and not host.closed:
             self._probes.describe(() if inputs is None else inputs, input_kwargs)
         self._follower = LoopFollower(self._probes, self._boundary, counters=self.counters, step_of=step_of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from torcheer.network.network_records import Network
 
@@ -17,6 +17,7 @@ WHOLE_NUMBERS = "whole numbers have no gradient"
 NO_BACKWARD = "no gradient has come: backward did not run, or the loss does not depend on it"
 NO_ACTIVATION = "no activation follows it: what comes out of it is its Act"
 BESIDE = "it is worked out beside the pass, so that no gradient goes through it"
+NOT_SELECTED = "it is not among the layers= that were given"
 NOT_SENT = "it is too large to be sent, or of a type that cannot be shown"
 
 
@@ -49,17 +50,19 @@ class Absences:
         """Record why a layer will have no value of a variable."""
         self._why.setdefault((layer, variable), why)
 
-    def of(self, network: Network, variables: Iterable[str], hidden: Iterable[str]) -> Iterator[Absence]:
+    def of(
+        self, network: Network, variables: Iterable[str], hidden: Iterable[str], unselected: Container[str] = ()
+    ) -> Iterator[Absence]:
         """Yield each layer that lacks one of `variables`, with the reason.
 
-        `hidden` modules run in compiled code.
+        `hidden` modules run in compiled code; `unselected` layers were not asked for.
         """
         compiled = set(hidden)
         for variable in variables:
             for layer in network.layers:
                 if (layer.name, variable) in self._received:
                     continue
-                why = self._why.get((layer.name, variable))
+                why = NOT_SELECTED if layer.name in unselected else self._why.get((layer.name, variable))
                 if why is None and variable == "Net" and layer.name in self._ran:
                     why = NO_ACTIVATION
                 if why is None:

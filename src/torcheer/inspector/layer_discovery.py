@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from fnmatch import fnmatchcase
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.errors import BadArgument, NotAModel, UnknownLayer
+from torcheer.selection import class_name, parse_all
 from torcheer.terminal import did_you_mean
 
 Layers = dict[str, nn.Module]
@@ -76,7 +76,8 @@ def find_layers(model: nn.Module, names: Iterable[str], why: str = "") -> Layers
     for requested in names:
         name = older.get(requested, requested)
         if name not in everything:
-            raise UnknownLayer(f"{type(model).__name__} has no layer {requested!r}{why}.{_near(requested, everything)}")
+            near = did_you_mean(requested, everything) or f" It has {', '.join(list(everything)[:8])} …"
+            raise UnknownLayer(f"{type(model).__name__} has no layer {requested!r}{why}.{near}")
         layers[name] = everything[name]
     return layers
 
@@ -202,23 +203,12 @@ def _state_restored(model: nn.Module) -> Iterator[None]:
 
 def _matching(layers: Layers, patterns: list[str]) -> Layers:
     names: set[str] = set()
-    for pattern in patterns:
-        fits = {name for name, module in layers.items() if _fits(pattern, name, module)}
+    for selector in parse_all(patterns, layers, "watch"):
+        fits = {name for name, module in layers.items() if selector.matches_call(name, 0, class_name(module))}
         if not fits:
-            raise UnknownLayer(f"no layer among {len(layers)} fits {pattern!r}.{_near(pattern, layers)}")
+            raise UnknownLayer(f"no layer among {len(layers)} fits {selector.key!r}.")
         names |= fits
     return {name: module for name, module in layers.items() if name in names or not patterns}
-
-
-def _fits(pattern: str, name: str, module: nn.Module) -> bool:
-    return fnmatchcase(name, pattern) or fnmatchcase(type(module).__name__, pattern)
-
-
-def _near(name: str, layers: Layers) -> str:
-    types = {type(module).__name__ for module in layers.values()}
-    return did_you_mean(name, [*layers, *sorted(types)]) or (
-        f" It has {', '.join(list(layers)[:8])}{' …' * (len(layers) > 8)}."
-    )
 
 
 # The seed's names for the same

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from torcheer.errors import BadArgument
 from torcheer.history.error_notes import NO_HISTORY, explain
+from torcheer.models import unwrapped
 from torcheer.monitor import watch_status
 from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
@@ -28,7 +29,7 @@ from torcheer.monitor.rules import RULES, resolve_rules
 from torcheer.monitor.watch_settings import Settings, Transport, parse_settings, stops
 from torcheer.runlog.watch_log import write_account
 from torcheer.samples import Account, Alert
-from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden, unwrapped
+from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
 from torcheer.tap.probes import Probes
 from torcheer.tap.sample_sender import Sender, fair_bytes
 from torcheer.tap.step_schedule import Every

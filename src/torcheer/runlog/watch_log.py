@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -33,6 +32,7 @@ from torcheer.encoding import refusal, type_name
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
 from torcheer.samples import BINS, PERCENTILES, Alert, Delivery, Statistics, disk_full
+from torcheer.selection import matches_value
 
 if TYPE_CHECKING:
     from torcheer.samples import Account
@@ -155,8 +155,7 @@ class WatchLog:
         """True if a value's array is to be kept, and can be stored."""
         matches = self._kept.get(sent.key)
         if matches is None:
-            name = "/".join(sent.key)
-            matches = any(fnmatchcase(name, pattern) for pattern in self._keep)
+            matches = any(matches_value(pattern, *sent.key) for pattern in self._keep)
             matches = self._kept[sent.key] = matches and sent.key[0] != LAYER
         return matches and sent.sample.array.size > 0 and not refusal(sent.sample.array)
 

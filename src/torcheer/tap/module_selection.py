@@ -1,21 +1,22 @@
-"""Resolve the setting `layers=` (patterns, modules, predicates) to named modules and parameters."""
+"""Resolve the setting `layers=` to named modules and parameters."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
-from torcheer.errors import BadArgument, NotAModel
+from torcheer.errors import BadArgument, NotAModel, UnknownLayer
+from torcheer.models import modules_of, plain_name, unwrapped
+from torcheer.records import Stored
+from torcheer.selection import ModuleLayer, Selector, class_name, parse_all
+from torcheer.terminal import did_you_mean
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
-_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +34,25 @@ class ModuleSelection:
         return of_modules + len({"weight", "weight_grad", "update"} & set(what)) * len(self.parameters)
 
 
-def choose(model: nn.Module, layers: Any = None) -> ModuleSelection:
-    """Select the modules that `layers` names, with their parameters.
+def choose(model: nn.Module, layers: Any = None, verb: str = "watch") -> ModuleSelection:
+    """Select the modules that `layers` names (`torcheer.selection`), with their parameters.
 
-    None is every module that computes: all that have no parts, and those that hold parameters themselves. A text is
-    a pattern over names ("features.*"), a predicate receives name and module; lists may mix them.
+    None and "all" are every module that computes: all that have no parts, and those that hold parameters themselves.
     """
     if not isinstance(model, nn.Module):
-        raise NotAModel(f"watch needs an nn.Module, got {type(model).__name__}")
+        raise NotAModel(f"{verb} needs an nn.Module, got {type(model).__name__}")
     named = modules_of(model)
-    if layers is None:
-        modules = {name: module for name, module in named.items() if _computes(module)}
-    else:
-        matches = {id(module) for selector in _as_iterable(layers) for module in _match(selector, named)}
-        modules = {name: module for name, module in named.items() if id(module) in matches}
-    if not modules:
-        raise BadArgument(f"layers={layers!r} chooses no layer of {type(model).__name__}; layers=None chooses all")
+    selectors = parse_all("all" if layers is None else layers, named, verb)
+    modules: dict[str, nn.Module] = {}
+    for selector in selectors:
+        matches = {name: module for name, module in named.items() if _matches(selector, name, module)}
+        if not matches and selector.form not in ("all", "none"):
+            hint = did_you_mean(str(selector.key), named, 3) or " layers=None chooses every module that computes."
+            raise UnknownLayer(f"{verb}: nothing among {len(named)} modules matches {selector.key!r}.{hint}")
+        modules |= matches
+    if not selectors:
+        raise BadArgument(f"{verb}: layers={layers!r} chooses nothing; layers=None chooses every module that computes")
+    modules = {name: module for name, module in named.items() if name in modules}
     parameters = _parameters(named, list(named.values())[:1] if layers is None else list(modules.values()))
     compiled = _compiled_ids(model)
     hidden = tuple(name for name, module in modules.items() if id(module) in compiled)
@@ -57,17 +61,6 @@ def choose(model: nn.Module, layers: Any = None) -> ModuleSelection:
         hooked = {next(iter(named)): model, **hooked}  # the output of the whole model is accessible
     inside = {id(p) for module in model.modules() if id(module) in compiled for p in module.parameters(recurse=False)}
     return ModuleSelection(hooked, parameters, hidden, tuple(name for name, p in parameters.items() if id(p) in inside))
-
-
-def modules_of(model: nn.Module) -> dict[str, nn.Module]:
-    """Map names to modules, each once; the model itself under its class name, without wrappers."""
-    inner = unwrapped(model)
-    parts: dict[str, nn.Module] = {}
-    for name, module in inner.named_modules():
-        if module is not inner:
-            parts.setdefault(plain_name(name), module)  # of a compiled submodule and the module it wraps, the former
-    class_name = type(inner).__name__
-    return {f"({class_name})" if class_name in parts else class_name: model, **parts}
 
 
 def _compiled_ids(model: nn.Module) -> set[int]:
@@ -101,24 +94,6 @@ def describe_hidden(selection: ModuleSelection, what: Collection[str]) -> str:
     )
 
 
-def unwrapped(model: nn.Module) -> nn.Module:
-    """Strip DistributedDataParallel, DataParallel and `torch.compile` from a model."""
-    while True:
-        if isinstance(model, _WRAPPERS):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
-            return model
-
-
-def plain_name(name: str) -> str:
-    """A module's name without the path segments that `torch.compile`, checkpointing and FSDP insert."""
-    return re.sub(r"(^|\.)(_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)(?=\.|$)", "", name).removeprefix(
-        "."
-    )
-
-
 def _computes(module: nn.Module) -> bool:
     module = unwrapped(module)
     if isinstance(module, _CONTAINERS):
@@ -126,36 +101,24 @@ def _computes(module: nn.Module) -> bool:
     return not any(True for _ in module.children()) or any(p is not None for p in module._parameters.values())
 
 
-def _as_iterable(layers: Any) -> Iterable[Any]:
-    if isinstance(layers, list | tuple | set | frozenset):
-        return layers
-    if isinstance(layers, Mapping):
-        raise BadArgument("layers: a mapping has no meaning here; give patterns, modules or functions")
-    return (layers,)
+def _matches(selector: Selector, name: str, module: nn.Module) -> bool:
+    if selector.test is not None:
+        return bool(selector.test(_as_layer(name, module)))
+    if selector.form == "all":
+        return _computes(module)
+    return selector.matches_call(name, 0, class_name(unwrapped(module)))
 
 
-def _match(selector: Any, named: dict[str, nn.Module]) -> list[nn.Module]:
-    """The modules that one selector matches."""
-    if isinstance(selector, str):
-        matches = [module for name, module in named.items() if fnmatchcase(name, selector)]
-        if not matches:
-            raise BadArgument(_no_match_message(selector, list(named)))
-        return matches
-    if isinstance(selector, nn.Module):
-        inner = unwrapped(selector)
-        matches = [module for module in named.values() if unwrapped(module) is inner]
-        if not matches:
-            raise BadArgument(f"layers: a {type(selector).__name__} was given that is no part of this model")
-        return matches
-    if callable(selector):
-        return [module for name, module in named.items() if selector(name, module)]
-    raise BadArgument(f"layers: {selector!r} is no pattern, no module and no function of name and module")
-
-
-def _no_match_message(pattern: str, names: list[str]) -> str:
-    """The error text for a pattern that matches no name."""
-    near = get_close_matches(pattern, names, 3, 0.4) or names[1:4] or names[:1]
-    return f"layers: nothing matches {pattern!r} among {len(names)} modules. Did you mean {', '.join(map(repr, near))}?"
+def _as_layer(name: str, module: nn.Module) -> ModuleLayer:
+    inner = unwrapped(module)
+    groups = (("parameter", inner._parameters), ("buffer", inner._buffers))
+    stored = (
+        Stored(f"{name}.{key}", kind, tuple(value.shape), str(value.dtype), value.nbytes, value.requires_grad)
+        for kind, tensors in groups
+        for key, value in tensors.items()
+        if value is not None and not is_lazy(value)
+    )
+    return ModuleLayer(name, name, class_name(inner), tuple(stored))
 
 
 def _parameters(named: dict[str, nn.Module], owners: list[nn.Module]) -> dict[str, nn.Parameter]:

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from torcheer.tap.module_selection import ModuleSelection, parameter_places, replaced_parameters, unwrapped
+from torcheer.models import unwrapped
+from torcheer.tap.module_selection import ModuleSelection, parameter_places, replaced_parameters
 from torcheer.tap.pass_counter import PassCounter
 from torcheer.tap.probe_hooks import GradientHook, OutputHook, PassEndHook, PassHook, calls_of
 from torcheer.tap.sample_sender import Sender

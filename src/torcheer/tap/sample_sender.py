@@ -8,7 +8,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatchcase
 from numbers import Real
 from types import TracebackType
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.selection import matches_value
 from torcheer.tap.cuda_statistics import Fetcher, row_bytes
 from torcheer.tap.ring_turns import RingSink, Turns
 from torcheer.tap.tensor_copies import Report, all_finite, is_wrapped, local_shard, offer, refusal, subsample
@@ -204,8 +204,8 @@ class Sender:
         """Whether a key is to be sent in full."""
         is_full = self._sent_in_full.get((layer, variable))
         if is_full is None:
-            names = {f"{layer}/{variable}", f"{layer}/{_TWINS.get(variable, variable)}"}
-            is_full = any(fnmatchcase(name, pattern) for name in names for pattern in self._full_patterns)
+            variables = {variable, _TWINS.get(variable, variable)}
+            is_full = any(matches_value(p, layer, each) for each in variables for p in self._full_patterns)
             self._sent_in_full[layer, variable] = is_full
         return is_full
 
@@ -216,10 +216,9 @@ class Sender:
 
     def unmatched_patterns(self) -> list[str]:
         """Patterns of values to be sent in full that no value has matched, once there were values."""
-        names = [f"{layer}/{variable}" for layer, variable in self._counts]
         if not self.variables - {"metric"}:
             return []
-        return [pattern for pattern in self._full_patterns if not any(fnmatchcase(name, pattern) for name in names)]
+        return [p for p in self._full_patterns if not any(matches_value(p, *key) for key in self._counts)]
 
     def guard(self, what: str) -> Guard:
         """A context that reports errors instead of raising them into the model."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from torcheer.errors import BadArgument
 from torcheer.samples import DISK_FULL, Delivery, SendMessage, disk_full
+from torcheer.selection import matches_value
 from torcheer.terminal import did_you_mean
 from torcheer.video.array_frames import MODES, Running, draw, kind_of
 from torcheer.video.file_names import digest, safe
@@ -74,13 +74,6 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
         "fps": float(settings["fps"]),
         "lossless": bool(settings["lossless"]),
     }
-
-
-def _matches(layer: str, variable: str, pattern: str) -> bool:
-    """Whether a pattern matches a key; metrics such as the loss need the full form, "loss/metric"."""
-    if "/" in pattern:
-        return fnmatchcase(f"{layer}/{variable}", pattern)
-    return variable != "metric" and fnmatchcase(layer, pattern)
 
 
 @dataclass(slots=True)
@@ -148,7 +141,9 @@ class Videos:
         """Create the reel of a new key, if it is selected and the limit allows."""
         layer, variable = key
         patterns = self._settings["keys"]
-        if not any(_matches(layer, variable, pattern) for pattern in patterns):
+        if variable == "metric":  # a curve is no picture, unless it is asked for: "loss/metric"
+            patterns = [pattern for pattern in patterns if "/" in pattern]
+        if not any(matches_value(pattern, layer, variable) for pattern in patterns):
             return None
         most = self._settings["most_files"]
         if len(self._open()) >= most:

@@ -7,12 +7,8 @@ from torch import Tensor
 
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import Path
+from torcheer.models import plain_name
 from torcheer.records import ModuleInfo, Stored
-
-
-def plain_address(address: str) -> str:
-    """Return a module's path without torch.compile's `_orig_mod` wrapper."""
-    return ".".join(part for part in address.split(".") if part != "_orig_mod")
 
 
 class ModelNames:
@@ -35,7 +31,7 @@ class ModelNames:
 
     def _read_modules(self, root: torch.nn.Module, prefix: str) -> None:
         for address, module in root.named_modules(prefix=prefix):
-            plain = plain_address(address)
+            plain = plain_name(address)
             if id(module) in self._addresses:
                 continue
             self._addresses[id(module)] = plain
@@ -58,9 +54,14 @@ class ModelNames:
         """Return a module's dotted name, or its type if it is in no root module."""
         return self._addresses.get(id(module), type(module).__name__)
 
+    def path_of(self, module: torch.nn.Module) -> str:
+        """Return the path of a module of the model; "" if it is none."""
+        inner = getattr(module, "_orig_mod", module)
+        return self._addresses.get(id(module), "") or self._addresses.get(id(inner), "")
+
     def full_name(self, module: torch.nn.Module, name: str) -> str:
         """Return the full name of a tensor held by a module of the model."""
-        return plain_address(".".join(filter(None, (self._addresses.get(id(module), ""), name))))
+        return plain_name(".".join(filter(None, (self._addresses.get(id(module), ""), name))))
 
     def assigned(self, module: torch.nn.Module, name: str) -> tuple[str, str]:
         """Return the name and kind of a value that was assigned to a module."""

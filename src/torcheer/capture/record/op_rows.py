@@ -75,6 +75,10 @@ class LiveTrace:
             mode=self.mode,
         )
 
+    def module_path(self, module: Any) -> str:
+        """Return the path of a module of the model; "" if it is none."""
+        return self._stored_names().path_of(module)
+
     def is_saved(self, index: int, output: int) -> bool:
         """Whether `value` would return a tensor."""
         try:

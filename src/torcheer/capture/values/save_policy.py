@@ -20,13 +20,14 @@ from torcheer.capture.values.copy_on_write import CHANGED, FREED
 from torcheer.capture.values.memory_layout import is_freed, storage_of
 from torcheer.capture.values.value_copies import copy_of, graph_copy
 from torcheer.errors import BadArgument
+from torcheer.selection import keys_of
 
 
 @dataclass(frozen=True)
 class Save:
     """Which values to save, and in which form."""
 
-    layers: Any = "all"  # "all", "none", or names, module paths, positions, patterns and functions
+    layers: Any = "all"  # which layers, in any form of `torcheer.selection`
     device: Any = None  # move values there
     dtype: torch.dtype | None = None  # store values in this type
     transform: Callable[[Tensor], Tensor] | None = None  # store what this returns instead
@@ -39,10 +40,8 @@ class Save:
             raise BadArgument(
                 f"guard={self.guard!r}: 'write' copies a value when torch writes to it, 'clone' copies at once"
             )
-        if isinstance(self.layers, str) and self.layers not in ("all", "none"):
-            object.__setattr__(self, "layers", [self.layers])
-        if callable(self.layers) or isinstance(self.layers, int):
-            object.__setattr__(self, "layers", [self.layers])
+        if self.layers not in ("all", "none"):
+            object.__setattr__(self, "layers", list(keys_of(self.layers, "layers_to_save")))
         if self.stop_early and isinstance(self.layers, str):
             raise BadArgument("stop_early needs a list of layers to stop after")
 

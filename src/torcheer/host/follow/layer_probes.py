@@ -21,9 +21,10 @@ from torcheer.host.follow.record_rate import cost, stamp
 from torcheer.host.follow.unit_weights import unit_weights, weights_of
 from torcheer.host.host import Host
 from torcheer.host.missing_values import BESIDE, FROZEN, INPUT, NO_BACKWARD, NO_GRAD, WHOLE_NUMBERS, Absences
+from torcheer.models import modules_of
 from torcheer.network.layer_choice import LayerSelection, ObservedPass
 from torcheer.network.network_records import GAP_BITS, Network
-from torcheer.tap.module_selection import choose, modules_of
+from torcheer.tap.module_selection import choose
 from torcheer.tap.probe_hooks import ProbeHook, in_backward
 from torcheer.tap.tensor_copies import tensors_in
 
@@ -50,13 +51,17 @@ class LayerProbes:
     probes.begin(step, {"Epoch": 1}); model(x).sum().backward(); probes.finish()
 
     The first recorded pass also describes the network and sets `host.network`. No method raises.
+
+    - `layers`: whose values are recorded, in the forms of `torcheer.selection`; None for all. Others are only drawn.
     """
 
-    def __init__(self, model: nn.Module | Mapping[str, nn.Module], host: Host) -> None:
+    def __init__(self, model: nn.Module | Mapping[str, nn.Module], host: Host, layers: Any = None) -> None:
         self.model = model if isinstance(model, nn.Module) else nn.ModuleDict(_named(model))
         self.host, self.notes = host, list[str]()  # sentences about what cannot be shown
         self.batch = 0  # items in a batch; 0 where unknown
         self._hidden = choose(self.model).hidden_modules if any(True for _ in self.model.parameters()) else ()
+        self._selected = None if layers is None else frozenset(choose(self.model, layers, "live").modules)
+        self._unselected: frozenset[str] = frozenset()  # layers of the network that `layers` leaves out
         self._roots = [self.model] if isinstance(model, nn.Module) else list(self.model.children())
         self._observation: PassObserver | None = None
         self._places: dict[tuple[str, int], list[_Place]] = defaultdict(list)
@@ -142,7 +147,14 @@ class LayerProbes:
         """Use a description: map module calls to the layers that they deliver values for."""
         modules = {**modules_of(self.model), "": self.model}
         self._places.clear()
+        if self._selected is not None:
+            chosen = {
+                layer.name for layer in selection.layers if {layer.call.module, layer.ends.module} & self._selected
+            }
+            self._unselected = frozenset(layer.name for layer in selection.layers) - chosen
         for layer in selection.layers:
+            if layer.name in self._unselected:
+                continue
             call, ends = layer.call, layer.ends
             self._places[ends.module, ends.number].append(_Place(layer.name, "Act", layer.shape, layer.batch_axis))
             if ends is not call:
@@ -318,7 +330,9 @@ class LayerProbes:
         if number < 0:
             return secs
         if self.host.network is not None:
-            self.host.absent(number, self._absences.of(self.host.network, self.host.wants.variables, self._hidden))
+            self.host.absent(
+                number, self._absences.of(self.host.network, self.host.wants.variables, self._hidden, self._unselected)
+            )
         self.host.end(number)
         secs -= self.host.making_secs - self._made_secs
         return _HIDDEN_SHARE * max(secs, 0.0) + _HIDDEN_SECS
@@ -331,6 +345,8 @@ class LayerProbes:
             return
         spent = 0
         for projection, weight in weights_of(self.model, network):
+            if projection.receiver in self._unselected:
+                continue
             if weight.nbytes <= WHOLE_BYTES and spent + weight.nbytes <= _ALL_WHOLE_BYTES:
                 spent += weight.nbytes
                 self.host.offer(self._id, weight, projection.name, "Wt")

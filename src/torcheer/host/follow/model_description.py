@@ -16,6 +16,7 @@ from torch import nn
 
 from torcheer.capture.forward_pass import log_forward_pass
 from torcheer.history import ModelHistory
+from torcheer.models import modules_of, plain_name, unwrapped
 from torcheer.network.layer_choice import (
     ChosenLayer,
     LayerSelection,
@@ -25,7 +26,6 @@ from torcheer.network.layer_choice import (
     choose_layers,
 )
 from torcheer.network.network_records import Layer, Network, Projection, Variable
-from torcheer.tap.module_selection import modules_of, plain_name, unwrapped
 
 WEIGHTS = ".weights"  # suffix of the layer that shows a module's attention weights
 VARIABLES = (

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from torcheer.host.follow.model_description import facts_of
+from torcheer.models import modules_of, unwrapped
 from torcheer.network.layer_choice import ModuleFacts, ObservedPass
-from torcheer.tap.module_selection import modules_of, unwrapped
 from torcheer.tap.probe_hooks import ProbeHook, in_backward
 from torcheer.tap.tensor_copies import tensors_in
 

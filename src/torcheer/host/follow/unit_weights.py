@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator
 
 from torch import Tensor, nn
 
+from torcheer.models import plain_name, unwrapped
 from torcheer.network.network_records import Network, Projection
-from torcheer.tap.module_selection import plain_name, unwrapped
 
 
 def weights_of(model: nn.Module, network: Network) -> list[tuple[Projection, Tensor]]:

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from torcheer.archive import Archive, Writer
 from torcheer.capture.forward_pass import recording
-from torcheer.capture.live_selection import parse
 from torcheer.capture.values.save_policy import Save
 from torcheer.errors import BadArgument, TorcheerError, UnknownLayer
+from torcheer.history.lookup import named_matches
 from torcheer.records import Sample
+from torcheer.selection import keys_of, parse
 from torcheer.terminal import did_you_mean
 from torcheer.training.loop.events import Alert, Event
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 EVERY = 100
 SETTINGS = ("layers", "every")
-WILD = frozenset("*?[")
+CONFIG = "capture (config)"  # the verb in the grammar of layers
 
 
 def capture_events(session: Session, events: Iterator[Event]) -> Iterator[Event]:
@@ -138,8 +139,8 @@ class StepCapture:
         models = {node.model for node in self._session.nodes_of(runner.name)}
         keys: list[tuple[str, Any]] = []
         for name, (key, model) in self._keys.items():
-            if not WILD.isdisjoint(key):
-                keys += [(op.label, op.index) for op in history.find(key)]
+            if parse(key, history.facts.module_types, CONFIG).form in ("pattern", "class", "position"):
+                keys += named_matches(history, key)
             elif model is None or model in models:
                 keys.append((name, key))
         return keys
@@ -173,19 +174,23 @@ def _count(every: Any) -> int:
     return every
 
 
-def _keys(layers: Any, models: Mapping[str, nn.Module]) -> dict[str, tuple[str, str | None]] | None:
+def _keys(layers: Any, models: Mapping[str, nn.Module]) -> dict[str, tuple[Any, str | None]] | None:
     """Return each name with the recorder's name and its model; None for everything."""
-    if layers == "all":
+    names = list(keys_of(layers, CONFIG))
+    if "all" in names:
         return None
-    if not isinstance(layers, list | tuple) or not layers or not all(isinstance(name, str) for name in layers):
+    if not names:
         raise BadArgument(f"capture: layers={layers!r}; give names such as ['conv1', 'relu_1'], or 'all'")
     inside = {name: [path for path, _ in model.named_modules() if path] for name, model in models.items()}
     addresses = [f"{model}.{path}" for model, paths in inside.items() for path in paths]
     addresses += list(models)
-    return {name: _key(name, inside, addresses) for name in layers}
+    classes = {f"{model}.{path}": module for model in models for path, module in models[model].named_modules() if path}
+    return {str(name): _key(name, inside, addresses, classes) for name in names if name != "none"}
 
 
-def _key(name: str, inside: Mapping[str, list[str]], addresses: list[str]) -> tuple[str, str | None]:
+def _key(
+    name: Any, inside: Mapping[str, list[str]], addresses: list[str], modules: Mapping[str, nn.Module]
+) -> tuple[Any, str | None]:
     if name in addresses:
         owner = max((model for model in inside if name == model or name.startswith(f"{model}.")), key=len)
         return name, owner
@@ -195,8 +200,9 @@ def _key(name: str, inside: Mapping[str, list[str]], addresses: list[str]) -> tu
         raise BadArgument(f"capture: {name!r} is a layer of several models; say which: {choices}")
     if owners:
         return f"{owners[0]}.{name}", owners[0]
-    paths_known = [path for paths in inside.values() for path in paths] if len(inside) == 1 else addresses
-    parse(name, paths_known)  # an operation such as 'relu_1', or raises with the nearest name
+    if len(inside) == 1:
+        modules = {path.partition(".")[2]: module for path, module in modules.items()}
+    parse(name, modules, CONFIG)  # an operation, a pattern or a class; or raises with the nearest name
     return name, None
 
 

@@ -1,6 +1,7 @@
 // The search index: boxes and items by name, class, function, shape or label, folded ones included.
 import type { Payload, Details, ItemDetails } from "../payload";
 import { joinAddress } from "../layout/placement";
+import { parseSelector, positionOf } from "./layer_selection";
 
 export interface SearchEntry {
   path: string;
@@ -28,13 +29,15 @@ export class SearchIndex {
     this.ready = this.fill(walkEntries(data, details), pause);
   }
 
-  /** Entries that contain all words of a query: best rank first, then in execution order. */
+  /** Entries that a query names by the grammar of layers, then those that contain all of its words. */
   find(query: string): SearchEntry[] {
     const words = normalize(query).split(/\s+/).filter(Boolean);
     if (!words.length) return [];
-    const ranks: SearchEntry[][] = [[], [], []];
+    const selects = parseSelector(query, 1 + this.entries.reduce((last, { label }) => Math.max(last, positionOf(label)), -1));
+    const ranks: SearchEntry[][] = [[], [], [], []];
     for (const entry of this.entries) {
-      if (words.every((word) => entry.text.includes(word))) ranks[rank(entry, words[0])].push(entry);
+      if (selects?.(entry)) ranks[0].push(entry);
+      else if (words.every((word) => entry.text.includes(word))) ranks[1 + rank(entry, words[0])].push(entry);
     }
     return ranks.flat();
   }

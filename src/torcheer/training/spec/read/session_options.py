@@ -5,6 +5,12 @@ Top-level keys of a config, the fields of `session_parts.Options`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torcheer.config.line_numbers import KeyPath
+from torcheer.selection import config_fault
 from torcheer.training.spec.read.scalar_values import (
     ANYTHING,
     COUNT,
@@ -19,9 +25,21 @@ from torcheer.training.spec.read.scalar_values import (
     is_whole,
     one_of,
 )
-from torcheer.training.spec.read.value_kinds import Either, Kind, ListOf, MapOf, Ref, Schema, Value
+from torcheer.training.spec.read.value_kinds import Either, Fault, Finding, Kind, ListOf, MapOf, Ref, Schema, Value
 
-CAPTURE = Schema("capture", {"layers": Either(one_of("all"), of_list=ListOf(TEXT, 1)), "every": COUNT})
+
+@dataclass(frozen=True)
+class Layers(Kind):
+    """Which layers, in the forms that a config can hold."""
+
+    verb: str  # of `torcheer.selection`
+
+    def walk(self, value: Any, path: KeyPath) -> Iterator[Finding]:
+        if fault := config_fault(value, self.verb):
+            yield Fault(path, fault)
+
+
+CAPTURE = Schema("capture", {"layers": Layers("capture (config)"), "every": COUNT})
 ROUNDS = ("wait", "warmup", "active", "repeat", "skip_first")
 SWITCHES = ("record_shapes", "profile_memory", "with_stack")
 PROFILE = Schema("profile", dict.fromkeys(ROUNDS, NUMBERING) | dict.fromkeys(SWITCHES, FLAG))
@@ -30,7 +48,7 @@ WATCH = Schema(
     "watch",
     {
         "models": ListOf(Ref("models"), 1, is_set=True),
-        "layers": _TEXTS,
+        "layers": Layers("watch (config)"),
         "what": _TEXTS,
         "every": Either(COUNT, of_map=MapOf(NUMBER)),
         "rules": Either(

@@ -1,0 +1,242 @@
+"""Which layers: the one grammar of every verb that takes layers.
+
+A layer is named by its label ('relu_1'), the path of a module ('features.6'), either with one pass ('relu_1:2'), a
+position (7, -1), a pattern ('features.*'), a module class ('Conv2d', nn.Conv2d), a module, or a predicate: a function
+that receives one layer and reads its label, module, shape, dtype, flops … 'all' and 'none' are what they say; a list is
+any of these. A verb that cannot take a form refuses it by one text.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torcheer.errors import BadArgument, UnknownLayer
+from torcheer.records import Stored
+from torcheer.terminal import did_you_mean
+
+# Form -> what it is called, and an example, as errors and the table in the docs write them.
+FORMS: dict[str, tuple[str, str]] = {
+    "all": ("'all'", "'all'"),
+    "none": ("'none'", "'none'"),
+    "label": ("an operation's label", "'relu_1'"),
+    "module": ("a module's path", "'features.6'"),
+    "pass": ("one pass of a layer", "'relu_1:2', 'features.6:2'"),
+    "position": ("a position", "7"),
+    "position from the end": ("a position from the end", "-1"),
+    "slice": ("a slice of positions", "slice(2, 5)"),
+    "pattern": ("a pattern", "'features.*'"),
+    "class": ("a module class", "'Conv2d', nn.Conv2d"),
+    "object": ("a module", "model.head"),
+    "predicate": ("a predicate", "lambda layer: layer.shape[-1] == 512"),
+}
+_MODULES_ONLY = dict.fromkeys(
+    ("label", "position", "position from the end", "slice"), "it follows modules, not single operations"
+) | {"pass": "it sees every call of a module"}
+_SLICES = {"slice": "positions are counted while the model runs"}
+_TEXT_ONLY = dict.fromkeys(("object", "predicate"), "a config holds texts and numbers")
+# Verb -> the forms that it cannot take, and why.
+REFUSALS: dict[str, dict[str, str]] = {
+    "layers_to_save": _SLICES,
+    "edits": _SLICES
+    | {"position from the end": "the end is not known while the model runs", "none": "an edit needs a layer"},
+    "find": {},
+    "extract": _SLICES | {"none": "there would be nothing to extract"},
+    "watch": _MODULES_ONLY,
+    "live": _MODULES_ONLY,
+    "capture (config)": _SLICES | _TEXT_ONLY,
+    "extract (config)": _SLICES | _TEXT_ONLY | {"none": "there would be nothing to extract"},
+    "watch (config)": _MODULES_ONLY | _TEXT_ONLY,
+}
+
+_LABEL = re.compile(r"([a-z0-9]+)_(\d+)(?:_(\d+))?(?::(\d+))?$")
+WILD = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """One parsed key: what a person typed for one or several layers."""
+
+    key: Any
+    form: str  # of FORMS; "pass" is "label" or "module" with a `call`, "object" is "module"
+    name: str = ""  # "conv2d" of a label, the path of a module, the name of a class, or the pattern
+    number: int = 0  # 3 of 'conv2d_3'
+    index: int = -1  # the position; 7 of 'conv2d_3_7'
+    call: int = 0  # number of the pass; 0 for all
+    test: Callable[[Any], object] | None = None
+
+    @property
+    def for_modules(self) -> bool:
+        """Whether it can select the output of a module."""
+        return self.form in ("module", "class", "pattern")
+
+    @property
+    def for_ops(self) -> bool:
+        """Whether it can select an operation by itself."""
+        return self.form not in ("module", "class", "none")
+
+    def matches_name(self, names: Iterable[str]) -> bool:
+        """Whether a pattern matches one of these names."""
+        return any(fnmatchcase(name, self.name) for name in names)
+
+    def matches_call(self, address: str, call: int, kind: str) -> bool:
+        """Whether it selects the result of one call of a module of class `kind`."""
+        if self.form == "class":
+            return kind == self.name
+        if self.form == "module":
+            return address == self.name and self.call in (0, call)
+        return self.form == "pattern" and self.matches_name((address, f"{address}:{call}"))
+
+
+def parse_all(layers: Any, modules: Mapping[str, Any], verb: str) -> list[Selector]:
+    """Parse what was given as layers: one key or several.
+
+    - `modules`: the model's modules by path, or the names of their classes by path.
+    - `verb`: a key of REFUSALS; forms that it cannot take raise BadArgument.
+    """
+    return [parse(key, modules, verb) for key in keys_of(layers, verb)]
+
+
+def keys_of(layers: Any, verb: str) -> Iterator[Any]:
+    """Yield the single keys of what was given as layers."""
+    if isinstance(layers, Mapping):
+        raise BadArgument(f"{verb}: a mapping has no meaning here; give layers or a list of them")
+    if isinstance(layers, str | int | slice) or is_module(layers) or callable(layers):
+        yield layers
+    elif isinstance(layers, Iterable):
+        yield from layers
+    else:
+        raise BadArgument(f"{verb}: {_not_a_layer(layers, verb)}")
+
+
+def parse(key: Any, modules: Mapping[str, Any], verb: str) -> Selector:
+    """Parse one key."""
+    selector = _parse(key, modules, verb)
+    is_pass = selector.call and selector.form in ("label", "module")
+    is_object = not isinstance(key, str) and selector.form == "module"
+    from_end = selector.form == "position" and selector.index < 0
+    form = "pass" if is_pass else "object" if is_object else "position from the end" if from_end else selector.form
+    if form in REFUSALS[verb]:
+        raise BadArgument(refusal(verb, form, key))
+    return selector
+
+
+def refusal(verb: str, form: str, key: Any) -> str:
+    """Return the text by which a verb refuses a form: what was given, why not, and what works."""
+    honoured = ", ".join(example for other, (_, example) in FORMS.items() if other not in REFUSALS[verb])
+    return f"{verb} cannot take {FORMS[form][0]}, {key!r}: {REFUSALS[verb][form]}. It takes {honoured}"
+
+
+def is_module(key: Any) -> bool:
+    """Whether something is a module (known without torch), not a module class."""
+    return hasattr(key, "named_modules") and not isinstance(key, type)
+
+
+def _parse(key: Any, modules: Mapping[str, Any], verb: str) -> Selector:
+    if isinstance(key, str):
+        return _parse_text(key, modules, verb)
+    if isinstance(key, slice):
+        return Selector(key, "slice")
+    if not isinstance(key, bool) and hasattr(key, "__index__"):
+        return Selector(key, "position", index=key.__index__())
+    if isinstance(key, type):
+        return Selector(key, "class", key.__name__)
+    if is_module(key):
+        return Selector(key, "module", _path_of(key, modules, verb))
+    if callable(key):
+        _check_predicate(key, verb)
+        return Selector(key, "predicate", test=key)
+    raise BadArgument(f"{verb}: {_not_a_layer(key, verb)}")
+
+
+def _parse_text(key: str, modules: Mapping[str, Any], verb: str) -> Selector:
+    if key in ("all", "none"):
+        return Selector(key, key)
+    if re.match(r"lambda\b", key):
+        raise BadArgument(refusal(verb, "predicate", key) if "predicate" in REFUSALS[verb] else
+                          f"{verb}: {key!r} is a text; give the function itself")  # fmt: skip
+    address, _, call = key.rpartition(":") if ":" in key else (key, "", "")
+    if key in modules:
+        return Selector(key, "module", key)
+    if address in modules and call.isdecimal():
+        return Selector(key, "module", address, call=int(call))
+    if label := _LABEL.match(key):
+        name, number, index, passes = label.groups()
+        return Selector(key, "label", name, int(number), int(index) if index else -1, int(passes or 0))
+    if not WILD.isdisjoint(key):
+        return Selector(key, "pattern", key)
+    classes = {class_name(module) for module in modules.values()}
+    if key in classes:
+        return Selector(key, "class", key)
+    hint = did_you_mean(address, [*modules, *classes]) or " Layers are named like 'conv2d_3' or 'features.6'."
+    raise UnknownLayer(f"no layer or module named {key!r} among {len(modules)} modules.{hint}")
+
+
+def class_name(module: Any) -> str:
+    """Return the name of a module's class; of a name, itself."""
+    return module if isinstance(module, str) else type(module).__name__
+
+
+def _path_of(module: Any, modules: Mapping[str, Any], verb: str) -> str:
+    inner = getattr(module, "_orig_mod", module)
+    for path, candidate in modules.items():
+        if candidate is module or getattr(candidate, "_orig_mod", candidate) is inner:
+            return path
+    raise UnknownLayer(f"{verb}: the {type(module).__name__} given is no part of this model of {len(modules)} modules")
+
+
+def _check_predicate(predicate: Any, verb: str) -> None:
+    try:
+        inspect.signature(predicate).bind(None)
+    except TypeError:
+        raise BadArgument(
+            f"{verb}: a predicate receives one layer and reads layer.label, layer.module, layer.shape …; "
+            f"{getattr(predicate, '__name__', predicate)!r} cannot be called with one argument"
+        ) from None
+    except ValueError:  # a builtin without a signature
+        pass
+
+
+def _not_a_layer(key: Any, verb: str) -> str:
+    honoured = ", ".join(example for form, (_, example) in FORMS.items() if form not in REFUSALS[verb])
+    return f"{key!r} names no layer; give {honoured}"
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleLayer:
+    """A layer as a predicate receives it where layers are chosen before the model has run."""
+
+    label: str  # the module's path
+    module: str
+    module_type: str  # "Conv2d"
+    stored: tuple[Stored, ...] = ()  # its own parameters and buffers
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise BadArgument(
+            f"a predicate asked for layer.{name}, but the layers are chosen before the model has run: only "
+            "layer.label, layer.module, layer.module_type and layer.stored are known here"
+        )
+
+
+def matches_value(pattern: str, layer: str, variable: str) -> bool:
+    """Whether a pattern over watched values matches one: 'features.*/output', or 'features.*' for all of a layer."""
+    return fnmatchcase(f"{layer}/{variable}", pattern) or ("/" not in pattern and fnmatchcase(layer, pattern))
+
+
+def config_fault(value: Any, verb: str) -> str:
+    """Return what is wrong with a config's value for layers, without knowing the model; "" if nothing is."""
+    keys = value if isinstance(value, list | tuple) else [value]
+    if not keys:
+        return f"{verb}: the list of layers is empty"
+    for key in keys:
+        if (is_module(key) and "object" in REFUSALS[verb]) or callable(key) or re.match(r"lambda\b", str(key)):
+            return refusal(verb, "object" if is_module(key) else "predicate", key)
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            return f"{verb}: {_not_a_layer(key, verb)}"
+    return ""
