@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torcheer.drawing.items.item import Item
 from torcheer.drawing.layout.picture import picture
 from torcheer.drawing.layout.plans import Scene, plan_scene
+from torcheer.drawing.looks.sheet import place_shapes
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.writers.svg import write_svg
 from torcheer.records import ModuleCall
@@ -79,7 +80,11 @@ def test_boxes_keep_apart_and_edges_keep_off_boxes_and_titles(
 @given(graphs(), ways, depths)
 def test_the_same_graph_gives_the_same_svg(items: list[Item], way: str, depth: int | str | None) -> None:
     texts = [
-        write_svg(picture(scene_of(items), depth=depth, direction=way, style=Style()), header=["m"], theme="auto")
+        write_svg(
+            place_shapes(
+                picture(scene_of(items), depth=depth, direction=way, style=Style()), header=["m"], theme="auto"
+            )
+        )
         for _ in range(2)
     ]
     assert texts[0] == texts[1]

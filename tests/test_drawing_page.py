@@ -18,7 +18,7 @@ from torcheer.drawing.layout.compose import compose
 from torcheer.drawing.layout.picture import METRICS, title_of
 from torcheer.drawing.layout.plans import BoxPlan, Scene
 from torcheer.drawing.looks.faces import draw_face
-from torcheer.drawing.looks.svg_shapes import number
+from torcheer.drawing.writers.svg import number
 
 Rects = dict[str, tuple[str, str]]  # path -> place of a box, as it is written
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,14 +9,30 @@ import subprocess
 import sys
 import zlib
 from base64 import a85decode
-from html import escape
 
 import pytest
+import torch
+from torch import nn
 
-from torcheer.drawing.looks.font_metrics import FAMILY, FOLDER, font_face_css, font_files, text_width
-from torcheer.drawing.writers import rasterize
-from torcheer.drawing.writers.rasterize import svg_to_pdf, svg_to_png
-from torcheer.drawing.writers.svg_path import Curve, Move, steps
+import torcheer as tl
+from torcheer.drawing.looks.font_metrics import FOLDER, font_face_css, font_files, text_width
+from torcheer.drawing.looks.shapes import (
+    Arrowheads,
+    Group,
+    Line,
+    LineSample,
+    Plus,
+    Rect,
+    Shape,
+    Strip,
+    Text,
+)
+from torcheer.drawing.looks.sheet import Sheet
+from torcheer.drawing.writers import pdf as pdf_writer
+from torcheer.drawing.writers import png as png_writer
+from torcheer.drawing.writers.pdf import write_pdf
+from torcheer.drawing.writers.png import write_png
+from torcheer.drawing.writers.svg import write_svg
 from torcheer.errors import BadArgument, TorcheerError
 
 SHIPPED: str = json.loads((FOLDER / "advances.json").read_text(encoding="utf-8"))["characters"]
@@ -28,16 +44,12 @@ ODD_TEXTS = [
 ]
 
 
-def svg(body: str, width: float = 200, height: float = 100, head: str = "") -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'font-family="{FAMILY}" font-size="20">{head}{body}</svg>'
-    )
+def sheet(*shapes: Shape, width: float = 200, height: float = 100, title: str = "model") -> Sheet:
+    return Sheet(width, height, title, list(shapes))
 
 
-def text(words: str, **attributes: str) -> str:
-    rest = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in attributes.items())
-    return f'<text x="10" y="40"{rest}>{escape(words)}</text>'
+def text(words: str, *, bold: bool = False, anchor: str = "") -> Text:
+    return Text(10, 40, words, 20, "#000000", bold, anchor=anchor)
 
 
 def size(png: bytes) -> tuple[int, int]:
@@ -89,8 +101,21 @@ def streams(pdf: bytes) -> list[bytes]:
     return [zlib.decompressobj().decompress(part) for part in plain]
 
 
+def texts(pdf: bytes) -> list[str]:
+    """Every piece of text that is drawn, on the page or in a box that stands there."""
+    drawn = "".join(stream.decode("latin-1") for stream in streams(pdf) if b"Tj" in stream)
+    return [piece.replace("\\", "") for piece in re.findall(r"\((.*?)(?<!\\)\) Tj", drawn)]
+
+
 def page(pdf: bytes) -> str:
-    return next(stream for stream in streams(pdf) if b" cm" in stream).decode("latin-1")
+    """What is drawn on the page itself, not in boxes that stand there in many places: only it is scaled."""
+    return max(streams(pdf), key=lambda stream: stream.count(b" cm\n")).decode("latin-1")
+
+
+def opacities(pdf: bytes, drawn: str) -> list[float]:
+    """The opacities of fills, in the order in which `drawn` sets them."""
+    named = dict(re.findall(rb"/(gRLs\d) << /ca (\S+) >>", re.sub(rb"\s+", b" ", pdf)))
+    return [float(named[name.encode()]) for name in re.findall(r"/(gRLs\d) gs", drawn)]
 
 
 # The font
@@ -99,19 +124,19 @@ def page(pdf: bytes) -> str:
 @pytest.mark.parametrize("bold", [False, True])
 def test_a_text_is_as_wide_as_the_font_itself_says(bold: bool) -> None:
     stringWidth = pytest.importorskip("reportlab.pdfbase.pdfmetrics").stringWidth
-    rasterize._register_fonts()
+    pdf_writer.register_fonts()
     for character in SHIPPED:
         own = stringWidth(character, "torcheerBold" if bold else "torcheerRegular", 100)
         assert text_width(character, 100, bold) == pytest.approx(own, abs=0.1), character  # PDF counts in 1/1000 em
 
 
-@pytest.mark.parametrize("weight", ["400", "600"])
-def test_a_text_is_drawn_as_wide_as_it_measures(weight: str) -> None:
+@pytest.mark.parametrize("bold", [False, True])
+def test_a_text_is_drawn_as_wide_as_it_measures(bold: bool) -> None:
     pytest.importorskip("resvg_py")
     words = "AVATAR Type fi 64×32→µs "  # kerning, ligatures or arrows made of signs would show
-    right = right_edge(svg_to_png(svg(text(words * 2 + "■", font_weight=weight), width=900, height=60), scale=1))
-    left = right_edge(svg_to_png(svg(text("■", font_weight=weight), width=900, height=60), scale=1))
-    assert right - left == pytest.approx(text_width(words * 2, 20, weight == "600"), abs=1.01)
+    right = right_edge(write_png(sheet(text(words * 2 + "■", bold=bold), width=900, height=60), scale=1))
+    left = right_edge(write_png(sheet(text("■", bold=bold), width=900, height=60), scale=1))
+    assert right - left == pytest.approx(text_width(words * 2, 20, bold), abs=1.01)
 
 
 def test_bold_is_wider_than_regular() -> None:
@@ -145,7 +170,7 @@ def test_the_font_is_small_and_brings_its_licence() -> None:
 
 
 def test_measuring_loads_neither_numpy_nor_a_converter() -> None:
-    code = "import sys, torcheer.drawing.looks.font_metrics, torcheer.drawing.writers.rasterize; print(*sys.modules)"
+    code = "import sys, torcheer.drawing.looks.font_metrics, torcheer.drawing.writers.pdf; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert {"torch", "resvg_py", "reportlab"}.isdisjoint(loaded)
 
@@ -161,41 +186,33 @@ def png_maker() -> None:
 @pytest.mark.usefixtures("png_maker")
 class TestPng:
     def test_it_has_two_pixels_per_unit(self) -> None:
-        assert size(svg_to_png(svg(""))) == (400, 200)
+        assert size(write_png(sheet())) == (400, 200)
 
-    def test_it_is_as_wide_as_asked(self) -> None:
-        assert size(svg_to_png(svg(""), width=300)) == (300, 150)
+    def test_it_is_as_large_as_asked(self) -> None:
+        assert size(write_png(sheet(), scale=1.5)) == (300, 150)
 
     def test_its_text_shows_without_any_font_of_the_system(self) -> None:
-        assert right_edge(svg_to_png(svg(text("conv2d")), scale=1)) > 60
+        assert right_edge(write_png(sheet(text("conv2d")), scale=1)) > 60
 
-    def test_text_in_a_family_that_is_not_there_still_shows(self) -> None:
-        drawn = svg_to_png(svg(text("conv2d", font_family="monospace")), scale=1)
-        assert drawn == svg_to_png(svg(text("conv2d")), scale=1)
-
-    def test_600_is_drawn_in_bold(self) -> None:
-        assert svg_to_png(svg(text("conv2d", font_weight="600"))) != svg_to_png(svg(text("conv2d")))
-
-    def test_the_style_sheet_is_for_screens(self) -> None:
-        style = f"<style>{font_face_css()}@media (prefers-color-scheme: dark){{text{{fill:#fff}}}}</style>"
-        assert svg_to_png(svg(text("conv2d"), head=style)) == svg_to_png(svg(text("conv2d")))
+    def test_a_strong_text_is_drawn_in_bold(self) -> None:
+        assert write_png(sheet(text("conv2d", bold=True))) != write_png(sheet(text("conv2d")))
 
     @pytest.mark.parametrize("words", ODD_TEXTS, ids=["markup", "scripts", "unprintable", "long"])
     def test_odd_text_is_drawn(self, words: str) -> None:
-        assert size(svg_to_png(svg(text(words)), scale=1)) == (200, 100)
+        assert size(write_png(sheet(text(words)), scale=1)) == (200, 100)
 
     def test_a_huge_picture_is_drawn_smaller(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(rasterize, "MAX_PIXELS", 10_000)
-        assert size(svg_to_png(svg("", width=20_000, height=5_000))) == (200, 50)
-        assert size(svg_to_png(svg(""), width=50_000)) == (141, 71)
+        monkeypatch.setattr(png_writer, "MAX_PIXELS", 10_000)
+        assert size(write_png(sheet(width=20_000, height=5_000))) == (200, 50)
+        assert size(write_png(sheet(), scale=250)) == (141, 71)
 
     def test_a_thin_picture_is_at_least_a_pixel_thick(self) -> None:
-        assert size(svg_to_png(svg("", width=1, height=1e9))) == (1, 1_000_000)
+        assert size(write_png(sheet(width=1, height=1e9))) == (1, 1_000_000)
 
-    @pytest.mark.parametrize("wrong", [{"width": 0}, {"scale": -1.0}, {"scale": float("nan")}])
-    def test_a_picture_of_no_size_is_refused(self, wrong: dict[str, float]) -> None:
-        with pytest.raises(BadArgument, match=r"pixels wide cannot be drawn\. Try"):
-            svg_to_png(svg(""), **wrong)  # type: ignore[arg-type]
+    @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+    def test_a_picture_of_no_size_is_refused(self, scale: float) -> None:
+        with pytest.raises(BadArgument, match=r"scale=.* cannot be drawn\. Try a scale above 0"):
+            write_png(sheet(), scale=scale)
 
 
 # PDF
@@ -209,23 +226,36 @@ def pdf_maker() -> None:
 @pytest.mark.usefixtures("pdf_maker")
 class TestPdf:
     def test_it_is_one_page_of_three_quarters_of_a_point_per_pixel(self) -> None:
-        pdf = svg_to_pdf(svg(text("conv2d")))
+        pdf = write_pdf(sheet(text("conv2d")))
         assert len(re.findall(rb"/Type /Page\b", pdf)) == 1
         assert re.findall(rb"/MediaBox \[ ([\d. ]+) \]", pdf) == [b"0 0 150 75"]
 
     def test_a_huge_page_is_drawn_smaller(self) -> None:
-        pdf = svg_to_pdf(svg("", width=40_000, height=10_000))
+        pdf = write_pdf(sheet(width=40_000, height=10_000))
         assert re.findall(rb"/MediaBox \[ ([\d. ]+) \]", pdf) == [b"0 0 14400 3600"]
 
+    def test_a_page_is_as_large_as_its_drawing_is_in_svg(self) -> None:
+        drawing = tl.draw(nn.Sequential(nn.Linear(5, 2)), torch.ones(1, 5))
+        (width, height) = re.findall(r'width="([\d.]+)" height="([\d.]+)" font', drawing.svg())[0]
+        points = [float(side) for side in re.findall(rb"/MediaBox \[ 0 0 (\S+) (\S+) \]", drawing.pdf())[0]]
+        assert points == pytest.approx([0.75 * float(width), 0.75 * float(height)], abs=0.1)
+
     def test_its_text_can_be_found(self) -> None:
-        assert "(conv2d_3_7) Tj" in page(svg_to_pdf(svg(text("conv2d_3_7"))))
+        assert "(conv2d_3_7) Tj" in page(write_pdf(sheet(text("conv2d_3_7"))))
+
+    def test_every_text_of_a_drawing_can_be_found(self) -> None:
+        model = nn.Sequential(*(nn.Linear(5, 5) if n % 2 else nn.ReLU() for n in range(20)))
+        drawing = tl.draw(model, torch.ones(1, 5), depth="all", style="light")
+        shown = set(re.findall("<text [^>]*>([ -;=-~]+)</text>", drawing.svg()))
+        assert shown >= {"Sequential", "input", "Linear", "ReLU", "8"}
+        assert set(texts(drawing.pdf())) >= shown
 
     def test_signs_beyond_latin_can_be_found(self) -> None:
-        meanings = b"".join(stream for stream in streams(svg_to_pdf(svg(text("64×32 → µ")))) if b"CMap" in stream)
+        meanings = b"".join(stream for stream in streams(write_pdf(sheet(text("64×32 → µ")))) if b"CMap" in stream)
         assert {b"<00D7>", b"<2192>", b"<00B5>"} <= set(re.findall(rb"<[0-9A-F]{4}>", meanings))
 
     def test_the_fonts_are_ours_and_inside(self) -> None:
-        pdf = svg_to_pdf(svg(text("a") + text("b", font_weight="600")))
+        pdf = write_pdf(sheet(text("a"), text("b", bold=True)))
         assert sorted(set(re.findall(rb"/BaseFont /(\S+)", pdf))) == [
             b"AAAAAA+torcheerSansBold",
             b"AAAAAA+torcheerSansRegular",
@@ -233,122 +263,125 @@ class TestPdf:
         assert pdf.count(b"/FontFile2 ") == 2
 
     def test_the_same_drawing_gives_the_same_bytes(self) -> None:
-        assert svg_to_pdf(svg(text("conv2d"))) == svg_to_pdf(svg(text("conv2d")))
+        assert write_pdf(sheet(text("conv2d"))) == write_pdf(sheet(text("conv2d")))
 
-    def test_a_row_of_several_weights_is_anchored_as_a_whole(self) -> None:
-        row = '<text x="100" y="40" text-anchor="middle"><tspan font-weight="600">one</tspan><tspan> two</tspan></text>'
-        starts = [float(x) for x in re.findall(r"1 0 0 -1 (\S+) \S+ Tm", page(svg_to_pdf(svg(row))))]
-        one, two = text_width("one", 20, bold=True), text_width(" two", 20)
-        assert starts == [
-            pytest.approx(100 - (one + two) / 2, abs=0.02),
-            pytest.approx(100 + (one - two) / 2, abs=0.02),
-        ]
+    def test_it_is_called_as_what_it_shows(self) -> None:
+        assert b"/Title (ResNet)" in write_pdf(sheet(title="ResNet"))
 
-    def test_lines_of_a_text_begin_where_they_say(self) -> None:
-        lines = '<text x="10" y="40">one<tspan x="12" dy="18">two</tspan><tspan x="14" dy="18">three</tspan></text>'
-        places = re.findall(r"1 0 0 -1 (\S+) (\S+) Tm", page(svg_to_pdf(svg(lines))))
-        assert places == [("10", "40"), ("12", "58"), ("14", "76")]
+    @pytest.mark.parametrize(("anchor", "share"), [("", 0), ("middle", 0.5), ("end", 1)])
+    def test_a_text_stands_where_its_anchor_says(self, anchor: str, share: float) -> None:
+        drawn = page(write_pdf(sheet(text("conv2d", anchor=anchor))))
+        x, y = re.findall(r"1 0 0 1 (\S+) (\S+) Tm", drawn)[0]
+        assert float(x) == pytest.approx(10 - share * text_width("conv2d", 20), abs=0.02)
+        assert float(y) == 60  # from below: the page is 100 high
 
-    def test_opacity_is_kept_and_multiplied_on_the_way_down(self) -> None:
-        shape = '<g opacity="0.5"><rect width="9" height="9" fill="#f00" fill-opacity="0.5"/></g>'
-        assert b"/ca .25" in svg_to_pdf(svg(shape))
+    def test_white_space_is_as_in_a_browser(self) -> None:
+        assert "(one two) Tj" in page(write_pdf(sheet(text(" one \n  two "))))
 
-    def test_dashes_are_kept(self) -> None:
-        assert "[4 3] 0 d" in page(svg_to_pdf(svg('<line x2="9" stroke="#000" stroke-dasharray="4 3"/>')))
+    def test_opacity_is_kept_and_ends_with_its_shape(self) -> None:
+        pdf = write_pdf(sheet(Rect(9, 9, "#ff0000", fill_opacity=0.25), Rect(9, 9, "#ff0000")))
+        assert opacities(pdf, page(pdf)) == [0.25, 1]
 
-    def test_what_a_group_changes_ends_with_it(self) -> None:
-        box = '<rect width="9" height="9" fill="#ff0000"/>'
-        drawn = page(svg_to_pdf(svg(f'{box}<g transform="translate(5,6)" fill="#00f"><circle r="4"/></g>{box}')))
-        assert re.findall(r"(1 0 0|0 0 1) rg|(q\b|Q\b)", drawn.split("cm", 2)[2])[:4] == [
-            ("1 0 0", ""),
-            ("", "q"),
-            ("0 0 1", ""),
-            ("", "Q"),
-        ]
+    def test_dashes_are_kept_and_end_with_their_line(self) -> None:
+        dashed, solid = (
+            Line([[(0, 9), (9, 9)]], "#000000", "", 1.2, (4, 3)),
+            Line([[(0, 9), (9, 9)]], "#000000", "", 1.2),
+        )
+        assert re.findall(r"\[[\d ]*\] 0 d", page(write_pdf(sheet(dashed, solid)))) == ["[4 3] 0 d", "[] 0 d"]
 
-    def test_a_link_works(self) -> None:
-        drawn = svg_to_pdf(svg(f'<a href="https://example.org/?a=1&amp;b=2">{text("source")}</a>'))
-        assert b"/URI (https://example.org/?a=1&b=2)" in drawn
+    def test_a_shape_without_border_or_fill_is_drawn_without(self) -> None:
+        shapes = [Rect(9, 9, "none", "#000000"), Rect(9, 9, "#000000"), Rect(9, 9, "#00ff00", "#000000")]
+        assert re.findall(r"re (\w)\*?$", page(write_pdf(sheet(*shapes))), re.MULTILINE) == ["S", "f", "B"]
 
-    @pytest.mark.parametrize("href", ["#top", "javascript:alert(1)", "file:///etc/passwd"])
-    def test_only_links_to_the_web_are_kept(self, href: str) -> None:
-        assert b"/URI" not in svg_to_pdf(svg(f'<a href="{href}">{text("source")}</a>'))
+    def test_a_group_moves_what_is_in_it(self) -> None:
+        drawn = page(write_pdf(sheet(Group(30, 20, (Group(5, 5, (Rect(9, 9, "#ff0000", x=1, y=2),)),)))))
+        assert "n 36 64 9 9 re f" in drawn  # 30 + 5 + 1 across; 100 - 20 - 5 - 2 - 9 from below
+
+    def test_a_box_that_stands_in_many_places_is_in_the_file_once(self) -> None:
+        box: tuple[Shape, ...] = (Rect(40, 10, "#ff0000", "#000000", radius=4), text("conv2d"))
+        few, many = (write_pdf(sheet(*(Group(n, n, box) for n in range(count)))) for count in (6, 60))
+        assert texts(few) == texts(many) == ["conv2d"]
+        assert [len(re.findall("Do$", page(pdf), re.MULTILINE)) for pdf in (few, many)] == [6, 60]
+
+    def test_a_box_used_again_brings_its_own_paint(self) -> None:
+        box: tuple[Shape, ...] = (Rect(40, 10, "#ff0000"),)
+        red = Rect(9, 9, "#ff0000")
+        pdf = write_pdf(sheet(red, *(Group(n, 20, box) for n in range(6)), Rect(9, 9, "#0000ff"), red))
+        form = next(stream for stream in streams(pdf) if b" re f" in stream and b"Do" not in stream)
+        assert b"1 0 0 rg" in form
+        assert re.findall("^(.*) rg$", page(pdf), re.MULTILINE) == ["1 0 0", "0 0 1", "1 0 0"]
+
+    def test_a_box_used_again_is_not_as_transparent_as_what_is_below(self) -> None:
+        box: tuple[Shape, ...] = (Rect(40, 10, "#ff0000"),)
+        frame = Rect(90, 90, "#0000ff", fill_opacity=0.25)
+        pdf = write_pdf(sheet(frame, *(Group(n, 20, box) for n in range(6))))
+        assert opacities(pdf, page(pdf).partition(" Do")[0]) == [0.25, 1]
 
     @pytest.mark.parametrize("words", ODD_TEXTS, ids=["markup", "scripts", "unprintable", "long"])
     def test_odd_text_is_drawn(self, words: str) -> None:
-        assert svg_to_pdf(svg(text(words))).startswith(b"%PDF")
+        assert write_pdf(sheet(text(words), title=words)).startswith(b"%PDF")
 
-    @pytest.mark.parametrize(
-        ("body", "complaint"),
-        [
-            ("<image/>", "a PDF cannot show <image>, only: svg, g, a, "),
-            ('<rect fill="url(#x)"/>', "cannot show the colour 'url"),
-            ('<g transform="skewX(3)"/>', "cannot show the transform 'skewX"),
-            ('<path d="M0 0 K1"/>', "cannot read 'K' in the path"),
-        ],
-    )
-    def test_what_it_does_not_know_is_refused(self, body: str, complaint: str) -> None:
-        with pytest.raises(BadArgument, match=re.escape(complaint)):
-            svg_to_pdf(svg(body))
+    @pytest.mark.parametrize("colour", ["gold", "#fd0", "#ffdd00"])
+    def test_colours_may_be_names_or_short(self, colour: str) -> None:
+        assert re.search(r"^1 .8\d+ 0 rg$", page(write_pdf(sheet(Rect(9, 9, colour)))), re.MULTILINE)
+
+    def test_a_colour_it_does_not_know_is_refused(self) -> None:
+        with pytest.raises(BadArgument, match=r"cannot show the colour 'greenish'\. Try: '#rrggbb' or a colour's name"):
+            write_pdf(sheet(Rect(9, 9, "greenish")))
 
 
-# Paths
+# Shapes in both
 
 
-def test_a_path_is_moves_lines_and_cubic_curves() -> None:
-    assert list(steps("M1 2L3,4h-1v2q3 0 3 3z")) == [
-        Move(1, 2),
-        Curve((3, 4)),
-        Curve((2, 4)),
-        Curve((2, 6)),
-        Curve((pytest.approx(4), 6, 5, pytest.approx(7), 5, 9)),  # type: ignore[arg-type]
-        None,
+CORNER = Line([[(20, 10), (20, 50), (60, 50)]], "#000000", "edge", 1.2)
+
+
+def pdf_numbers(drawn: str) -> list[float]:
+    """The coordinates of the only path on a page."""
+    steps = re.findall(r"((?:-?[\d.]+\s)+)[mlc]\b", drawn)
+    return [float(value) for step in steps for value in step.split()]
+
+
+@pytest.mark.usefixtures("pdf_maker")
+def test_the_corner_of_an_edge_is_the_same_curve_in_svg_and_pdf() -> None:
+    assert 'd="M20 10L20 45Q20 50 25 50L60 50"' in write_svg(sheet(CORNER))
+    (curve,) = re.findall(r"20 55 l\s(.*) c\s60 50 l", page(write_pdf(sheet(CORNER))))
+    assert [float(value) for value in curve.split()] == pytest.approx([20, 51.667, 21.667, 50, 25, 50], abs=0.001)
+
+
+def test_every_shape_is_drawn_alike_in_png_and_pdf() -> None:
+    """Each shape alone on a page fills the same rectangle in both, to a pixel."""
+    pytest.importorskip("resvg_py")
+    pytest.importorskip("reportlab")
+    shapes: list[tuple[Shape, tuple[float, float, float, float]]] = [
+        (Rect(30, 20, "#000000", x=5, y=6, radius=4), (5, 6, 35, 26)),
+        (Arrowheads([((20, 30), (17, 24), (23, 24))], "#000000", ""), (17, 24, 23, 30)),
+        (Strip(24, "#000000", "#000000", ""), (0.5, 0.5, 5, 23.5)),
+        (Plus(20, 30, 4, "#000000"), (16, 26, 24, 34)),
+        (LineSample("#000000", "", 2), (0, 6, 16, 6)),
+        (CORNER, (20, 10, 60, 50)),
     ]
+    for shape, (left, top, right, bottom) in shapes:
+        numbers = pdf_numbers(page(write_pdf(sheet(shape))))
+        across, up = numbers[::2], numbers[1::2]
+        assert [min(across), 100 - max(up), max(across), 100 - min(up)] == pytest.approx(
+            [left, top, right, bottom], abs=0.01
+        ), shape
+        drawn = rows(write_png(sheet(shape), scale=1))
+        filled = [number for number, row in enumerate(drawn) if any(row)]
+        assert (filled[0], filled[-1] + 1) == (pytest.approx(top, abs=1.01), pytest.approx(bottom, abs=1.01)), shape
 
 
-@pytest.mark.parametrize(("large", "sweep", "peak"), [(0, 1, -10), (0, 0, 10), (1, 1, -10), (1, 0, 10)])
-def test_half_a_circle_bends_to_the_side_it_says(large: int, sweep: int, peak: float) -> None:
-    first, last = [step.points for step in steps(f"M0 0A10 10 0 {large} {sweep} 20 0") if isinstance(step, Curve)]
-    assert first[-2:] == pytest.approx((10, peak))
-    assert last[-2:] == pytest.approx((20, 0), abs=1e-9)
-
-
-@pytest.mark.parametrize(("flags", "curves"), [("0 1", 1), ("1 1", 3)])
-def test_a_large_arc_goes_the_long_way(flags: str, curves: int) -> None:
-    assert len(list(steps(f"M0 0A10 10 0 {flags} 10 10"))) == 1 + curves
-
-
-def test_a_circle_too_small_for_its_ends_grows() -> None:
-    assert list(steps("M0 0A1 1 0 0 1 20 0"))[1].points[-2:] == pytest.approx((10, -10))  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("outline", ["10 20", "M1 2Z5 5", "M1", "S1 2 3 4", "M0 0L"])
-def test_a_path_that_cannot_be_read_is_refused(outline: str) -> None:
-    with pytest.raises(BadArgument, match=r"in the path .* known are M L H V C Q A Z"):
-        list(steps(outline))
-
-
-# What can be missing or wrong
+# What can be missing
 
 
 @pytest.mark.parametrize(
-    ("convert", "package", "module"), [(svg_to_png, "resvg-py", "resvg_py"), (svg_to_pdf, "reportlab", "reportlab")]
+    ("write", "package", "module"), [(write_png, "resvg-py", "resvg_py"), (write_pdf, "reportlab", "reportlab")]
 )
-def test_a_missing_package_is_named(
-    convert: object, package: str, module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_package_is_named(write: object, package: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(
         TorcheerError, match=rf"needs {package}, which is not installed\. Try: pip install 'torcheer\[all\]'"
     ):
-        convert(svg(""))  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("convert", [svg_to_png, svg_to_pdf])
-@pytest.mark.parametrize("wrong", ["", "words", "<svg", "<p/>", svg("", width=0)])
-def test_what_is_no_svg_is_refused(convert: object, wrong: str) -> None:
-    pytest.importorskip("resvg_py")
-    pytest.importorskip("reportlab")
-    with pytest.raises(BadArgument, match="this is not an SVG that can be drawn: "):
-        convert(wrong)  # type: ignore[operator]
+        write(sheet())  # type: ignore[operator]

@@ -14,9 +14,10 @@ from test_drawing_layout import random_items, scene_of
 from torcheer.drawing.layout.box_sizes import Box, ComposedBox, Title
 from torcheer.drawing.layout.compose import compose
 from torcheer.drawing.layout.picture import METRICS, BoxView, picture, title_of, walk
+from torcheer.drawing.looks.shapes import arrowhead
 from torcheer.drawing.looks.style import Style
-from torcheer.drawing.looks.svg_shapes import arrow_path, line_path, number
 from torcheer.drawing.writers.html_page import box_data, layout_data
+from torcheer.drawing.writers.svg import arrow_path, line_path, number
 
 VECTORS = Path(__file__).with_name("data") / "compose.json"
 SEEDS, LARGEST = 40, 34  # and so many routes at most
@@ -80,7 +81,7 @@ def _glyphs(cases: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "paths": paths,
         "lines": [line_path(path) for path in paths],
-        "arrows": [arrow_path(path) for path in paths],
+        "arrows": [(arrow_path(head), shortened) for head, shortened in map(arrowhead, paths)],
         "numbers": [[value, number(value)] for value in numbers],
     }
 

@@ -13,10 +13,12 @@ from typing import Any
 from torcheer.drawing.items.item import Item
 from torcheer.drawing.layout.picture import Picture
 from torcheer.drawing.looks.colour_scale import Colouring
+from torcheer.drawing.looks.sheet import Sheet, place_shapes
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.writers.dot import write_dot
 from torcheer.drawing.writers.html_page import ItemDetails, write_html
-from torcheer.drawing.writers.rasterize import svg_to_pdf, svg_to_png
+from torcheer.drawing.writers.pdf import write_pdf
+from torcheer.drawing.writers.png import write_png
 from torcheer.drawing.writers.svg import write_svg
 from torcheer.errors import BadArgument
 
@@ -68,22 +70,16 @@ class Drawing(ABC):
 
     def svg(self, theme: str | None = None) -> str:
         """Return a self-contained SVG; `theme` is "light", "dark", "auto", or None for the style's."""
-        return write_svg(
-            self.picture,
-            header=self._header() if self._style.header else [],
-            theme=theme or self._style.theme,
-            legend=self._style.legend,
-            colour=self._colour,
-            label=self._label,
-        )
+        theme = theme or self._style.theme
+        return write_svg(self._sheet(theme), auto=theme == "auto")
 
     def png(self, *, scale: float = 2.0) -> bytes:
         """Return a PNG image, `scale` pixels per unit; light unless the style's theme is dark."""
-        return svg_to_png(self.svg(self._paper_theme()), scale=scale)
+        return write_png(self._sheet(self._style.theme), scale=scale)
 
     def pdf(self) -> bytes:
         """Return a PDF with one page as large as the drawing; its text is searchable."""
-        return svg_to_pdf(self.svg(self._paper_theme()))
+        return write_pdf(self._sheet(self._style.theme))
 
     def html(self) -> str:
         """Return an interactive HTML page: folding, search, details. It works offline."""
@@ -121,8 +117,16 @@ class Drawing(ABC):
     def _repr_svg_(self) -> str:
         return self.svg()
 
-    def _paper_theme(self) -> str:
-        return "dark" if self._style.theme == "dark" else "light"
+    def _sheet(self, theme: str) -> Sheet:
+        """Return the shapes to write; dark for the theme "dark", else light."""
+        return place_shapes(
+            self.picture,
+            header=self._header() if self._style.header else [],
+            theme=theme,
+            legend=self._style.legend,
+            colour=self._colour,
+            label=self._label,
+        )
 
 
 def count_noun(count: int, noun: str, plural: str = "s") -> str:

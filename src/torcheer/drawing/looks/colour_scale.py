@@ -73,10 +73,6 @@ class Colouring:
         value = self.value(view, first)
         return "" if value is None else f"{NAMES[self.way]}: {self._format(value)}"
 
-    def swatch(self) -> str:
-        """Return a strip of the colours, as SVG, for the legend."""
-        return "".join(f'<rect x="{n * 2}" y="0.5" width="2.2" height="11" fill="{ramp(n / 8)[0]}"/>' for n in range(9))
-
     def _format(self, value: float) -> str:
         if not isfinite(value):
             return "NaN" if isnan(value) else "∞"

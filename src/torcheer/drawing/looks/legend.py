@@ -7,8 +7,18 @@ from collections.abc import Container
 from torcheer.drawing.items.families import NAMES
 from torcheer.drawing.items.item import SUM, Face
 from torcheer.drawing.looks.colour_scale import Colouring
-from torcheer.drawing.looks.colours import FAMILIES, STRANGE, Theme, family_colours, gradient_fill
-from torcheer.drawing.looks.svg_shapes import stroke_svg
+from torcheer.drawing.looks.colours import FAMILIES, STRANGE, Theme, family_colours, gradient_fill, ramp
+from torcheer.drawing.looks.shapes import (
+    SHORT_DASHES,
+    STROKES,
+    Dashes,
+    LineSample,
+    Plus,
+    Rect,
+    Shape,
+    Text,
+    line_colour,
+)
 
 LINES = {
     "edge": "gradients flow",
@@ -20,11 +30,11 @@ LINES = {
 FORWARD = "value, forward"  # the meaning of "edge" in a drawing with a backward pass
 
 
-def legend_entries(marks: Container[str], theme: Theme, colour: Colouring | None) -> list[tuple[str, str]]:
-    """Return a small picture (SVG, 16 by 12 pixels) and a text for each mark to explain."""
-    entries = [(colour.swatch(), colour.words)] if colour else []
+def legend_entries(marks: Container[str], theme: Theme, colour: Colouring | None) -> list[tuple[list[Shape], str]]:
+    """Return a small picture (16 by 12 pixels) and a text for each mark to explain."""
+    entries = [(_ramp(), colour.words)] if colour else []
     if colour and colour.is_strange:
-        entries.append((f'<rect x="0.5" y="0.5" width="15" height="11" rx="2" fill="{STRANGE}"/>', "NaN or infinite"))
+        entries.append(([Rect(15, 11, STRANGE, x=0.5, y=0.5, radius=2)], "NaN or infinite"))
     for family in FAMILIES:
         if family in marks:
             fill, line = family_colours(family, theme)
@@ -33,34 +43,29 @@ def legend_entries(marks: Container[str], theme: Theme, colour: Colouring | None
     for kind, words in LINES.items():
         if kind in marks and (kind != "edge" or has_backward or "still" in marks):
             words = FORWARD if kind == "edge" and has_backward else words
-            entries.append((stroke_svg(kind, "M0 6h16", theme, "1.4"), words))
-    explanations = {
+            entries.append(([LineSample(line_colour(kind, theme), kind, 1.4, STROKES[kind])], words))
+    explanations: dict[str, tuple[list[Shape], str]] = {
         "parameter": (_box("card look-parameter", theme.card, family_colours("linear", theme)[1]), "parameter"),
-        "buffer": (_box("card look-buffer", theme.card, theme.soft, ' stroke-dasharray="3 2"'), "buffer"),
+        "buffer": (_box("card look-buffer", theme.card, theme.soft, SHORT_DASHES), "buffer"),
         "frozen": (
-            f'<rect class="card look-buffer" x="5" y="0.5" width="4" height="11" rx="1.5" fill="{theme.card}" '
-            f'stroke="{theme.soft}"/>',
+            [Rect(4, 11, theme.card, theme.soft, 5, 0.5, 1.5, css_class="card look-buffer")],
             "frozen parameters",
         ),
-        "folded": (f'<path class="more" d="M4 6h8m-4 -4v8" fill="none" stroke="{theme.soft}"/>', "folded module"),
+        "folded": ([Plus(8, 6, 4, theme.soft)], "folded module"),
         "unseen": (
-            _box("", theme.card, theme.soft, ' stroke-dasharray="3 2"'),
+            _box("", theme.card, theme.soft, SHORT_DASHES),
             "unseen: made where torch shows nothing",
         ),
         "beside": (
-            _box("", theme.card, theme.soft, ' stroke-dasharray="3 2"'),
+            _box("", theme.card, theme.soft, SHORT_DASHES),
             "inside of a fused kernel, computed beside it",
         ),
         "stack": (
-            "".join(
-                f'<rect class="sheet" x="{x}" y="{x}" width="12" height="8" rx="2" fill="{theme.card}" '
-                f'stroke="{theme.frame}"/>'
-                for x in (3, 0.5)
-            ),
+            [Rect(12, 8, theme.card, theme.frame, x, x, 2, css_class="sheet") for x in (3, 0.5)],
             "×n identical modules",
         ),
         "shared": (
-            f'<rect class="badge" y="0.5" width="14" height="11" rx="5.5" fill="none" stroke="{theme.soft}"/>',
+            [Rect(14, 11, "none", theme.soft, y=0.5, radius=5.5, css_class="badge")],
             "same letter: shared weights",
         ),
         "edited": (_box("", theme.card, theme.loop), "edited"),
@@ -69,9 +74,12 @@ def legend_entries(marks: Container[str], theme: Theme, colour: Colouring | None
             _box("card look-gradient", gradient_fill(theme), theme.gradient),
             "backward rule",
         ),
-        "sum": (_plus(theme), "gradients of several uses, added up"),
+        "sum": (
+            [Text(0, 9.5, "+=", 10, theme.soft, bold=True, css_class="soft")],
+            "gradients of several uses, added up",
+        ),
         "borrowed": (
-            _box("card look-gradient", gradient_fill(theme), theme.gradient, ' stroke-dasharray="3 2"'),
+            _box("card look-gradient", gradient_fill(theme), theme.gradient, SHORT_DASHES),
             "torch's own rule",
         ),
     }
@@ -90,10 +98,10 @@ def marks_of(face: Face) -> list[str]:
     ]
 
 
-def _plus(theme: Theme) -> str:
-    return f'<text class="soft" y="9.5" font-size="10" font-weight="600" fill="{theme.soft}">+=</text>'
+def _ramp() -> list[Shape]:
+    """Return a strip of the colours of an overlay."""
+    return [Rect(2.2, 11, ramp(n / 8)[0], x=n * 2, y=0.5) for n in range(9)]
 
 
-def _box(kind: str, fill: str, line: str, attributes: str = "") -> str:
-    css_class = f'class="{kind}" ' if kind else ""
-    return f'<rect {css_class}y="0.5" width="15" height="11" rx="2.5" fill="{fill}" stroke="{line}"{attributes}/>'
+def _box(css_class: str, fill: str, line: str, dashes: Dashes = ()) -> list[Shape]:
+    return [Rect(15, 11, fill, line, y=0.5, radius=2.5, css_class=css_class, dashes=dashes)]

@@ -21,7 +21,8 @@ from torcheer.drawing.looks.colours import DARK, FAMILIES, LIGHT, RAMP, STRANGE
 from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.font_metrics import FAMILY, font_face_css
 from torcheer.drawing.looks.legend import legend_entries, marks_of
-from torcheer.drawing.looks.svg_shapes import dark_rules, leaf_svg, title_places
+from torcheer.drawing.looks.shapes import leaf_shapes, title_places
+from torcheer.drawing.writers.svg import dark_rules, shapes_svg
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; font-src data:; img-src data: blob:"
@@ -97,7 +98,10 @@ def page_data(picture: Picture, *, header: list[str], theme: str, colour_by: str
         "colour_by": colour_by,
         "colour_names": NAMES,
         "legend": {
-            mark: legend_entries({mark, *with_edge} if mark == "edge" else {mark}, LIGHT, None)[:1]
+            mark: [
+                (shapes_svg(swatch), words)
+                for swatch, words in legend_entries({mark, *with_edge} if mark == "edge" else {mark}, LIGHT, None)[:1]
+            ]
             for mark in (*FAMILIES, *OTHER_MARKS)
         },
     }
@@ -165,7 +169,9 @@ class _Tables:
             self.leaves.append(
                 {
                     "boxes": [box_data(draw_face(name, face, down).box) for down in (True, False)],
-                    "svg": list(dict.fromkeys(leaf_svg(name, face, LIGHT, down) for down in (True, False))),
+                    "svg": list(
+                        dict.fromkeys(shapes_svg(leaf_shapes(name, face, LIGHT, down)) for down in (True, False))
+                    ),
                     "kind": face.kind,
                     "body": face.body,
                     "look": face.look,

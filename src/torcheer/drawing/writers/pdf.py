@@ -1,245 +1,211 @@
-"""Draw our SVG on a PDF page, element by element.
-
-Supports what the SVG writer writes, and raises on anything else. svglib, which supports more, drops opacity and links,
-and breaks a line of several `tspan`s apart.
-"""
+"""Draw a drawing on a PDF page: vector shapes, searchable text, our font embedded."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import cache
+from io import BytesIO
 from typing import Any
-from xml.etree.ElementTree import Element
 
-from torcheer.drawing.writers.svg_path import Curve, Move, steps
+from torcheer.drawing.layout.box_sizes import Point
+from torcheer.drawing.looks.font_metrics import font_files
+from torcheer.drawing.looks.shapes import (
+    Arrowheads,
+    Dashes,
+    Group,
+    Line,
+    LineSample,
+    Plus,
+    Rect,
+    Shape,
+    Strip,
+    Text,
+    rounded_corners,
+)
+from torcheer.drawing.looks.sheet import Sheet
+from torcheer.drawing.writers.png import missing_package
+from torcheer.drawing.writers.svg import UNPRINTABLE
 from torcheer.errors import BadArgument
 
-SvgStyle = dict[str, str]
-
-# Attributes that an element inherits, with their defaults.
-INHERITED: SvgStyle = {
-    "fill": "black",
-    "fill-opacity": "1",
-    "stroke": "none",
-    "stroke-width": "1",
-    "stroke-opacity": "1",
-    "stroke-dasharray": "none",
-    "stroke-linecap": "butt",
-    "stroke-linejoin": "miter",
-    "font-size": "16",
-    "font-weight": "400",
-    "text-anchor": "start",
-    "opacity": "1",  # not inherited in SVG, but multiplied on the way down: the same where shapes do not overlap
-}
-CAPS = {"butt": 0, "round": 1, "square": 2}
-JOINS = {"miter": 0, "round": 1, "bevel": 2}
-NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+POINTS_PER_PIXEL = 0.75
+MAX_POINTS = 14_400  # a PDF page may be 200 inches
 SPACE = re.compile("[ \t\r\n]+")
+# How far the handles of a cubic curve reach towards the corner, for a quadratic curve and for a quarter of a circle.
+QUADRATIC, QUARTER = 2 / 3, 0.5522847
+FORM_USES = 5  # a box that stands in fewer places is drawn there: a form has a price of its own
 
 
-class PdfPage:
-    """A reportlab canvas, with its current paint settings and link."""
+def write_pdf(sheet: Sheet) -> bytes:
+    """Return a PDF of one page as large as the drawing."""
+    try:
+        from reportlab.pdfgen.canvas import Canvas
+    except ImportError as error:
+        raise missing_package("a PDF", "reportlab") from error
+    register_fonts()
+    scale = min(POINTS_PER_PIXEL, MAX_POINTS / max(sheet.width, sheet.height))
+    file = BytesIO()
+    canvas = Canvas(
+        file, pagesize=(sheet.width * scale, sheet.height * scale), pageCompression=1, invariant=1,
+        initialFontName="torcheerRegular",
+    )  # fmt: skip
+    canvas.setTitle(printable(sheet.title))
+    canvas.scale(scale, scale)
+    _Page(canvas, sheet).draw(sheet.shapes, 0.0, sheet.height)
+    canvas.showPage()
+    canvas.save()
+    return file.getvalue()
 
-    def __init__(self, canvas: Any) -> None:
-        self.canvas = canvas
-        self.paint: tuple[str, ...] = ()
-        self.link = ""
 
-    def draw(self, element: Element, style: SvgStyle = INHERITED) -> None:
-        """Draw `element` and everything in it."""
-        kind = _kind(element)
-        if kind in IGNORED or element.get("display") == "none":
-            return
-        if kind not in DRAW_METHODS:
-            raise BadArgument(f"a PDF cannot show <{kind}>, only: {', '.join(DRAW_METHODS)}")
-        style = _inherit(style, element)
-        transform = element.get("transform")
-        if not transform:
-            return DRAW_METHODS[kind](self, element, style)
-        paint = self.paint
-        self.canvas.saveState()
-        self.transform(transform)
-        DRAW_METHODS[kind](self, element, style)
-        self.canvas.restoreState()
-        self.paint = paint
+class _Page:
+    """A reportlab canvas and the paint that is set on it: setting it for every shape would double the file.
 
-    def transform(self, text: str) -> None:
-        """Apply an SVG transform to everything drawn from here on."""
-        for name, values in re.findall(r"(\w+)\s*\(([^)]*)\)", text):
-            match name, numbers(values):
-                case "translate", [x, *y_values]:
-                    self.canvas.translate(x, *y_values or [0])
-                case "scale", [x, *y_values]:
-                    self.canvas.scale(x, *y_values or [x])
-                case "rotate", [angle, *centre]:
-                    x, y = centre or (0, 0)
-                    self.canvas.translate(x, y)
-                    self.canvas.rotate(angle)
-                    self.canvas.translate(-x, -y)
-                case "matrix", [a, b, c, d, e, f]:
-                    self.canvas.transform(a, b, c, d, e, f)
+    In a PDF y grows upwards: a shape's y is subtracted from that of the point it is relative to.
+    """
+
+    def __init__(self, canvas: Any, sheet: Sheet) -> None:
+        self.canvas, self.width, self.height = canvas, sheet.width, sheet.height
+        self.paint: dict[str, object] = {}
+        self.uses = Counter(_groups(sheet.shapes))
+        self.forms: dict[int, str] = {}
+
+    def draw(self, shapes: Iterable[Shape], x: float, y: float) -> None:
+        """Draw shapes relative to a point."""
+        for shape in shapes:
+            match shape:
+                case Group():
+                    self.group(shape.shapes, x + shape.x, y - shape.y)
+                case Rect():
+                    self.rect(shape, x + shape.x, y - shape.y - shape.height)
+                case Text():
+                    self.text(shape, x + shape.x, y - shape.y)
                 case _:
-                    raise BadArgument(f"a PDF cannot show the transform {text!r}")
+                    self.outline(shape, x, y)
 
-    def group(self, element: Element, style: SvgStyle) -> None:
-        for child in element:
-            self.draw(child, style)
-
-    def anchor(self, element: Element, style: SvgStyle) -> None:
-        """Draw a group with a link on its boxes and words; links within the drawing are dropped."""
-        href = element.get("href") or element.get("{http://www.w3.org/1999/xlink}href") or ""
-        self.link = href if href.startswith(("http://", "https://")) else ""
-        self.group(element, style)
-        self.link = ""
-
-    def rect(self, element: Element, style: SvgStyle) -> None:
-        x, y, width, height = (_number(element, name) for name in ("x", "y", "width", "height"))
-        radius = min(_number(element, "rx" if "rx" in element.attrib else "ry"), width / 2, height / 2)
-        fill, stroke = self.set_paint(style)
-        if radius > 0:
-            self.canvas.roundRect(x, y, width, height, radius, stroke=stroke, fill=fill)
-        else:
-            self.canvas.rect(x, y, width, height, stroke=stroke, fill=fill)
-        self.add_link(x, y, x + width, y + height)
-
-    def circle(self, element: Element, style: SvgStyle) -> None:
-        x, y, radius = (_number(element, name) for name in ("cx", "cy", "r"))
-        fill, stroke = self.set_paint(style)
-        self.canvas.circle(x, y, radius, stroke=stroke, fill=fill)
-        self.add_link(x - radius, y - radius, x + radius, y + radius)
-
-    def line(self, element: Element, style: SvgStyle) -> None:
-        _, stroke = self.set_paint(style)
-        if stroke:
-            self.canvas.line(*(_number(element, name) for name in ("x1", "y1", "x2", "y2")))
-
-    def path(self, element: Element, style: SvgStyle) -> None:
-        outline = self.canvas.beginPath()
-        for step in steps(element.get("d", "")):
-            match step:
-                case Move(x, y):
-                    outline.moveTo(x, y)
-                case Curve(points):
-                    outline.lineTo(*points) if len(points) == 2 else outline.curveTo(*points)
-                case None:
-                    outline.close()
-        fill, stroke = self.set_paint(style)
-        self.canvas.drawPath(outline, stroke=stroke, fill=fill, fillMode=1)  # non-zero, as SVG has it
-
-    def text(self, element: Element, style: SvgStyle) -> None:
-        """Draw a text; a new row begins at each x or y, and is anchored as a whole."""
-        row: list[tuple[str, SvgStyle, float, float]] = []
-        x = y = 0.0
-        for words, word_style, place in _words(element, style):
-            if "x" in place or "y" in place:
-                self.draw_row(row, x)
-                row, x, y = [], place.get("x", x), place.get("y", y)
-            y += place.get("dy", 0.0)
-            row.append((words, word_style, place.get("dx", 0.0), y))
-        self.draw_row(row, x)
-
-    def draw_row(self, row: list[tuple[str, SvgStyle, float, float]], x: float) -> None:
-        from reportlab.pdfbase.pdfmetrics import stringWidth
-
-        widths = [stringWidth(words, *_font(style)) for words, style, _, _ in row]
-        if row:
-            total = sum(widths) + sum(shift for _, _, shift, _ in row)
-            x -= {"start": 0.0, "middle": total / 2, "end": total}[row[0][1]["text-anchor"]]
-        for (words, style, shift, y), width in zip(row, widths):
-            x += shift
-            fill, _ = self.set_paint(style)
-            if fill and words:
-                self.draw_words(words, x, y, style)
-                self.add_link(x, y - 0.8 * _font(style)[1], x + width, y + 0.2 * _font(style)[1])
-            x += width
-
-    def draw_words(self, words: str, x: float, y: float, style: SvgStyle) -> None:
-        line = self.canvas.beginText()
-        line.setTextTransform(1, 0, 0, -1, x, y)  # our y grows downwards, letters do not
-        line.setFont(*_font(style))
-        line.textOut(words)
-        self.canvas.drawText(line)
-
-    def add_link(self, left: float, top: float, right: float, bottom: float) -> None:
-        if self.link:
-            self.canvas.linkURL(self.link, (left, top, right, bottom), relative=1)
-
-    def set_paint(self, style: SvgStyle) -> tuple[bool, bool]:
-        """Set the colours and lines of `style`; return whether it fills and whether it strokes."""
-        paint = tuple(style[name] for name in PAINT)
-        fill, stroke = _colour(style["fill"]), _colour(style["stroke"])
-        if paint != self.paint:
+    def group(self, shapes: tuple[Shape, ...], x: float, y: float) -> None:
+        """Draw a group; what stands in several places is in the file once."""
+        if self.uses[id(shapes)] < FORM_USES:
+            return self.draw(shapes, x, y)
+        if id(shapes) not in self.forms:
+            self.forms[id(shapes)] = name = f"box{len(self.forms)}"
+            paint, self.paint = self.paint, {}
+            self.canvas.beginForm(name, -self.width, -self.height, self.width, self.height)  # what lies outside is cut
+            self.draw(shapes, 0.0, 0.0)
+            self.canvas.endForm()
             self.paint = paint
-            opacity = float(style["opacity"])
-            if fill:
-                self.canvas.setFillColor(fill)
-                self.canvas.setFillAlpha(opacity * float(style["fill-opacity"]))
-            if stroke:
-                self.canvas.setStrokeColor(stroke)
-                self.canvas.setStrokeAlpha(opacity * float(style["stroke-opacity"]))
-                self.canvas.setLineWidth(numbers(style["stroke-width"])[0])
-                self.canvas.setDash(numbers(style["stroke-dasharray"]))
-                self.canvas.setLineCap(CAPS[style["stroke-linecap"]])
-                self.canvas.setLineJoin(JOINS[style["stroke-linejoin"]])
-        return fill is not None, stroke is not None and numbers(style["stroke-width"]) != [0]
+        self.set(
+            "FillAlpha", 1.0
+        )  # a form begins with the page's paint, and reportlab does not set what is the default
+        self.canvas.saveState()
+        self.canvas.translate(x, y)
+        self.canvas.doForm(self.forms[id(shapes)])
+        self.canvas.restoreState()
+
+    def rect(self, rect: Rect, x: float, y: float) -> None:
+        fill, stroke = self.fill(rect.fill, rect.fill_opacity), self.stroke(rect.stroke, 1.0, rect.dashes)
+        if rect.radius:
+            radius = min(rect.radius, rect.width / 2, rect.height / 2)
+            self.canvas.roundRect(x, y, rect.width, rect.height, radius, stroke=stroke, fill=fill)
+        else:
+            self.canvas.rect(x, y, rect.width, rect.height, stroke=stroke, fill=fill)
+
+    def text(self, text: Text, x: float, y: float) -> None:
+        if self.fill(text.fill):
+            self.set("Font", "torcheerBold" if text.bold else "torcheerRegular", text.size)
+            draw = {"middle": self.canvas.drawCentredString, "end": self.canvas.drawRightString}
+            draw.get(text.anchor, self.canvas.drawString)(x, y, printable(text.text))
+
+    def outline(self, shape: Line | LineSample | Arrowheads | Strip | Plus, x: float, y: float) -> None:
+        path = self.canvas.beginPath()
+        fill = stroke = False
+        match shape:
+            case Line(lines, colour, _, width, dashes):
+                stroke = self.stroke(colour, width, dashes)
+                for points in lines:
+                    _draw_line(path, [(x + across, y - down) for across, down in points])
+            case LineSample(colour, _, width, dashes):
+                stroke = self.stroke(colour, width, dashes)
+                _draw_line(path, [(x, y - 6), (x + 16, y - 6)])
+            case Arrowheads(heads, colour):
+                fill = self.fill(colour)
+                for tip, *base in heads:
+                    path.moveTo(x + tip[0], y - tip[1])
+                    for across, down in base:
+                        path.lineTo(x + across, y - down)
+                    path.close()
+            case Strip(height, inside, colour):
+                fill, stroke = self.fill(inside), self.stroke(colour)
+                left, middle, right, top, bottom = x + 0.5, x + 4, x + 5, y - 0.5, y - height + 0.5
+                path.moveTo(right, top)
+                path.lineTo(right, bottom)
+                path.lineTo(middle, bottom)
+                _draw_curve(path, (middle, bottom), (left, bottom), (left, bottom + 3.5), QUARTER)
+                path.lineTo(left, top - 3.5)
+                _draw_curve(path, (left, top - 3.5), (left, top), (middle, top), QUARTER)
+                path.close()
+            case Plus(centre, middle, reach, colour):
+                stroke = self.stroke(colour)
+                _draw_line(path, [(x + centre - reach, y - middle), (x + centre + reach, y - middle)])
+                _draw_line(path, [(x + centre, y - middle - reach), (x + centre, y - middle + reach)])
+        self.canvas.drawPath(path, stroke=stroke, fill=fill, fillMode=1)  # non-zero, as SVG has it
+
+    def fill(self, colour: str, opacity: float = 1.0) -> bool:
+        """Set the colour of areas and letters; return False for none."""
+        if (value := _colour(colour)) is None:
+            return False
+        self.set("FillColor", value)
+        self.set("FillAlpha", opacity)
+        return True
+
+    def stroke(self, colour: str, width: float = 1.0, dashes: Dashes = ()) -> bool:
+        """Set how lines look; return False for none."""
+        if (value := _colour(colour)) is None:
+            return False
+        self.set("StrokeColor", value)
+        self.set("LineWidth", width)
+        self.set("Dash", dashes)
+        return True
+
+    def set(self, name: str, *value: Any) -> None:
+        if self.paint.get(name) != value:
+            self.paint[name] = value
+            getattr(self.canvas, f"set{name}")(*value)
 
 
-DRAW_METHODS: dict[str, Callable[[PdfPage, Element, SvgStyle], None]] = {
-    "svg": PdfPage.group,
-    "g": PdfPage.group,
-    "a": PdfPage.anchor,
-    "rect": PdfPage.rect,
-    "circle": PdfPage.circle,
-    "line": PdfPage.line,
-    "path": PdfPage.path,
-    "text": PdfPage.text,
-}
-IGNORED = {"title", "desc", "defs", "style", "metadata", "script"}
-PAINT = [name for name in INHERITED if not name.startswith(("font", "text"))]
+def _groups(shapes: Iterable[Shape]) -> Iterator[int]:
+    for shape in shapes:
+        if isinstance(shape, Group):
+            yield id(shape.shapes)
+            yield from _groups(shape.shapes)
 
 
-def numbers(text: str) -> list[float]:
-    """Return every number in `text`."""
-    return [float(number) for number in NUMBER.findall(text)]
+def _draw_line(path: Any, points: list[Point]) -> None:
+    path.moveTo(*points[0])
+    for start, corner, end in rounded_corners(points):
+        path.lineTo(*start)
+        _draw_curve(path, start, corner, end, QUADRATIC)
+    path.lineTo(*points[-1])
 
 
-def _words(element: Element, style: SvgStyle) -> Iterator[tuple[str, SvgStyle, dict[str, float]]]:
-    """Yield a text's words with style and position, white space collapsed as in a browser."""
-    pieces = list(_pieces(element, style))
-    before = " "  # drops space at the start
-    for number, (text, piece_style, place) in enumerate(pieces):
-        words = SPACE.sub(" ", text)
-        if before.endswith(" "):
-            words = words.removeprefix(" ")
-        if not any(later.strip() for later, _, _ in pieces[number + 1 :]):
-            words = words.rstrip(" ")
-        before = words or before
-        yield words, piece_style, place
+def _draw_curve(path: Any, start: Point, corner: Point, end: Point, reach: float) -> None:
+    handles = [place + (bend - place) * reach for point in (start, end) for place, bend in zip(point, corner)]
+    path.curveTo(*handles, *end)
 
 
-def _pieces(element: Element, style: SvgStyle) -> Iterator[tuple[str, SvgStyle, dict[str, float]]]:
-    place: dict[str, float] = {
-        name: _number(element, name) for name in ("x", "y", "dx", "dy") if name in element.attrib
-    }
-    yield element.text or "", style, place
-    for child in element:
-        if _kind(child) == "tspan":
-            yield from _pieces(child, _inherit(style, child))
-        yield child.tail or "", style, {}
+def printable(text: str) -> str:
+    """Return text as a browser shows it: white space collapsed, unprintable characters replaced."""
+    return UNPRINTABLE.sub("\ufffd", SPACE.sub(" ", text)).strip(" ")
 
 
-def _inherit(style: SvgStyle, element: Element) -> SvgStyle:
-    attributes = {name: value for name, value in element.attrib.items() if name in INHERITED}
-    if "opacity" in attributes:
-        attributes["opacity"] = str(float(style["opacity"]) * float(attributes["opacity"]))
-    return style | attributes if attributes else style
+@cache
+def register_fonts() -> None:
+    """Make our fonts known to reportlab."""
+    from reportlab.pdfbase.pdfmetrics import registerFont
+    from reportlab.pdfbase.ttfonts import TTFont
 
-
-def _font(style: SvgStyle) -> tuple[str, float]:
-    weight = style["font-weight"]
-    bold = weight == "bold" or (weight.isdigit() and int(weight) > 500)
-    return "torcheerBold" if bold else "torcheerRegular", numbers(style["font-size"])[0]
+    for file in font_files():
+        registerFont(TTFont(f"torcheer{file.stem}", str(file), asciiReadable=True))
 
 
 @cache
@@ -247,7 +213,7 @@ def _colour(name: str) -> Any:
     """Return reportlab's colour object; None for no paint."""
     from reportlab.lib.colors import HexColor, toColor
 
-    if name in ("none", "transparent"):
+    if name in ("", "none", "transparent"):
         return None
     try:
         if re.fullmatch("#[0-9a-fA-F]{3}", name):
@@ -255,11 +221,3 @@ def _colour(name: str) -> Any:
         return HexColor(name) if name.startswith("#") else toColor(name)
     except ValueError as error:
         raise BadArgument(f"a PDF cannot show the colour {name!r}. Try: '#rrggbb' or a colour's name.") from error
-
-
-def _number(element: Element, name: str) -> float:
-    return (numbers(element.get(name, "")) or [0.0])[0]
-
-
-def _kind(element: Element) -> str:
-    return element.tag.rpartition("}")[2]

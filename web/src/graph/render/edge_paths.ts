@@ -1,4 +1,4 @@
-// Edges as SVG paths: the same strings as in src/torcheer/drawing/looks/svg_shapes.py, tested on the same vectors.
+// Edges as SVG paths: the same strings as in src/torcheer/drawing/writers/svg.py, tested on the same vectors.
 import type { Point } from "../layout/compose";
 
 const CORNER_RADIUS = 5; // radius of an edge's corners
