@@ -39,6 +39,13 @@ GROUPS = [
     ("torch", "Functions, types and settings"),
     ("Tensor", "Attributes and methods of a tensor; also any other attribute of the same name"),
 ]
+# Private names of torch that the room reads by their public names here.
+TORCH_STATE = ROOM.parent / "capture" / "torch_state.py"
+PRIVATE = {
+    node.targets[0].id: node.value.args[0].value
+    for node in ast.parse(TORCH_STATE.read_text()).body
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and ast.unparse(node.value.func) == "_private"
+}
 MEMBERS = {name for name in dir(torch.Tensor) if not hasattr(object, name)}
 
 
@@ -50,6 +57,8 @@ def names_in(source: str) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
             yield from ((node.lineno, f"{node.module}.{one.name}") for one in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module == "torcheer.capture.torch_state":
+            yield from ((node.lineno, PRIVATE[one.name]) for one in node.names if one.name in PRIVATE)
         elif isinstance(node, ast.Attribute):
             name = dotted(node, homes)
             of_tensor = name is None or name.startswith("torch.Tensor.")

@@ -217,7 +217,7 @@ def test_the_methods_are_put_back_also_after_an_error(process_group: None) -> No
     with pytest.raises(ZeroDivisionError), tl.recording():
         assert methods() != before
         raise ZeroDivisionError
-    assert methods() == before and not process_groups._originals
+    assert methods() == before and not process_groups.MESSAGES.by_thread
 
 
 def test_other_threads_are_not_recorded(process_group: None) -> None:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import torcheer as tl
+from torcheer.capture.torch_probes import PROBES, failed
 from torcheer.records import BESIDE, KERNEL
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -474,6 +475,10 @@ assert torch._dynamo.variables.nn_module.unpatched_nn_module_call_impl is impl
 assert torch.compiler.is_compiling() is False and torch._dynamo.eval_frame._stance.stance == "default"
 assert torch.equal(model(x), history["output_1"].tensor_contents)
 """
+
+
+def test_the_private_names_of_dynamo_behave_as_assumed():
+    assert failed(name for name in PROBES if "._dynamo." in name) == {}
 
 
 def test_dynamo_may_be_loaded_for_the_first_time_inside_a_capture(tmp_path: Path):

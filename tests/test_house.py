@@ -215,6 +215,108 @@ def test_no_public_name_of_a_package_is_hidden_by_a_file_of_it() -> None:
     assert [(str(file.parent.name), name) for file in FILES if file.stem == "__init__" for name in hidden(file)] == []
 
 
+# Torch's private names
+
+# Capture's files import these two themselves: they are base class and module of what they do.
+OPEN_NAMES = {"torch.utils._pytree", "torch.utils._python_dispatch.TorchDispatchMode"}
+# Rooms below capture, which cannot import it, and kernels that only one room calls.
+ELSEWHERE = {
+    "torch._C.DisableTorchFunction": {"archive", "encoding", "etorch", "history", "inspector", "tap"},
+    "torch._C._is_tracing": {"inspector", "tap"},
+    "torch._C._current_graph_task_id": {"tap"},
+    "torch._C._functorch.is_functorch_wrapped_tensor": {"tap"},
+    "torch._C._disabled_torch_dispatch_impl": {"tap"},
+    "torch._C._cuda_getCurrentRawStream": {"tap"},
+    "torch.nn.Module._call_impl": {"capture", "host", "tap"},  # its code, to know a module call among the frames
+    "torch.Tensor._make_subclass": {"autograd"},
+    "torch._C._storage_Use_Count": {"extraction"},
+    "torch._C._nn": {"autograd"},  # the pooling and resampling kernels that rules call
+    "torch._foreach_div_": {"training"},
+    "torch._foreach_lerp_": {"training"},
+    "torch._make_per_tensor_quantized_tensor": {"archive"},
+    "torch._make_per_channel_quantized_tensor": {"archive"},
+    "torch.utils._pytree": {"training"},
+}
+TORCH_STATE = [PACKAGE / "capture" / name for name in ("torch_state.py", "torch_probes.py")]
+
+
+def test_only_one_file_reads_torchs_private_names() -> None:
+    allowed = ELSEWHERE | {name: {"capture", *ELSEWHERE.get(name, ())} for name in OPEN_NAMES}
+    reads = [(name, room_of(file), file) for file in FILES if file not in TORCH_STATE for name in private_reads(file)]
+    assert [(name, str(file)) for name, room, file in reads if room not in allowed.get(name, ())] == []
+    assert {(name, room) for name, room, _ in reads} == {(name, room) for name in allowed for room in allowed[name]}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("import torch\ntorch._C._nn.pad(torch._foreach_add)", ["torch._C._nn", "torch._foreach_add"]),
+        ("from torch.overrides import _get_modes, wrap", ["torch.overrides._get_modes"]),
+        ("from torch.autograd import forward_ad\nforward_ad._level", ["torch.autograd.forward_ad._level"]),
+        ("def f():\n    from torch._dynamo.utils import counters", ["torch._dynamo.utils.counters"]),
+        ("import torch.nn as nn\nnn.Module.__init__\ntorch.nn", []),
+        ("import torch\ntorch.Tensor.backward = f", ["torch.Tensor.backward ="]),
+        ("from torch import Tensor\nsetattr(Tensor, 'backward', f)", ["setattr torch.Tensor"]),
+    ],
+)
+def test_a_private_name_of_torch_is_noticed(source: str, names: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file.py").write_text(source)
+    assert sorted(private_reads(tmp_path / "file.py")) == sorted(names)
+
+
+def private_reads(file: Path) -> Iterator[str]:
+    """The private names of torch in a file, and the attributes of torch that it replaces."""
+    text = file.read_text()
+    nodes = list(ast.walk(ast.parse(text))) if re.search(r"\btorch\b", text) else []
+    homes = {"torch": "torch"}  # rooms that do not import it look it up in sys.modules
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names = {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            yield from (name for name in names.values() if "._" in name)
+            homes |= names
+        elif isinstance(node, ast.Import):
+            torchs = [alias for alias in node.names if alias.name.split(".")[0] == "torch"]
+            homes |= {alias.asname or "torch": alias.name if alias.asname else "torch" for alias in torchs}
+    inner = {id(node.value) for node in nodes if isinstance(node, ast.Attribute)}
+    for node in nodes:
+        match node:
+            case ast.Attribute(ctx=ast.Store()) if (name := dotted(node, homes)) is not None:
+                yield f"{name} ="
+            case ast.Attribute() if id(node) not in inner and re.search(r"\._(?!_)", name := dotted(node, homes) or ""):
+                yield re.sub(r"(_C\._nn|_pytree|_call_impl)\..*", r"\1", name)
+            case ast.Call(func=ast.Name(id="setattr"), args=[owner, *_]) if (name := dotted(owner, homes)) is not None:
+                yield f"setattr {name}"
+
+
+def dotted(node: ast.AST, homes: dict[str, str]) -> str | None:
+    """`torch.nn.functional.pad`, however it was imported; None for what does not begin at torch."""
+    if isinstance(node, ast.Name):
+        return homes.get(node.id)
+    if isinstance(node, ast.Attribute):
+        before = dotted(node.value, homes)
+        return None if before is None else f"{before}.{node.attr}"
+    return None
+
+
+def test_capture_reads_no_private_attribute_of_a_tensor_or_module_that_has_no_probe() -> None:
+    """A call around each would cost more than the read: they stand in a table instead."""
+    import torch
+
+    from torcheer.capture.torch_state import ATTRIBUTES
+
+    operation, storage = torch.ops.aten.relu.default, torch.ones(1).untyped_storage()
+    objects = torch.ones(1), torch.nn.Module(), operation, storage
+    theirs = {name for thing in objects for name in dir(thing) if name.startswith("_") and not name.startswith("__")}
+    read = {
+        node.attr
+        for file in FILES
+        if room_of(file) == "capture" and file not in TORCH_STATE
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in theirs and ast.unparse(node.value) not in ("self", "cls")
+    }
+    assert read == {name.split(".")[1] for name in ATTRIBUTES}
+
+
 def hidden(package: Path) -> Iterator[str]:
     """The names in `__all__` that a file or folder beside it has too, and that are not that very module."""
     beside = {path.stem for path in package.parent.iterdir() if path.suffix == ".py" or path.is_dir()}

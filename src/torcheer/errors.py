@@ -30,6 +30,10 @@ class WrongInputs(BadArgument, TypeError):
     """Inputs that the model's forward does not take."""
 
 
+class UnsupportedTorch(TorcheerError, ImportError):
+    """The installed torch lacks a private name that torcheer needs."""
+
+
 class NotAModel(TorcheerError, TypeError):
     """Something that is not an nn.Module where one is needed."""
 

@@ -10,13 +10,14 @@ from torch import Tensor
 
 from torcheer.capture import edits as edits_module
 from torcheer.capture.live_selection import KnownLater, RunningNames, RunningOp, RunningView
+from torcheer.capture.random_states import random_state
 from torcheer.capture.record.op_rows import LiveTrace
 from torcheer.capture.record.recorder import OUT, WIDTH, Recorder
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import is_user_code
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import leaves, replace_one
-from torcheer.capture.torch_state import random_state, version_of
+from torcheer.capture.torch_state import version_of
 from torcheer.capture.values.save_policy import RowPruner, Save, StopEarly
 from torcheer.capture.values.saved_gradients import GradientLog
 from torcheer.errors import BadArgument, UnknownLayer

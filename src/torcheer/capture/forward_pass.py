@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -23,6 +22,7 @@ from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import capture_caller
 from torcheer.capture.record.tensor_trees import direct_tensors, replace_by_id, tensors_in
 from torcheer.capture.special_cases.generator_forward import run_to_end
+from torcheer.capture.torch_state import EAGER, Swaps, anything_compiled, dynamo_frames
 from torcheer.capture.values.save_policy import Save, StopEarly
 from torcheer.errors import BadArgument, NotAModel
 from torcheer.history import ModelHistory
@@ -174,69 +174,26 @@ class _Session:
         explain(error, self.recorder.model, operation=operation, bytes_by_module=kept_bytes, history=summary)
 
 
-class _SharedSwitch:
-    """A process-wide switch shared by captures: set by the first, reset by the last."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._begin()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._end()
-
-    def _begin(self) -> None: ...
-
-    def _end(self) -> None: ...
-
-
-class _NoCollection(_SharedSwitch):
-    """Disable the garbage collector during a forward pass.
+class _NoCollection:
+    """The garbage collector, disabled during a forward pass.
 
     Rows are not garbage, and scanning them costs a third of the time.
     """
 
-    def _begin(self) -> None:
+    def __init__(self) -> None:
         self._was_on = gc.isenabled()
         gc.disable()
 
-    def _end(self) -> None:
+    def remove(self) -> None:
         if self._was_on:  # else the user had disabled it
             gc.enable()
 
 
-class _Eager(_SharedSwitch):
-    """Run compiled functions eagerly.
-
-    Torch's stance is process-wide, so only the last capture resets it.
-    """
-
-    def _begin(self) -> None:
-        self._stance = torch.compiler.set_stance("force_eager")
-
-    def _end(self) -> None:
-        self._stance.__exit__(None, None, None)
-
-
-_eager = _Eager()
-_no_collection = _NoCollection()
+_no_collection = Swaps("pause the garbage collector", hooks=[_NoCollection])
 
 
 def _no_op() -> None:
     pass
-
-
-def _anything_compiled() -> bool:
-    """Whether torch.compile was ever called in this process."""
-    return bool(getattr(torch._dynamo.eval_frame, "cached_backends", True))
 
 
 def _compiled_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
@@ -258,14 +215,14 @@ def _compiled_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 @contextmanager
 def _uncompiled(recorder: Recorder) -> Iterator[None]:
     """Run compiled functions and modules as their original Python."""
-    model = recorder.model if _anything_compiled() else None
+    model = recorder.model if anything_compiled() else None
     compiled = _compiled_modules(model) if model is not None else []
     calls = [module._compiled_call_impl for module in compiled]
-    if compiled or torch._dynamo.utils.counters["frames"]["total"]:
+    if compiled or dynamo_frames()["total"]:
         recorder.run_notes.append(
             "compiled code ran as the eager program it was made from: results may differ in the last bits"
         )
-    with _eager:
+    with EAGER:
         for module in compiled:
             module._compiled_call_impl = None
         try:

@@ -2,14 +2,14 @@
 
 The functions of `torch.distributed` reach a recorder like every function of torch; `function_table` lists what they
 write. The methods of `ProcessGroup` below them, which users call, too, reach no mode: if there is a process group,
-`module_stack` has them replaced while a capture runs. In threads without a capture they behave as before.
+they are replaced while a capture runs.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ import torch
 
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.torch_state import function_modes
+from torcheer.capture.torch_state import Swaps, are_modes_disabled, exact_modes, function_modes, is_coalescing
 
 if TYPE_CHECKING:
     from torcheer.capture.record.recorder import Recorder
 
 _frame = sys._getframe
-_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 
 # Methods that write, and their names in torch.distributed: they write to their first argument.
 _METHODS = {
@@ -55,29 +54,6 @@ _COALESCED = frozenset(
     "all_reduce all_gather_single all_gather_into_tensor reduce_scatter_single reduce_scatter_tensor".split()
 )
 
-_originals: dict[tuple[Any, str], Any] = {}  # the replaced methods
-
-
-def watch() -> None:
-    """Replace the methods, unless they are replaced already; `unwatch` restores them."""
-    for name, public_name in _METHODS.items():
-        _replace(torch.distributed.ProcessGroup, name, partial(_watch_method, name, public_name))
-    _replace(torch.distributed.Work, "wait", _watch_wait)
-
-
-def _replace(kind: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    original = vars(kind).get(name)
-    if original is not None and (kind, name) not in _originals:
-        _originals[kind, name] = original
-        setattr(kind, name, wrap(original))
-
-
-def unwatch() -> None:
-    """Undo `watch`."""
-    for (kind, name), original in _originals.items():
-        setattr(kind, name, original)
-    _originals.clear()
-
 
 def _watch_method(name: str, public_name: str, original: Any) -> Callable[..., Any]:
     @wraps(original)
@@ -104,26 +80,33 @@ def _watch_wait(original: Any) -> Callable[..., Any]:
     return wait
 
 
+def _swaps() -> Swaps:
+    """Return what is replaced while a capture runs in a process that has a process group."""
+    if not torch.distributed.is_available():
+        return Swaps("see messages between processes")
+    methods = [
+        (torch.distributed.ProcessGroup, name, partial(_watch_method, name, public_name))
+        for name, public_name in _METHODS.items()
+    ]
+    return Swaps("see messages between processes", *methods, (torch.distributed.Work, "wait", _watch_wait))
+
+
+MESSAGES = _swaps()
+
+
 def _active_recorders() -> list[Recorder]:
     """Return the recorders active in this thread, innermost first."""
     from torcheer.capture.record.recorder import Recorder
 
-    if torch._C._is_torch_function_all_disabled():
+    if are_modes_disabled():
         return []
     return [mode for mode in reversed(function_modes()) if isinstance(mode, Recorder)]
 
 
-@contextmanager
-def _without_recorder(recorder: Recorder) -> Iterator[None]:
+def _without_recorder(recorder: Recorder) -> AbstractContextManager[None]:
     """Deactivate a recorder and the modes above it, as inside its `__torch_function__`."""
-    above: list[Any] = []
-    while not above or above[-1] is not recorder:
-        above.append(_pop())
-    try:
-        yield
-    finally:
-        for mode in reversed(above):
-            _push(mode)
+    modes = function_modes()
+    return exact_modes(modes[: modes.index(recorder)])
 
 
 def is_coalesced(call: TorchCall, kwargs: dict[str, Any]) -> bool:
@@ -131,10 +114,7 @@ def is_coalesced(call: TorchCall, kwargs: dict[str, Any]) -> bool:
 
     A coalescing block ends in one call of the process group.
     """
-    world = torch.distributed.distributed_c10d._world
-    if call.name not in _COALESCED or not world.pg_coalesce_state:
-        return False
-    return (kwargs.get("group") or world.default_pg) in world.pg_coalesce_state
+    return call.name in _COALESCED and is_coalescing(kwargs.get("group"))
 
 
 LATE = "its collective was still under way when the recording ended: wait for it inside the recording"

@@ -1,6 +1,6 @@
 """User-defined `torch.autograd.Function`s: forward runs unrecorded, backward is the rule.
 
-No function mode sees `apply`, so it is patched while a tape is on, for that tape's thread only. So is the call of a
+No function mode sees `apply`, so it is replaced while a tape is on (`torch_state.Swaps`). So is the call of a
 scripted function, which can only be refused, and `Tensor.backward`, which would not accept `show=True`.
 """
 
@@ -20,36 +20,12 @@ from torcheer.autograd.tape.kept_arguments import HIDDEN_TEXT
 from torcheer.autograd.tape.multiple_outputs import record_joint
 from torcheer.autograd.tape.nodes import CHANGED_TEXT, FLOATS, is_traced, node_of
 from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.torch_state import EnableTorchFunction, Swaps
 from torcheer.errors import MissingRule, NotTraced, RuleMistake, SavedValueChanged
 
 _original_apply = Function.__dict__["apply"]
-_original_script_call = torch._C.ScriptFunction.__call__
+_original_script_call = torch.jit.ScriptFunction.__call__
 _original_backward = Tensor.backward
-_tapes: dict[int, list[Any]] = {}  # thread -> its tapes, innermost last
-_lock = threading.Lock()
-
-
-def start(tape: Any) -> None:
-    """Patch torch so that a tape sees the custom functions of this thread."""
-    with _lock:
-        _tapes.setdefault(threading.get_ident(), []).append(tape)
-        Function.apply = classmethod(_apply)  # type: ignore[method-assign, assignment]
-        torch._C.ScriptFunction.__call__ = _call_scripted  # type: ignore[method-assign, assignment]
-        Tensor.backward = backward_with_show  # type: ignore[method-assign, assignment]
-
-
-def stop(tape: Any) -> None:
-    """Undo `start`; after the last tape torch is restored."""
-    with _lock:
-        for thread, tapes in list(_tapes.items()):
-            if tape in tapes:
-                tapes.remove(tape)
-            if not tapes:
-                del _tapes[thread]
-        if not _tapes:
-            Function.apply = _original_apply  # type: ignore[method-assign]
-            torch._C.ScriptFunction.__call__ = _original_script_call  # type: ignore[method-assign]
-            Tensor.backward = _original_backward  # type: ignore[method-assign]
 
 
 def _apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -78,6 +54,15 @@ def _call_scripted(function: Any, *args: Any, **kwargs: Any) -> Any:
         if any(is_traced(tensor) for tensor in leaves((args, kwargs))):
             raise NotTraced(f"{function.name}: {HIDDEN_TEXT}")
     return _original_script_call(function, *args, **kwargs)
+
+
+TAPES = Swaps(
+    "see custom functions",
+    (Function, "apply", lambda _: classmethod(_apply)),
+    (torch.jit.ScriptFunction, "__call__", lambda _: _call_scripted),
+    (Tensor, "backward", lambda _: backward_with_show),
+)
+_tapes = TAPES.by_thread
 
 
 class FunctionContext:
@@ -177,7 +162,7 @@ def _make_rule(tape: Any, cls: Any, ctx: FunctionContext, results: list[Any]) ->
                 else gradient
                 for gradient, layout in zip(gradients, layouts)
             ]
-        with torch._C._EnableTorchFunction(), tape.on():  # a checkpoint reruns its forward in here, then its backward
+        with EnableTorchFunction(), tape.on():  # a checkpoint reruns its forward in here, then its backward
             returned = as_list(cls.backward(ctx, *gradients))
         if len(returned) < len(args) or any(gradient is not None for gradient in returned[len(args) :]):
             raise RuleMistake(f"{cls.__name__}.backward returned {len(returned)} gradients for {len(args)} arguments")

@@ -21,23 +21,37 @@ from torch.overrides import TorchFunctionMode
 
 from torcheer.autograd.gradients.missing_rules import missing_rule
 from torcheer.autograd.rules.rule_table import Rule
-from torcheer.autograd.tape import custom_functions, optimizer_pause
+from torcheer.autograd.tape import optimizer_pause
 from torcheer.autograd.tape.autocast import CASTS, cast_arguments, run_cast
+from torcheer.autograd.tape.custom_functions import TAPES
 from torcheer.autograd.tape.function_plans import COMPOSITE, OPENED, PASS, RULE, SPECIAL, WRITE, FunctionPlan, plan_of
 from torcheer.autograd.tape.inplace_writes import join_family, write
 from torcheer.autograd.tape.kept_arguments import HIDDEN_TEXT, keep_arguments
 from torcheer.autograd.tape.nodes import FLOATS, Node, is_traced, node_of
+from torcheer.autograd.tape.optimizer_pause import PAUSES
 from torcheer.autograd.tape.torch_grad_off import call_without_grad
 from torcheer.autograd.tape.torch_rules import record_borrowed
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.source_lines import DIRECT, caller_of
 from torcheer.capture.record.tensor_trees import argument_tensors, leaves
+from torcheer.capture.torch_state import (
+    DisableTorchFunctionSubclass,
+    are_transforms_active,
+    function_mode_at,
+    function_mode_count,
+    inner_tensor,
+    is_autocasting,
+    is_wrapped,
+    pop_function_mode,
+    push_function_mode,
+    set_grad_enabled,
+)
 from torcheer.errors import BadArgument, NotTraced
 
-_set_grad, _grad_on = torch._C._set_grad_enabled, torch.is_grad_enabled
-_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
-_modes, _mode_at = torch._C._len_torch_function_stack, torch._C._get_function_stack_at
-_autocasts, _transforms = torch._C._is_any_autocast_enabled, torch._C._are_functorch_transforms_active
+_set_grad, _grad_on = set_grad_enabled, torch.is_grad_enabled
+_push, _pop = push_function_mode, pop_function_mode
+_modes, _mode_at = function_mode_count, function_mode_at
+_autocasts, _transforms = is_autocasting, are_transforms_active
 _frame = sys._getframe
 _local = threading.local()
 
@@ -75,7 +89,7 @@ class Tape(TorchFunctionMode):
 
     def run_tracers(self, kind: Any, plan: FunctionPlan, args: Any, kwargs: dict[str, Any], frame: FrameType) -> Any:
         """Run a call with tracers among its arguments; its results are tracers too."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             return kind.wrap(self.run(plan, args, kwargs, frame))
 
     def run(self, plan: FunctionPlan, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
@@ -188,12 +202,13 @@ class Tape(TorchFunctionMode):
             _local.tape = self
             module_stack.watch(self._enter_module)
             undo.callback(module_stack.unwatch, self._enter_module)
-            custom_functions.start(self)
-            undo.callback(custom_functions.stop, self)
+            TAPES.start(self)
+            undo.callback(TAPES.stop, self)
             super().__enter__()
             undo.push(super().__exit__)
-            optimizer_pause.start()
-            undo.callback(optimizer_pause.stop)
+            PAUSES.start(self)
+            undo.callback(PAUSES.stop, self)
+            undo.callback(optimizer_pause.resume)
             self._undo.append(undo.pop_all())
         return self
 
@@ -214,8 +229,8 @@ def refuse_transformed(args: Any, kwargs: Any) -> None:
     """Refuse traced tensors inside torch.vmap and torch.func, where nodes would be lost."""
     for tensor in argument_tensors(args, kwargs or {}):
         inner = tensor
-        while torch._C._functorch.is_functorch_wrapped_tensor(inner):
-            inner = torch._C._functorch.get_unwrapped(inner)
+        while is_wrapped(inner):
+            inner = inner_tensor(inner)
         if _grad_on() and (node_of(inner) is not None or inner.requires_grad):
             raise NotTraced(
                 "inside torch.vmap and the transforms of torch.func nothing can be recorded: write the loop, or the "

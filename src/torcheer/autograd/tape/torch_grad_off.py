@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
-_set_grad = torch._C._set_grad_enabled
+from torcheer.capture.torch_state import DisableTorchFunction, set_grad_enabled
+
+_set_grad = set_grad_enabled
 
 
 def call_without_grad(function: Any, args: Any, kwargs: Any) -> Any:
@@ -24,7 +26,7 @@ def call_without_grad(function: Any, args: Any, kwargs: Any) -> Any:
 def unrecorded() -> Iterator[None]:
     """Hide a block from every tape and from torch's autograd."""
     before = torch.is_grad_enabled()
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         _set_grad(False)
         try:
             yield

@@ -13,10 +13,11 @@ from torcheer.autograd.gradients.derivatives import backward
 from torcheer.autograd.tape.function_plans import PASS, SPECIAL, plan_of
 from torcheer.autograd.tape.nodes import node_of
 from torcheer.autograd.tape.tape import current
+from torcheer.capture.torch_state import DisableTorchFunction, DisableTorchFunctionSubclass, is_override_enabled
 from torcheer.errors import BadArgument
 
 _frame = sys._getframe
-_is_called_by_user = torch._C._is_torch_function_enabled  # False while the tape itself is at work
+_is_called_by_user = is_override_enabled  # False while the tape itself is at work
 
 
 class tracer(Tensor):
@@ -35,7 +36,7 @@ class tracer(Tensor):
 
     @staticmethod
     def __new__(cls, data: Any = (), *, requires_grad: bool = False) -> tracer:
-        with torch._C.DisableTorchFunction():
+        with DisableTorchFunction():
             plain = data.detach() if isinstance(data, Tensor) else torch.as_tensor(data)
             if plain.is_complex():
                 raise BadArgument(f"tracer: the rules here are for real numbers, and this is {plain.dtype}")
@@ -50,7 +51,7 @@ class tracer(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         plan = plan_of(func)
         tape = current()
-        with torch._C.DisableTorchFunctionSubclass():
+        with DisableTorchFunctionSubclass():
             if plan.kind is PASS:
                 return func(*args, **(kwargs or {}))
             if plan.kind is not SPECIAL and not torch.is_grad_enabled():
@@ -149,5 +150,5 @@ def _rebuild(kind: type[tracer], plain: Tensor, requires_grad: bool, name: str |
 
 def _as_plain(tensor: Tensor) -> Tensor:
     """Return the values as a plain torch.Tensor."""
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         return tensor.detach().as_subclass(Tensor)

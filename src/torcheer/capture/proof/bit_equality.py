@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from torcheer.capture.torch_state import DisableTorchFunctionSubclass
 from torcheer.capture.values.memory_layout import NO_MEMORY
 from torcheer.capture.values.value_copies import same_bits
 
@@ -59,7 +60,7 @@ def parts(tensor: Tensor) -> list[Tensor] | None:
 
 
 def _has_memory(tensor: Tensor) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         try:
             return tensor.layout is not torch.strided or tensor.untyped_storage().data_ptr() != 0
         except NO_MEMORY:

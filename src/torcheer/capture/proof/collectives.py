@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from torcheer.capture.torch_state import NO_DISPATCH_OVERRIDE, OpOverload, OpOverloadPacket
 
 # Namespaces of collectives, and the local functions in them: they wait for a pending one, or wrap its result.
 _NAMESPACES = frozenset("c10d _c10d_functional _c10d_functional_autograd c10d_functional _dtensor symm_mem".split())
@@ -18,7 +19,7 @@ class WouldCommunicate(Exception):
 
 def is_collective(function: Any) -> bool:
     """Whether a dispatcher function is a collective, by its namespace."""
-    if not isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if not isinstance(function, (OpOverload, OpOverloadPacket)):
         return False
     namespace, _, name = str(function).partition(".")
     return namespace in _NAMESPACES and name.partition(".")[0] not in _LOCAL
@@ -37,5 +38,5 @@ class NoCollectives(TorchDispatchMode):
 
 def _overrides_dispatch(kind: Any) -> bool:
     """Whether tensors of this type override dispatch; fake tensors do, but never communicate."""
-    plain = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+    plain = kind.__torch_dispatch__ is NO_DISPATCH_OVERRIDE
     return not plain and kind.__module__ != "torch._subclasses.fake_tensor"

@@ -16,9 +16,10 @@ from torch.autograd import forward_ad
 from torcheer.capture.proof.bit_equality import equal_values, has_numbers, is_lazy, largest_difference
 from torcheer.capture.proof.edge_proof import dead_edges, forget_noise, perturbable
 from torcheer.capture.proof.rerun import Run, memory_filled, rerun_row, tangent_of
+from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record.recorder import WIDTH, OpRow, Recorder
 from torcheer.capture.record.refs import SLOT_BITS
-from torcheer.capture.torch_state import exact_modes, preserve_random_state
+from torcheer.capture.torch_state import exact_modes, is_forward_ad_on
 from torcheer.capture.values.save_policy import ReleasedArguments
 from torcheer.errors import CannotReplay, ValueUnavailable
 
@@ -91,7 +92,7 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
         stack.enter_context(preserve_random_state())
         stack.enter_context(exact_modes((), ()))  # no user mode sees the replay
         replay = Replay(recorder)
-        if replay.is_forward_mode and forward_ad._current_level < 0:
+        if replay.is_forward_mode and not is_forward_ad_on():
             stack.enter_context(forward_ad.dual_level())
         for node in range(recorder.count):
             report.verdicts[node], run = replay.judge(node)

@@ -11,10 +11,16 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from torcheer.capture.random_states import restore_random
 from torcheer.capture.record.function_table import written_tensors
 from torcheer.capture.record.recorder import OpRow, Recorder
 from torcheer.capture.record.tensor_trees import leaves, replace
-from torcheer.capture.torch_state import exact_modes, restore_random
+from torcheer.capture.torch_state import (
+    DisableTorchFunction,
+    DisableTorchFunctionSubclass,
+    exact_modes,
+    is_forward_ad_on,
+)
 from torcheer.capture.values.byte_history import ALIGNMENT
 from torcheer.capture.values.memory_layout import Geometry
 from torcheer.capture.values.value_copies import copy_of
@@ -62,9 +68,9 @@ def _writable_copy(tensor: Tensor) -> Tensor:
 
 def tangent_of(tensor: Tensor) -> Tensor | None:
     """Return a tensor's forward-mode tangent."""
-    if forward_ad._current_level < 0 or type(tensor) not in (Tensor, torch.nn.Parameter):
+    if not is_forward_ad_on() or type(tensor) not in (Tensor, torch.nn.Parameter):
         return None
-    with torch._C.DisableTorchFunction():
+    with DisableTorchFunction():
         tangent: Tensor | None = forward_ad.unpack_dual(tensor).tangent
     return tangent
 
@@ -138,7 +144,7 @@ def _settings(recorder: Recorder, node: int, row: OpRow) -> Iterator[None]:
 
 
 def _is_inference(tensor: Tensor) -> bool:
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return tensor.is_inference()
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torcheer.capture.record.function_twins import ENGINE, twin_of
 from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.torch_state import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 Function = Callable[..., Any]
 
@@ -110,7 +111,7 @@ def _classify(function: Any) -> TorchCall:
     name, where = _names(function)
     call = TorchCall(function, name, where)
     kind = getattr(function, "__name__", "")
-    if kind in ("__get__", "__set__", "__delete__") and not isinstance(function, torch._ops.OpOverloadPacket):
+    if kind in ("__get__", "__set__", "__delete__") and not isinstance(function, OpOverloadPacket):
         call.skip = kind != "__get__" or name not in _TENSOR_PROPERTIES
         if kind == "__set__" and name in ("data", "real", "imag"):
             call.name, call.skip, call.writes = f"set_{name}", False, (0,)
@@ -122,7 +123,7 @@ def _classify(function: Any) -> TorchCall:
         call.writes = _writes(function, name)
         call.random = _random(function, name)
     call.exposes_memory = name in _EXPOSES_MEMORY
-    call.higher = isinstance(function, torch._ops.HigherOrderOperator)
+    call.higher = isinstance(function, HigherOrderOperator)
     call.skip = call.skip and not call.exposes_memory
     call.view = name in _VIEWS
     call.idle = name in _IDLE
@@ -136,7 +137,7 @@ def _classify(function: Any) -> TorchCall:
 
 
 def _names(function: Any) -> tuple[str, str]:
-    if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(function, (OpOverload, OpOverloadPacket)):
         qualified = str(function)
         return qualified.split(".")[1], f"torch.ops.{qualified}"
     name = getattr(function, "__name__", None) or type(function).__name__
@@ -153,10 +154,10 @@ def _names(function: Any) -> tuple[str, str]:
 
 def schemas_of(function: Any, name: str) -> Iterator[Any]:
     """Yield the dispatcher's schemas that a torch function of this name may resolve to."""
-    if isinstance(function, torch._ops.OpOverload):
+    if isinstance(function, OpOverload):
         yield function._schema
         return
-    packet = function if isinstance(function, torch._ops.OpOverloadPacket) else _packet(name)
+    packet = function if isinstance(function, OpOverloadPacket) else _packet(name)
     if packet is not None:
         for overload in packet.overloads():
             yield getattr(packet, overload)._schema
@@ -215,7 +216,7 @@ def _writes(function: Any, name: str) -> tuple[int | str, ...]:
                 written[place] = written.get(place, True) and writes
     places = tuple(place for place, always in written.items() if always)
     if name.endswith("_") and not name.endswith("__"):  # torch.nn.init.uniform_(tensor=…) is not an aten operation
-        return places or (0,) if isinstance(function, torch._ops.OpOverload) else (*(places or (0,)), "input", "tensor")
+        return places or (0,) if isinstance(function, OpOverload) else (*(places or (0,)), "input", "tensor")
     return places
 
 
@@ -257,10 +258,10 @@ def _random(function: Any, name: str) -> Function | None:
         return _RANDOM[name]
     if getattr(function, "__module__", "") == torch.nn.init.__name__:
         return _always
-    if isinstance(function, torch._ops.OpOverload):
+    if isinstance(function, OpOverload):
         tags = [function.tags]
     else:
-        packet = function if isinstance(function, torch._ops.OpOverloadPacket) else _packet(name)
+        packet = function if isinstance(function, OpOverloadPacket) else _packet(name)
         tags = [getattr(packet, overload).tags for overload in packet.overloads()] if packet is not None else []
     return _always if any(torch.Tag.nondeterministic_seeded in overload_tags for overload_tags in tags) else None
 

@@ -16,6 +16,8 @@ import torch.nn.functional as functional
 from torch import Tensor
 from torch.nn import Parameter
 
+from torcheer.capture.torch_state import BOOLEAN_DISPATCHED, NO_FUNCTION_OVERRIDE, is_override_enabled
+
 Function = Callable[..., Any]
 
 _plain_types: dict[type, bool] = {Tensor: True, Parameter: True, type(None): True}
@@ -26,16 +28,16 @@ def _is_plain_type(kind: type) -> bool:
     is_plain = _plain_types.get(kind)
     if is_plain is None:
         override = getattr(kind, "__torch_function__", None)
-        is_plain = _plain_types[kind] = override is None or override is torch._C._disabled_torch_function_impl
+        is_plain = _plain_types[kind] = override is None or override is NO_FUNCTION_OVERRIDE
     return is_plain
 
 
 def _has_override(tensors: Iterable[Any]) -> bool:
-    return not all(_is_plain_type(type(tensor)) for tensor in tensors) and torch._C._is_torch_function_enabled()
+    return not all(_is_plain_type(type(tensor)) for tensor in tensors) and is_override_enabled()
 
 
 def _has_override_unary(tensor: Any) -> bool:
-    return not _is_plain_type(type(tensor)) and torch._C._is_torch_function_enabled()
+    return not _is_plain_type(type(tensor)) and is_override_enabled()
 
 
 def _has_override_variadic(*tensors: Any) -> bool:
@@ -83,7 +85,7 @@ def _functional_twins() -> tuple[dict[str, Any], dict[Function, Function]]:
     for function in vars(functional).values():
         if isinstance(function, types.FunctionType) and function.__globals__ is vars(functional):
             twins[function] = _copy(function, names)
-    for function, branch in torch._jit_internal.boolean_dispatched.items():
+    for function, branch in BOOLEAN_DISPATCHED.items():
         if getattr(function, "__module__", "") == functional.__name__ and branch["if_true"] in twins:
             cells = [
                 types.CellType(twins.get(cell.cell_contents, cell.cell_contents))

@@ -1,11 +1,9 @@
 """The module stack: which module call each operation belongs to.
 
-The only file that patches torch, and only while a capture runs: `_traced_call` replaces `nn.Module._call_impl`,
-`_watched_compile` replaces `torch.compile`, and if there is a process group its methods are replaced, too
-(`process_groups`). So is the `forward` of classes that choose a fused kernel, and of the classes below a module whose
-code calls a `.forward` directly: such a call counts as a module call. A parameter registration hook of torch reports
-assigned parameters. All of them do nothing in threads without a capture. Module hooks would be the public way; they
-cost four times as much per call.
+While a capture runs, `_traced_call` replaces `nn.Module._call_impl` and `_watched_compile` replaces `torch.compile`
+(`torch_state.Swaps`). So is the `forward` of classes that choose a fused kernel, and of the classes below a module
+whose code calls a `.forward` directly: such a call counts as a module call. A parameter registration hook of torch
+reports assigned parameters. Module hooks would be the public way; they cost four times as much per call.
 (`__call__` would do as well, but replacing a dunder makes Python update every subclass of nn.Module: 50 µs, or
 milliseconds once transformers is imported.)
 """
@@ -23,13 +21,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.nn.modules.module import (
-    _global_backward_hooks,
-    _global_backward_pre_hooks,
-    _global_forward_hooks,
-    _global_forward_pre_hooks,
-    _global_parameter_registration_hooks,
-)
 
 from torcheer.capture import process_groups
 from torcheer.capture.record.forward_calls import calls_forward
@@ -38,49 +29,35 @@ from torcheer.capture.record.module_values import add_outputs, argument_refs, fi
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.special_cases import fused_attention
 from torcheer.capture.special_cases.generator_forward import scoped_generator
+from torcheer.capture.torch_state import GLOBAL_HOOKS, PARAMETER_HOOKS, Swap, Swaps, originals, tracing_state
 
 CallWrapper = Callable[[Module, Callable[[], Any]], Any]
 
 _SCOPE_WIDTH = 4
 _original_call = Module._call_impl
 _original_compile = torch.compile
-_active: dict[int, list[Recorder]] = {}  # thread -> its recorders, outermost first
-_call_wrappers: dict[int, list[CallWrapper]] = {}  # thread -> wrappers of its module calls, outermost first
-_original_forwards: dict[Any, Any] = {}  # class -> its forward, while it is watched
-_watched_forwards: dict[Any, Any] = {}  # the replacement -> the original forward
-_lock = threading.Lock()
-_HOOK_KEY: Any = "torcheer"  # torch's own keys are numbers
+_original_forward = originals.get
+_global_forward_hooks, _global_forward_pre_hooks, _global_backward_hooks, _global_backward_pre_hooks = GLOBAL_HOOKS
 _ident = threading.get_ident
 _frame = sys._getframe
-_tracing = torch._C._get_tracing_state
+_tracing = tracing_state
 _compiling = torch.compiler.is_dynamo_compiling  # False, except to dynamo
 
 
 def start(recorder: Recorder) -> None:
     """Report the module calls of this thread to a recorder."""
-    with _lock:
-        _active.setdefault(_ident(), []).append(recorder)
-        Module._call_impl = _traced_call  # type: ignore[method-assign]
-        torch.compile = _watched_compile
-        _global_parameter_registration_hooks[_HOOK_KEY] = _on_parameter_registered
-        for kind, forward, watched in _FUSED_FORWARDS:
-            if kind.forward is forward:  # else other code replaced it
-                kind.forward = watched
-        if recorder.distributed:
-            process_groups.watch()
-        if recorder.inputs_from_call and recorder.model is not None:  # any code may call its forward
-            _watch_forward(type(recorder.model))
+    _CAPTURES.start(recorder)
+    if recorder.distributed:
+        process_groups.MESSAGES.start(recorder)
+    if recorder.inputs_from_call and recorder.model is not None:  # any code may call its forward
+        _watch_forward(type(recorder.model))
 
 
 def stop(recorder: Recorder) -> None:
     """Undo `start`; the last recorder to stop restores torch."""
-    with _lock:
-        for thread, recorders in list(_active.items()):
-            if recorder in recorders:
-                recorders.remove(recorder)
-                if not recorders:
-                    del _active[thread]
-        _restore()
+    if recorder.distributed:
+        process_groups.MESSAGES.stop(recorder)
+    _CAPTURES.stop(recorder)
 
 
 @contextmanager
@@ -97,43 +74,12 @@ def paused() -> Iterator[None]:
 
 def watch(wrapper: CallWrapper) -> None:
     """Run every module call of this thread through `wrapper(module, call)`, without a recorder."""
-    with _lock:
-        _call_wrappers.setdefault(_ident(), []).append(wrapper)
-        Module._call_impl = _traced_call  # type: ignore[method-assign]
+    _WRAPPERS.start(wrapper)
 
 
 def unwatch(wrapper: CallWrapper) -> None:
     """Undo `watch`."""
-    with _lock:
-        for thread, wrappers in list(_call_wrappers.items()):
-            if wrapper in wrappers:
-                wrappers.remove(wrapper)
-            if not wrappers:
-                del _call_wrappers[thread]
-        _restore()
-
-
-def _restore() -> None:
-    if not _active:
-        torch.compile = _original_compile
-        _global_parameter_registration_hooks.pop(_HOOK_KEY, None)
-        process_groups.unwatch()
-        for kind, forward, watched in _FUSED_FORWARDS:
-            if kind.forward is watched:
-                kind.forward = forward
-        if _original_forwards:
-            _restore_forwards()
-    if not _active and not _call_wrappers:
-        Module._call_impl = _original_call  # type: ignore[method-assign]
-        _restore_dynamo()
-
-
-def _restore_dynamo() -> None:
-    """Restore dynamo's copy of `_call_impl`, taken at import, which may happen during a capture."""
-    for name in ("torch._dynamo.utils", "torch._dynamo.variables.nn_module"):
-        module = sys.modules.get(name)
-        if getattr(module, "unpatched_nn_module_call_impl", None) is _traced_call:
-            module.unpatched_nn_module_call_impl = _original_call  # type: ignore[union-attr]
+    _WRAPPERS.stop(wrapper)
 
 
 def _watched_compile(model: Any = None, *args: Any, **options: Any) -> Any:
@@ -161,6 +107,16 @@ def _on_parameter_registered(module: Module, name: str, parameter: Any) -> None:
         frame = frame.f_back
     for recorder in _active.get(_ident(), ()):
         note_replacement(recorder, module, name, parameter, frame)
+
+
+class _ParameterHook:
+    """The hook, added as torch's function for it would, in a fifth of the time."""
+
+    def __init__(self) -> None:
+        PARAMETER_HOOKS["torcheer"] = _on_parameter_registered  # torch's own keys are numbers
+
+    def remove(self) -> None:
+        del PARAMETER_HOOKS["torcheer"]
 
 
 def _traced_call(self: Module, *args: Any, **kwargs: Any) -> Any:
@@ -248,28 +204,14 @@ def _run(recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
 def _watch_below(recorder: Recorder, module: Module) -> None:
     """Watch every forward below a module whose code calls some `.forward` directly."""
     recorder.watched_modules.add(id(module))
-    with _lock:
-        for kind in {type(part) for part in module.modules()}:
-            _watch_forward(kind)
+    for kind in {type(part) for part in module.modules()}:
+        _watch_forward(kind)
 
 
 def _watch_forward(kind: type) -> None:
     owner = next(owner for owner in kind.__mro__ if "forward" in vars(owner))
-    forward = vars(owner)["forward"]
-    if owner is Module or forward in _watched_forwards or type(forward) is not FunctionType:
-        return
-    watched = _watch_direct_calls(forward)
-    _original_forwards[owner], _watched_forwards[watched] = forward, forward
-    owner.forward = watched  # type: ignore[attr-defined]
-
-
-def _restore_forwards() -> None:
-    for owner, forward in _original_forwards.items():
-        if vars(owner).get("forward") in _watched_forwards:  # else other code replaced it since
-            owner.forward = forward
-    _original_forwards.clear()
-    _watched_forwards.clear()
-    _watched_forwards.update((watched, class_forward) for _, class_forward, watched in _FUSED_FORWARDS)
+    if owner is not Module and type(vars(owner)["forward"]) is FunctionType:
+        _CAPTURES.swap(owner, "forward", _watch_direct_calls)
 
 
 def _watch_direct_calls(forward: Any) -> Callable[..., Any]:
@@ -288,10 +230,18 @@ def _watch_direct_calls(forward: Any) -> Callable[..., Any]:
     return _direct_call
 
 
-_FUSED_FORWARDS: list[tuple[Any, Any, Any]] = [
-    (kind, kind.forward, _watch_direct_calls(kind.forward)) for kind in FUSED_MODULES
-]
-_watched_forwards.update((watched, class_forward) for _, class_forward, watched in _FUSED_FORWARDS)
+_watched_fused = {kind.forward: _watch_direct_calls(kind.forward) for kind in FUSED_MODULES}
+_TRACED_CALL: Swap = (Module, "_call_impl", lambda _: _traced_call)
+_CAPTURES = Swaps(
+    "record module calls",
+    _TRACED_CALL,
+    (torch, "compile", lambda _: _watched_compile),
+    *((kind, "forward", _watched_fused.get) for kind in FUSED_MODULES),  # None where other code replaced it
+    hooks=[_ParameterHook],
+)
+_WRAPPERS = Swaps("wrap module calls", _TRACED_CALL)
+_active: dict[int, list[Recorder]] = _CAPTURES.by_thread
+_call_wrappers: dict[int, list[CallWrapper]] = _WRAPPERS.by_thread
 
 
 def _run_forward(forward: Any, recorder: Recorder, module: Module, args: Any, kwargs: Any) -> Any:
@@ -334,7 +284,7 @@ class _CallPlan:
 
     def __init__(self, kind: type) -> None:
         forward = getattr(kind, "forward", None)
-        self.class_forward = forward = _watched_forwards.get(forward, forward)
+        self.class_forward = forward = _original_forward(forward, forward)
         self.assigns = not kind.__module__.startswith("torch.nn.modules.")  # torch's own modules write buffers in place
         self.attention = fused_attention.ATTENTION_PATHS.get(forward)
         self.direct = calls_forward(kind)
@@ -350,7 +300,7 @@ _call_plans: dict[type, _CallPlan] = {}
 def _call_plan(kind: type) -> _CallPlan:
     plan, forward = _call_plans.get(kind), getattr(kind, "forward", None)  # a scripted class has none
     if plan is None or (
-        forward is not plan.class_forward and _watched_forwards.get(forward) is not plan.class_forward
+        forward is not plan.class_forward and _original_forward(forward) is not plan.class_forward
     ):  # its forward was replaced
         plan = _call_plans[kind] = _CallPlan(kind)
     return plan

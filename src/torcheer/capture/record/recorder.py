@@ -19,6 +19,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from torcheer.capture import process_groups
+from torcheer.capture.random_states import autocast_settings, random_state
 from torcheer.capture.record.function_table import CALLS, TorchCall, lookup_call, written_tensors
 from torcheer.capture.record.refs import SLOT_BITS, SLOT_MASK
 from torcheer.capture.record.source_lines import DIRECT, caller_of
@@ -32,15 +33,19 @@ from torcheer.capture.record.tensor_trees import (
 )
 from torcheer.capture.special_cases import autograd_engine
 from torcheer.capture.torch_state import (
+    DisableTorchFunction,
     PausedRecording,
-    autocast_settings,
+    dispatch_mode_count,
     dispatch_modes,
     function_modes,
-    random_state,
+    is_autocasting,
+    is_wrapped,
+    pop_function_mode,
+    push_function_mode,
     version_of,
 )
 from torcheer.capture.values.copy_on_write import ValueMemory
-from torcheer.capture.values.memory_layout import is_empty, is_freed, is_wrapped, unwrap
+from torcheer.capture.values.memory_layout import is_empty, is_freed, unwrap
 from torcheer.errors import ValueUnavailable
 
 
@@ -67,9 +72,9 @@ MARKS = {name: TorchCall(None, name, "") for name in ("input", "output", "unseen
 MARKS["grad"] = TorchCall(None, "grad", "torch.autograd.grad")
 
 _frame = sys._getframe
-_autocast_enabled = torch._C._is_any_autocast_enabled
-_dispatch_modes_on = torch._C._len_torch_dispatch_stack
-_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
+_autocast_enabled = is_autocasting
+_dispatch_modes_on = dispatch_mode_count
+_push, _pop = push_function_mode, pop_function_mode
 
 
 class Recorder(TorchFunctionMode):
@@ -470,7 +475,7 @@ class Recorder(TorchFunctionMode):
 
     def paused(self) -> AbstractContextManager[Any]:
         """Return a context for torcheer's own torch calls: no recorder or subclass sees them."""
-        return torch._C.DisableTorchFunction() if not self.dispatch_mode_on else PausedRecording(self)
+        return DisableTorchFunction() if not self.dispatch_mode_on else PausedRecording(self)
 
     def was_read(self, ref: int) -> bool:
         """Whether a later row read this value."""

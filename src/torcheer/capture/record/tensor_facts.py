@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-
+from torcheer.capture.torch_state import DisableTorchFunctionSubclass
 from torcheer.records import TensorMeta
 
 UNKNOWN = "unknown"
@@ -28,7 +27,7 @@ def meta_of(tensor: Any) -> TensorMeta:
     """Return a tensor's metadata without reading its values."""
     if isinstance(tensor, TensorMeta):
         return tensor
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         try:
             shape = tuple(length if type(length) is int else -1 for length in tensor.shape)
             size = int(tensor.numel()) * tensor.element_size()

@@ -21,6 +21,7 @@ from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.source_lines import user_frame
 from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import leaves
+from torcheer.capture.torch_state import DisableTorchFunction, OpOverload, composite_guard, has_kernel
 from torcheer.records import TensorMeta
 
 
@@ -35,7 +36,7 @@ class AtenMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         recorder = self.recorder
-        with torch._C.DisableTorchFunction(), _composite_guard(func):
+        with DisableTorchFunction(), _composite_guard(func):
             if recorder.dispatch_paused:
                 return func(*args, **(kwargs or {}))
             if recorder.call_depth:
@@ -54,10 +55,7 @@ def _composite_guard(function: Any) -> AbstractContextManager[None]:
     """
     if not torch.is_inference_mode_enabled() or not _is_composite(function):
         return nullcontext()
-    keys = torch._C._dispatch_tls_local_exclude_set().remove(torch._C.DispatchKey.ADInplaceOrView)
-    guard: AbstractContextManager[None] = torch._C._ForceDispatchKeyGuard(
-        torch._C._dispatch_tls_local_include_set(), keys
-    )
+    guard: AbstractContextManager[None] = composite_guard()
     return guard
 
 
@@ -67,10 +65,10 @@ def _is_composite(function: Any) -> bool:
 
     Views have passed the ADInplaceOrView key already.
     """
-    if not isinstance(function, torch._ops.OpOverload):
+    if not isinstance(function, OpOverload):
         return False
     is_view = any(result.alias_info is not None for result in function._schema.returns)
-    return not is_view and torch._C._dispatch_has_kernel_for_dispatch_key(function.name(), "CompositeImplicitAutograd")
+    return not is_view and has_kernel(function.name(), "CompositeImplicitAutograd")
 
 
 def out_metas(out: Any) -> tuple[TensorMeta, ...]:

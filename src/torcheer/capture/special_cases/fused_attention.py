@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.overrides import _get_current_function_mode_stack
 
+from torcheer.capture.random_states import preserve_random_state
 from torcheer.capture.record.function_twins import FUSED_MODULES, choosing_twin, forward_twin
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves
-from torcheer.capture.torch_state import preserve_random_state
+from torcheer.capture.torch_state import FUSED_KERNELS, function_modes, nested_from_mask
 from torcheer.records import BESIDE, KERNEL
 
 Function = Callable[..., Any]
@@ -81,12 +81,12 @@ def _kernel(name: str) -> Function:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         recorder = _local.running[-1].recorder
-        if recorder in _get_current_function_mode_stack():
+        if recorder in function_modes():
             replaced, out = _run_explicit(_local.running[-1])
             if replaced:
                 return out
         node = recorder.count
-        out = getattr(torch, name)(*args, **kwargs)
+        out = FUSED_KERNELS[name](*args, **kwargs)
         if recorder.count == node + 1:
             recorder.notes[node] = KERNEL
         return out
@@ -138,7 +138,7 @@ def _run_padded(recorder: Recorder, explicit: Function, module: Module, args: An
     bound.arguments["src_key_padding_mask" if "src" in bound.arguments else "key_padding_mask"] = ~mask
     out = explicit(*bound.args, **bound.kwargs)
     first, *others = out if isinstance(out, tuple) else (out,)
-    first = torch._nested_tensor_from_mask(first, mask, mask_check=False)
+    first = nested_from_mask(first, mask, mask_check=False)
     return (first, *others) if isinstance(out, tuple) else first
 
 
@@ -147,11 +147,11 @@ def _has_mode() -> bool:
 
     torch.set_default_device is one, and disables the fused path.
     """
-    modes = _get_current_function_mode_stack()
+    modes = function_modes()
     return len(modes) > 1 and any(not isinstance(mode, Recorder) for mode in modes)
 
 
-_HOOKS = {name: _kernel(name) for name in ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")}
+_HOOKS = {name: _kernel(name) for name in FUSED_KERNELS}
 ATTENTION_PATHS: dict[Any, AttentionPaths] = {
     forward: AttentionPaths(
         forward_twin(forward), choosing_twin(forward, _has_mode, {}), choosing_twin(forward, _has_mode, _HOOKS)

@@ -16,21 +16,34 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import _get_current_function_mode_stack
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
 
+from torcheer.capture.random_states import RandomState
 from torcheer.capture.record import module_stack
 from torcheer.capture.record.function_table import TorchCall
 from torcheer.capture.record.recorder import Recorder
 from torcheer.capture.record.tensor_trees import leaves
-from torcheer.capture.torch_state import RandomState
+from torcheer.capture.torch_state import (
+    dispatch_keys,
+    dispatch_mode_count,
+    dispatch_modes,
+    dynamo_frames,
+    eager_kernel,
+    exact_modes,
+    function_modes,
+    is_autocasting,
+    pop_function_mode,
+    push_function_mode,
+    tracing_state,
+    transform_level,
+    without_dispatch_modes,
+)
 from torcheer.records import BESIDE, KERNEL
 
 CLOSED = "a higher-order operator, run as one operation: here its functions cannot be run by their Python meaning"
@@ -44,7 +57,6 @@ REPLACED = (
     "plain torch runs a traced copy of the step, so results may differ in the last bits"
 )
 
-_push, _pop = torch._C._push_on_torch_function_stack, torch._C._pop_torch_function_stack
 _frame = sys._getframe
 _TORCH_SOURCES = tuple(
     f"{torch.__path__[0]}/{place}" for place in ("_higher_order_ops/", "nn/attention/flex_attention.py")
@@ -70,7 +82,7 @@ def call_wrapper(
     Dynamo can only trace while nothing forces compiled code to run eagerly, and that switch is shared by all threads:
     so it traces only if `alone`, that is, if no other thread captures.
     """
-    if recorder not in _get_current_function_mode_stack():
+    if recorder not in function_modes():
         return _run_compiled(compile, function, options, *args, **kwargs)
     name = wrapper_of(function)
     if not _is_eager(name, args, kwargs):
@@ -117,11 +129,11 @@ def call_operator(
     meaning = _PYTHON_MEANINGS.get(name)
     if meaning is None or not _is_eager(name, args, kwargs):
         return _run_closed(recorder, call, args, kwargs, frame)
-    _push(recorder)
+    push_function_mode(recorder)
     try:
         out = meaning(*args, **kwargs)
     finally:
-        _pop()
+        pop_function_mode()
     if _is_wrapper_call(frame):
         return out
     return _join_operands(recorder, call, out, leaves((args, kwargs)), frame)
@@ -138,37 +150,20 @@ def _is_wrapper_call(frame: FrameType | None) -> bool:
 
 def _is_eager(name: str, args: Any, kwargs: Any) -> bool:
     """Whether only plain tensors and torcheer's own modes are involved."""
-    if torch._C._functorch.maybe_current_level() is not None or torch._C._get_tracing_state() is not None:
+    if transform_level() is not None or tracing_state() is not None:
         return False
-    if torch.compiler.is_compiling() or any(not is_ours(mode) for mode in _get_current_dispatch_mode_stack()):
+    if torch.compiler.is_compiling() or dispatch_modes():
         return False
-    if name == "flex_attention" and torch._C._is_any_autocast_enabled():  # it casts before it runs
+    if name == "flex_attention" and is_autocasting():  # it casts before it runs
         return False
-    return not any(torch._C._dispatch_keys(tensor).has("Python") for tensor in leaves((args, kwargs)))
+    return not any(dispatch_keys(tensor).has("Python") for tensor in leaves((args, kwargs)))
 
 
-def is_ours(mode: Any) -> bool:
-    """Whether a dispatch mode is a recorder's."""
-    return isinstance(getattr(mode, "recorder", None), Recorder)
-
-
-@contextmanager
-def _without_recorders(*recorders: Any) -> Iterator[None]:
+def _without_recorders(*recorders: Any) -> AbstractContextManager[None]:
     """Deactivate these recorders (default: all), as inside `__torch_function__`."""
-    modes = _get_current_function_mode_stack()
-    remaining = [mode for mode in modes if mode not in recorders and (recorders or not isinstance(mode, Recorder))]
-    _replace_modes(modes, remaining)
-    try:
-        yield
-    finally:
-        _replace_modes(remaining, modes)
-
-
-def _replace_modes(old: list[Any], new: list[Any]) -> None:
-    for _ in old:
-        _pop()
-    for mode in new:
-        _push(mode)
+    return exact_modes(
+        [mode for mode in function_modes() if mode not in recorders and (recorders or not isinstance(mode, Recorder))]
+    )
 
 
 # -- as plain torch runs them ----------------------------------------------------------------------------------------
@@ -218,20 +213,18 @@ def _stop(graph: Any, examples: Any) -> Callable[..., Any]:
 @contextmanager
 def _plain_dynamo() -> Iterator[None]:
     """Run dynamo as it would run without a capture, and restore its counters."""
-    from torch._dynamo.utils import counters
-
-    counts_before = dict(counters["frames"])
+    counts_before = dict(dynamo_frames())
     with ExitStack() as stack:
-        modes = _get_current_dispatch_mode_stack()
-        if modes and all(is_ours(mode) for mode in modes):
-            stack.enter_context(_disable_current_modes())
+        if dispatch_mode_count() and not dispatch_modes():  # only torcheer's own
+            stack.enter_context(without_dispatch_modes())
         stack.enter_context(module_stack.paused())
         stack.enter_context(torch.compiler.set_stance("default"))
         try:
             yield
         finally:
-            counters["frames"].clear()
-            counters["frames"].update(counts_before)
+            counts = dynamo_frames()
+            counts.clear()
+            counts.update(counts_before)
 
 
 # -- by their Python meaning -----------------------------------------------------------------------------------------
@@ -247,7 +240,7 @@ def _while_loop(cond_fn: Any, body_fn: Any, carried_inputs: Any, additional_inpu
     def body(*values: Any) -> Any:
         return tuple(pytree.tree_leaves(body_fn(*values)))
 
-    dense = _kernel("while_loop")
+    dense = eager_kernel("while_loop")
     out = dense(cond_fn, body if spec is not None else body_fn, carried_inputs, additional_inputs, **options)
     return pytree.tree_unflatten(out, spec)[0] if spec is not None else out
 
@@ -273,25 +266,17 @@ def _scan(combine_fn: Any, init: Any, xs: Any, additional_inputs: Any) -> Any:
 
 
 def _associative_scan(combine_fn: Any, xs: Any, additional_inputs: Any) -> Any:
-    out = _kernel("associative_scan")(combine_fn, xs, additional_inputs)  # in torch's own order of combination
+    out = eager_kernel("associative_scan")(combine_fn, xs, additional_inputs)  # in torch's own order of combination
     spec = getattr(combine_fn, "keywords", {}).get("spec")
     return out if spec is None else pytree.tree_unflatten(out, spec)
 
 
 def _map(f: Any, xs: Any, pos_args: Any) -> Any:
-    return _kernel("map_impl")(f, xs, pos_args)
+    return eager_kernel("map_impl")(f, xs, pos_args)
 
 
 def _flex_attention(*args: Any, **kwargs: Any) -> Any:
-    return _kernel("flex_attention")(*args, **kwargs)
-
-
-def _kernel(name: str) -> Callable[..., Any]:
-    """Return torch's own eager implementation of an operator."""
-    kernel: Callable[..., Any] = getattr(torch.ops.higher_order, name).py_kernels[
-        torch._C.DispatchKey.CompositeExplicitAutograd
-    ]
-    return kernel
+    return eager_kernel("flex_attention")(*args, **kwargs)
 
 
 _PYTHON_MEANINGS: dict[str, Callable[..., Any]] = {

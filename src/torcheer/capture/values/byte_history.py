@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.capture.torch_state import unsafe_view
 from torcheer.capture.values.memory_layout import MemoryRegion
 from torcheer.capture.values.value_copies import restrided
 from torcheer.errors import ValueUnavailable
@@ -146,7 +147,7 @@ class DeferredValue:
             value = self._undo_log.read(self._position, self._region, self._dtype)
             if self._anchor is not None:
                 with torch.inference_mode(False), torch.enable_grad():
-                    data, value = value, torch.ops.aten._unsafe_view.default(self._anchor, self._region.sizes)
+                    data, value = value, unsafe_view(self._anchor, self._region.sizes)
                 value.data = data
             self._cached = weakref.ref(value)
         return value
@@ -156,7 +157,7 @@ def anchor_of(tensor: Tensor) -> Tensor | None:
     """Return a view that keeps a tensor's current autograd node; None if there is none."""
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            anchor: Tensor = torch.ops.aten._unsafe_view.default(tensor, tensor.shape)
+            anchor = unsafe_view(tensor, tensor.shape)
     except RuntimeError:
         return None
     return anchor if anchor.requires_grad else None

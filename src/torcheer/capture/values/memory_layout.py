@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from torcheer.capture.torch_state import inner_tensor, is_wrapped
+
 # Errors raised by tensors without plain memory: sparse, nested, wrapped, uninitialised.
 NO_MEMORY = (NotImplementedError, RuntimeError, ValueError, AttributeError, TypeError)
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -42,15 +44,10 @@ def storage_of(tensor: Tensor) -> int:
         return storage_of(unwrap(tensor)) if is_wrapped(tensor) else id(tensor)
 
 
-def is_wrapped(tensor: Tensor) -> bool:
-    """Whether a tensor is a wrapper of vmap, grad or jvp."""
-    return bool(torch._C._functorch.is_functorch_wrapped_tensor(tensor))
-
-
 def unwrap(tensor: Tensor) -> Tensor:
     """Return the tensor inside torch.func's wrappers; itself if there are none."""
     while isinstance(tensor, Tensor) and is_wrapped(tensor):
-        tensor = torch._C._functorch.get_unwrapped(tensor)
+        tensor = inner_tensor(tensor)
     return tensor
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from torcheer.capture.torch_state import DisableTorchFunction, backward_call
 from torcheer.errors import BadArgument
 
 
@@ -38,10 +38,10 @@ class GradientLog:
     def _keep(self, key: int, gradient: Tensor | None) -> None:
         if gradient is None:  # autograd's zero: no gradient flows back through an unused output
             return
-        call = torch._C._current_graph_task_id()
+        call = backward_call()
         if call not in self._calls:
             self._calls.append(call)
-        with torch._C.DisableTorchFunction():  # backward may run inside a recording
+        with DisableTorchFunction():  # backward may run inside a recording
             self._gradients[call, key] = gradient.detach()
 
     def of(self, key: int) -> list[Tensor | None]:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torcheer.capture.torch_state import is_wrapped
 from torcheer.capture.values.byte_history import UndoLog
 from torcheer.capture.values.memory_layout import (
     PLAIN,
     MemoryRegion,
     SpanIndex,
     are_disjoint,
-    is_wrapped,
     region_of,
     weak_storage,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from torcheer.capture.values.memory_layout import NO_MEMORY, PLAIN, is_wrapped
+from torcheer.capture.torch_state import DelayedError, is_wrapped
+from torcheer.capture.values.memory_layout import NO_MEMORY, PLAIN
 
 
 def copy_of(tensor: Tensor) -> Tensor:
@@ -57,7 +58,7 @@ def cut_off(value: Tensor) -> Tensor:
     try:
         with torch.inference_mode(False), torch.enable_grad():
             leaf = value.detach().requires_grad_()
-            delayed: Tensor = torch._C._functions.DelayedError(CUT_OFF.encode(), 1)(leaf)
+            delayed: Tensor = DelayedError(CUT_OFF.encode(), 1)(leaf)
             return delayed
     except RuntimeError:
         return value

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from torcheer.capture.record.function_table import TorchCall
-from torcheer.capture.torch_state import version_of
-from torcheer.capture.values.memory_layout import PLAIN, MemoryRegion, is_wrapped, region_of, storage_of
+from torcheer.capture.torch_state import is_wrapped, version_of
+from torcheer.capture.values.memory_layout import PLAIN, MemoryRegion, region_of, storage_of
 
 _BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 _WHOLE_NUMBERS = (torch.int64, torch.int32)  # not bool and uint8: masks are as large as what they select from

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torcheer.capture.torch_state import DisableTorchFunction
 from torcheer.tap.tensor_copies import offer
 from torcheer.wire.ring import Ring
 
@@ -28,7 +29,7 @@ class DeviceCopy:
         cuda: Any = torch.cuda  # not fully annotated
         if cuda.is_current_stream_capturing():
             return None  # a CUDA graph would replay our copies for ever
-        with torch._C.DisableTorchFunction(), torch.no_grad():
+        with DisableTorchFunction(), torch.no_grad():
             clone = tensor.detach().clone()
             side = _STREAMS.setdefault(clone.device, None) or cuda.Stream(clone.device)
             _STREAMS[clone.device] = side

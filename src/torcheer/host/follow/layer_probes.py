@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from torcheer.capture.torch_state import DisableTorchFunction
 from torcheer.host.follow.attention_heads import attention_weights
 from torcheer.host.follow.model_description import WEIGHTS, describe, network_of, run_once
 from torcheer.host.follow.pass_observer import PassObserver
@@ -206,7 +207,7 @@ class LayerProbes:
         if self._id < 0:
             return False
         try:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._attach(arguments, keywords)
                 self._send_weights()
         except Exception as error:
@@ -391,7 +392,7 @@ class _OutputHook(ProbeHook):
         if torch.compiler.is_compiling() or in_backward() >= 0:
             return
         try:
-            with torch._C.DisableTorchFunction():  # keep out of a capture in progress
+            with DisableTorchFunction():  # keep out of a capture in progress
                 self._probes.record_output(self._name, module, arguments, keywords, output)
         except Exception as error:
             self._probes.drop_layer(self._name, error)
@@ -409,7 +410,7 @@ class _InputHook(ProbeHook):
         if torch.compiler.is_compiling() or in_backward() >= 0:
             return
         try:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._probes.record_inputs(arguments, keywords)
         except Exception as error:
             self._probes.drop_layer("(input)", error)
@@ -428,7 +429,7 @@ class _GradientHook(ProbeHook):
         if gradient is None:
             return
         try:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._record(self._place, self._id, gradient)
         except Exception:  # one value fewer; autograd must not fail
             return

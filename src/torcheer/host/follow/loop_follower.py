@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-import torch
 from torch import nn
 from torch.compiler import is_dynamo_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from torcheer.capture.torch_state import tracing_state
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.state_sender import is_subscribed
@@ -94,7 +94,7 @@ class LoopFollower:
 
     def begin_pass(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
         """Handle the begin of a pass that the countdown does not skip."""
-        if self.closed or self._process != os.getpid() or torch._C._is_tracing() or not self._is_our_thread():
+        if self.closed or self._process != os.getpid() or tracing_state() or not self._is_our_thread():
             return
         if self.probes.in_pass and not self._interrupted():
             return  # a recursive call of the model

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torcheer.capture.torch_state import DisableTorchFunction
 from torcheer.host.follow.model_description import facts_of
 from torcheer.models import modules_of, unwrapped
 from torcheer.network.layer_choice import ModuleFacts, ObservedPass
@@ -132,7 +133,7 @@ class _OutputHook(ProbeHook):
         if torch.compiler.is_compiling() or in_backward() >= 0:
             return
         try:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._observer.record_output(self._name, module, arguments, keywords, output)
         except Exception:  # one layer fewer in the picture; the model must not fail
             return
@@ -150,7 +151,7 @@ class _InputHook(ProbeHook):
         if torch.compiler.is_compiling() or in_backward() >= 0:
             return
         try:
-            with torch._C.DisableTorchFunction():
+            with DisableTorchFunction():
                 self._observer.record_inputs(arguments, keywords)
         except Exception:  # one input fewer in the picture
             return
