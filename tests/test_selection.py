@@ -53,6 +53,7 @@ CASES: dict[str, tuple[Any, str, set[str]]] = {
     "slice": (slice(1, 3), "slice", {"features.0", "features.1"}),
     "pattern of modules": ("features.[02]", "pattern", CONVS),
     "pattern of labels": ("conv2d_*", "pattern", CONVS),
+    "pattern of classes": ("Conv?d", "pattern", CONVS),
     "class": (nn.Conv2d, "class", CONVS),
     "name of a class": ("Conv2d", "class", CONVS),
     "module itself": (MODEL.head, "object", {"head"}),

@@ -89,7 +89,7 @@ class Selector:
             return kind == self.name
         if self.form == "module":
             return address == self.name and self.call in (0, call)
-        return self.form == "pattern" and self.matches_name((address, f"{address}:{call}"))
+        return self.form == "pattern" and self.matches_name((address, f"{address}:{call}", kind))
 
 
 def parse_all(layers: Any, modules: Mapping[str, Any], verb: str) -> list[Selector]:
