@@ -140,7 +140,7 @@ def test_patterns_choose_by_name_or_type(match, found):
 
 
 def test_a_pattern_that_fits_nothing_names_the_nearest():
-    with pytest.raises(UnknownLayer, match=r"no layer or module named 'traned' among 5 modules. Did you mean 'trained'\?"):
+    with pytest.raises(UnknownLayer, match=r"no layer or module named 'traned' .* Did you mean 'trained'\?"):
         discover(Branches(), match="traned")
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from torcheer.cli import main
-from torcheer.monitor.analysis import Analysis
+from torcheer.monitor.analysis import WatchAnalysis
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
 from torcheer.records import Sample
@@ -24,7 +24,7 @@ LONG = "encoder.layers.11.self_attention.output_projection"
 
 def log(folder: Path, account: Account | None = None) -> Path:
     """A log of two looks at a layer and a loss, which is NaN in the end."""
-    reader = Analysis(Plan(to=str(folder), rules=resolve_rules(["nan_inf"])), lambda what: None)
+    reader = WatchAnalysis(Plan(to=str(folder), rules=resolve_rules(["nan_inf"])), lambda what: None)
     for step in (0, 20):
         reader.take(Delivery(Sample(step, LONG, "output", array=np.array([[step - 5.0, 1.0], [2.0, step + 3.0]]))))
         reader.take(Delivery(Sample(step, "loss", "metric", array=np.array(1.5 if step == 0 else np.nan))))

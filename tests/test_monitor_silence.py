@@ -15,7 +15,7 @@ from inspector_runs import sent
 from inspector_spine import until
 
 import torcheer as tl
-from torcheer.monitor.analysis import Analysis, Silence
+from torcheer.monitor.analysis import Silence, WatchAnalysis
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
 from torcheer.monitor.watch import Transport
@@ -54,7 +54,7 @@ def test_one_that_has_hardly_begun_is_left_alone() -> None:
 
 def test_who_asks_for_no_rules_is_told_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     said: list[Any] = []
-    analysis = Analysis(Plan(rules=resolve_rules({"stalled_loader": False})), said.append)
+    analysis = WatchAnalysis(Plan(rules=resolve_rules({"stalled_loader": False})), said.append)
     for step in range(8):
         analysis.take(sent(step, "a", "output", np.ones(3)))
     analysis.tick()

@@ -19,7 +19,7 @@ from inspector_spine import until
 
 from torcheer.archive import Archive, Writer
 from torcheer.encoding import TYPES, from_bytes
-from torcheer.monitor.analysis import Analysis
+from torcheer.monitor.analysis import WatchAnalysis
 from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
@@ -194,9 +194,9 @@ def test_alerts_of_a_run_before_are_hidden_too(tmp_path: Path) -> None:
 # Trouble
 
 
-def analysis(folder: Path, **plan: Any) -> tuple[Analysis, list[dict[str, Any]]]:
+def analysis(folder: Path, **plan: Any) -> tuple[WatchAnalysis, list[dict[str, Any]]]:
     said: list[dict[str, Any]] = []
-    return Analysis(Plan(to=str(folder), **plan), said.append), said
+    return WatchAnalysis(Plan(to=str(folder), **plan), said.append), said
 
 
 def test_a_folder_that_cannot_be_written_is_told_and_rules_go_on(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_an_archive_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     said: list[dict[str, Any]] = []
-    reader = Analysis(Plan(rules=resolve_rules()), said.append)
+    reader = WatchAnalysis(Plan(rules=resolve_rules()), said.append)
     reader.take(sent(0, "a", "output", [np.inf, 1.0]))
     reader.close()
     assert [one["rule"] for one in said] == ["nan_inf"] and list(tmp_path.iterdir()) == []
@@ -251,7 +251,7 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 
 FULL = """
     import json, sys, numpy as np
-    from torcheer.monitor.analysis import Analysis
+    from torcheer.monitor.analysis import WatchAnalysis
     from torcheer.monitor.child_plan import Plan, Delivery
     from torcheer.monitor.rules import resolve_rules
     from torcheer.records import Sample
@@ -259,7 +259,7 @@ FULL = """
         import resource
         resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
     said = []
-    reader = Analysis(Plan(to=sys.argv[1], rules=resolve_rules(["all_zero"]), keep=("*",)), said.append)
+    reader = WatchAnalysis(Plan(to=sys.argv[1], rules=resolve_rules(["all_zero"]), keep=("*",)), said.append)
     for step in range(60):
         for layer in range(5):
             array = np.zeros((16, 16)) if step > 40 and layer == 2 else np.full((16, 16), step + 1.0)
@@ -298,11 +298,11 @@ def fresh(code: str, *arguments: Any) -> str:
 
 ENDLESS = """
     import itertools, sys, time, numpy as np
-    from torcheer.monitor.analysis import Analysis
+    from torcheer.monitor.analysis import WatchAnalysis
     from torcheer.monitor.child_plan import Plan, Delivery
     from torcheer.monitor.rules import resolve_rules
     from torcheer.records import Sample
-    reader = Analysis(Plan(to=sys.argv[1], rules=resolve_rules(), keep=("layer1/*",)), lambda what: None)
+    reader = WatchAnalysis(Plan(to=sys.argv[1], rules=resolve_rules(), keep=("layer1/*",)), lambda what: None)
     for step in itertools.count():
         for layer in range(4):
             reader.take(Delivery(Sample(step, f"layer{layer}", "output", array=np.full(1000, step, np.float32))))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from torcheer.errors import NotAnArchive, TorcheerError, UnknownLayer, ValueUnavailable
-from torcheer.monitor.analysis import Analysis
+from torcheer.monitor.analysis import WatchAnalysis
 from torcheer.monitor.array_statistics import summary_of
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.rules import resolve_rules
@@ -24,9 +24,9 @@ RANDOM = np.random.default_rng(0)
 ARRAYS = {step: RANDOM.standard_normal((4, 8)).astype(np.float32) * (step + 1) for step in range(0, 60, 20)}
 
 
-def write(folder: Path, *, seal: bool = True) -> Analysis:
+def write(folder: Path, *, seal: bool = True) -> WatchAnalysis:
     """A log of three looks at two layers and a loss."""
-    reader = Analysis(Plan(to=str(folder), keep=("features.3/output",), rules=resolve_rules()), lambda what: None)
+    reader = WatchAnalysis(Plan(to=str(folder), keep=("features.3/output",), rules=resolve_rules()), lambda what: None)
     for step, array in ARRAYS.items():
         for layer, variable in (("features.3", "output"), ("features.3", "grad"), ("head", "output")):
             sample = Sample(step, layer, variable, array=array)
@@ -150,7 +150,7 @@ def test_what_a_person_sees(folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_watch_with_many_keys_prints_a_few_lines(tmp_path: Path) -> None:
-    reader = Analysis(Plan(to=str(tmp_path)), lambda what: None)
+    reader = WatchAnalysis(Plan(to=str(tmp_path)), lambda what: None)
     for number in range(100):
         reader.take(Delivery(Sample(0, f"layer{number}", "output", array=np.ones(3))))
     reader.close()
@@ -189,7 +189,7 @@ def test_of_several_logs_one_has_to_be_named_and_a_folder_that_is_not_there_is_g
 
 
 def test_a_series_of_samples_says_so(tmp_path: Path) -> None:
-    reader = Analysis(Plan(to=str(tmp_path)), lambda what: None)
+    reader = WatchAnalysis(Plan(to=str(tmp_path)), lambda what: None)
     reader.take(Delivery(Sample(0, "a", "output", array=np.arange(4.0)), stride=3, whole=(3, 4)))
     reader.close()
     assert repr(open_watch(tmp_path)["a"]).endswith("norm 3.742, of every 3rd number>")

@@ -20,7 +20,7 @@ from torcheer.network.placement import net_of
 from torcheer.studio.connections.messages import Moment
 from torcheer.studio.sources.connected_weights import Part, into, out_of
 from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.moment_queries import MomentQueries, Value
+from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
 from torcheer.studio.sources.timeline import Timeline
 
 torch.manual_seed(0)
@@ -185,7 +185,7 @@ def source(*weights: Any, name: str = "Wt", projections: Any = None) -> MomentQu
     net = net_of(Network("n", (Layer("s", (4,)), Layer("r", (3,))), projections))
     timeline = Timeline()
     for number, weight in enumerate(weights):
-        timeline.add(Moment(number, number), {} if weight is None else {("w", name): Value(-1, weight)})
+        timeline.add(Moment(number, number), {} if weight is None else {("w", name): RecordedValue(-1, weight)})
     return MomentQueries(timeline, lambda: net)
 
 

@@ -22,10 +22,10 @@ from torcheer.network.placement import net_of
 from torcheer.runlog.table_records import Column, TableHead, TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment
 from torcheer.studio.sources.live_source import LiveSource
-from torcheer.studio.sources.moment_queries import Value
+from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.open_source import open_catalog
 from torcheer.studio.sources.recordings import RecordingSource, recordings_in
-from torcheer.studio.sources.source import Source
+from torcheer.studio.sources.source import PageSource
 
 NET = net_of(
     Network(
@@ -47,11 +47,11 @@ def filled(folder: Path, states: int = 5) -> LiveSource:
     rng = np.random.default_rng(0)
     for number in range(states):
         values = {
-            ("in", "Act"): Value(number, rng.normal(size=(3, 4)).astype(np.float32)),
-            ("in", "Grad"): Value(0, np.array([[np.nan, -0.0, np.inf, 5e-324]])),
-            ("ж\n", "Act"): Value(0, rng.normal(size=(3, 2, 3)).astype(ml_dtypes.bfloat16)),
-            ("w", "Wt"): Value(-1, rng.normal(size=(6, 4)).astype(np.float16)),
-            ("w", "Wt[in:2]"): Value(-1, np.arange(4, dtype=np.int64)),
+            ("in", "Act"): RecordedValue(number, rng.normal(size=(3, 4)).astype(np.float32)),
+            ("in", "Grad"): RecordedValue(0, np.array([[np.nan, -0.0, np.inf, 5e-324]])),
+            ("ж\n", "Act"): RecordedValue(0, rng.normal(size=(3, 2, 3)).astype(ml_dtypes.bfloat16)),
+            ("w", "Wt"): RecordedValue(-1, rng.normal(size=(6, 4)).astype(np.float16)),
+            ("w", "Wt[in:2]"): RecordedValue(-1, np.arange(4, dtype=np.int64)),
         }
         moment = Moment(7 + number, number * 10, {"Epoch": number, "Name": "y"}, number % 2 == 1)
         missing = {("ж\n", "Grad"): f"no backward in {number}"} if number != 2 else {}
@@ -59,7 +59,7 @@ def filled(folder: Path, states: int = 5) -> LiveSource:
     return source
 
 
-def same(first: Source, second: Source) -> None:
+def same(first: PageSource, second: PageSource) -> None:
     """Whether two sources show the same, to the last bit."""
     assert first.title == second.title and first.net == second.net and first.moments == second.moments
     assert first.parameters == second.parameters and first.alerts == second.alerts
@@ -267,7 +267,7 @@ def test_a_recording_cut_anywhere_shows_only_true_values_or_refuses(source: Live
 def test_a_large_recording_is_not_read_to_be_opened(source: LiveSource, tmp_path: Path) -> None:
     source.timeline.clear()
     for number in range(20):
-        values = {("in", "Act"): Value(0, np.zeros((250_000, 4), np.float32))}
+        values = {("in", "Act"): RecordedValue(0, np.zeros((250_000, 4), np.float32))}
         source.timeline.add(Moment(number, number), values)
     source.save("large")
     opened = RecordingSource(tmp_path / "recordings" / "large")

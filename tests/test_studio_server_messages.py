@@ -16,7 +16,7 @@ from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_handlers import Hub
 from torcheer.studio.connections.message_names import FROM_PAGE
 from torcheer.studio.connections.message_parsing import MOST_BYTES, InvalidMessage, parse
-from torcheer.studio.connections.page_connection import Page
+from torcheer.studio.connections.page_connection import PageConnection
 
 GOOD: list[dict[str, Any]] = [
     {"kind": "look", "look": 3, "variable": "Act", "item": 1, "moment": 4, "layer": "Hidden1", "unit": 2, "raster": 10},
@@ -167,11 +167,11 @@ def test_ten_thousand_damaged_messages_break_nothing(capfd: Any) -> None:
         raise AssertionError("nothing is sent here")
 
     async def hear() -> tuple[Hub, int]:
-        hub, page = Hub(StagePlace(source)), Page(send)
+        hub, page = Hub(StagePlace(source)), PageConnection(send)
         hub.join(page)
         return hub, sum([await one_more(hub, page) for _ in range(10_000)])
 
-    async def one_more(hub: Hub, page: Page) -> int:
+    async def one_more(hub: Hub, page: PageConnection) -> int:
         hub.handle(page, damaged(chance))
         await asyncio.sleep(0)  # recordings are written by others
         refused = sum(isinstance(answer, messages.Problem) for answer in page._replies)

@@ -8,7 +8,7 @@ import pytest
 from torcheer.network.network_records import Layer, Network, Projection, Variable
 from torcheer.network.placement import net_of
 from torcheer.studio.connections.messages import Moment
-from torcheer.studio.sources.moment_queries import MomentQueries, Value
+from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
 from torcheer.studio.sources.timeline import Timeline, Values
 
 NET = net_of(
@@ -23,7 +23,7 @@ NET = net_of(
 
 def state(number: int, units: int = 4, batch: int = 2) -> Values:
     values = np.arange(batch * units, dtype=np.float32).reshape(batch, units) + 100 * number
-    return {("in", "Act"): Value(0, values)}
+    return {("in", "Act"): RecordedValue(0, values)}
 
 
 def filled(count: int, **bounds: int) -> tuple[Timeline, list[int]]:
@@ -127,7 +127,7 @@ def test_what_is_not_there_is_none() -> None:
 
 def test_a_part_of_the_batch_is_known_by_its_first_item() -> None:
     timeline = Timeline()
-    timeline.add(Moment(0, 0), {("in", "Act"): Value(5, np.arange(8).reshape(2, 4))})
+    timeline.add(Moment(0, 0), {("in", "Act"): RecordedValue(5, np.arange(8).reshape(2, 4))})
     ask = answers(timeline)
     assert ask.units(0, "in", "Act", 4) is None and ask.units(0, "in", "Act", 7) is None
     found = ask.units(0, "in", "Act", 6)
@@ -137,22 +137,22 @@ def test_a_part_of_the_batch_is_known_by_its_first_item() -> None:
 @pytest.mark.parametrize("shape", [(3, 2, 3), (3, 6), (3, 6, 1, 1)])
 def test_units_are_in_c_order_whatever_the_shape_they_came_in(shape: tuple[int, ...]) -> None:
     timeline = Timeline()
-    timeline.add(Moment(0, 0), {("out", "Act"): Value(0, np.arange(18).reshape(shape))})
+    timeline.add(Moment(0, 0), {("out", "Act"): RecordedValue(0, np.arange(18).reshape(shape))})
     found = answers(timeline).units(0, "out", "Act", 2)
     assert found is not None and found.tolist() == [12, 13, 14, 15, 16, 17]
 
 
 def test_a_value_without_a_batch_is_that_of_every_item() -> None:
     timeline = Timeline()
-    timeline.add(Moment(0, 0), {("out", "Act"): Value(0, np.arange(6).reshape(2, 3))})
+    timeline.add(Moment(0, 0), {("out", "Act"): RecordedValue(0, np.arange(6).reshape(2, 3))})
     found = answers(timeline).units(0, "out", "Act", 9)
     assert found is not None and found.tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_batch_of_fewer_or_more_units_than_the_layer_is_filled_up_or_cut() -> None:
     timeline = Timeline()
-    timeline.add(Moment(0, 0), {("in", "Act"): Value(0, np.array([[1.0, 2.0]]))})
-    timeline.add(Moment(1, 1), {("in", "Act"): Value(0, np.arange(9.0)[None])})
+    timeline.add(Moment(0, 0), {("in", "Act"): RecordedValue(0, np.array([[1.0, 2.0]]))})
+    timeline.add(Moment(1, 1), {("in", "Act"): RecordedValue(0, np.arange(9.0)[None])})
     short, long = answers(timeline).units(0, "in", "Act"), answers(timeline).units(1, "in", "Act")
     assert short is not None and short[:2].tolist() == [1, 2] and np.isnan(short[2:]).all() and len(short) == 4
     assert long is not None and long.tolist() == [0, 1, 2, 3]
@@ -160,9 +160,9 @@ def test_a_batch_of_fewer_or_more_units_than_the_layer_is_filled_up_or_cut() -> 
 
 def test_a_smaller_or_larger_picture_than_the_layer_keeps_its_rows_and_columns() -> None:
     timeline = Timeline()
-    timeline.add(Moment(0, 0), {("out", "Act"): Value(0, np.array([[[1.0], [2.0]]]))})  # 2×1
-    timeline.add(Moment(1, 1), {("out", "Act"): Value(0, np.arange(20.0).reshape(1, 4, 5))})
-    timeline.add(Moment(2, 2), {("out", "Act"): Value(0, np.arange(5.0)[None])})  # of another network
+    timeline.add(Moment(0, 0), {("out", "Act"): RecordedValue(0, np.array([[[1.0], [2.0]]]))})  # 2×1
+    timeline.add(Moment(1, 1), {("out", "Act"): RecordedValue(0, np.arange(20.0).reshape(1, 4, 5))})
+    timeline.add(Moment(2, 2), {("out", "Act"): RecordedValue(0, np.arange(5.0)[None])})  # of another network
     small, large = answers(timeline).units(0, "out", "Act"), answers(timeline).units(1, "out", "Act")
     assert small is not None and np.array_equal(small, [1, np.nan, np.nan, 2, np.nan, np.nan], equal_nan=True)
     assert large is not None and large.tolist() == [0, 1, 2, 5, 6, 7]
@@ -194,7 +194,7 @@ def test_a_raster_has_the_last_moments_and_gaps_where_one_has_nothing() -> None:
 )
 def test_an_exact_value_is_the_number_that_came(array: np.ndarray, expected: object) -> None:
     timeline = Timeline()
-    timeline.add(Moment(0, 0), {("in", "Act"): Value(0, array)})
+    timeline.add(Moment(0, 0), {("in", "Act"): RecordedValue(0, array)})
     ask = answers(timeline)
     assert ask.exact(0, "in", "Act", 0, 1) == expected
     assert (
@@ -205,7 +205,7 @@ def test_an_exact_value_is_the_number_that_came(array: np.ndarray, expected: obj
 
 def test_a_trace_follows_a_unit_over_all_moments() -> None:
     timeline, _ = filled(3)
-    timeline.add(Moment(3, 30), {("in", "Act"): Value(0, np.full((2, 4), np.nan, np.float32))})
+    timeline.add(Moment(3, 30), {("in", "Act"): RecordedValue(0, np.full((2, 4), np.nan, np.float32))})
     found = answers(timeline).trace("in", 2, ("Act", "Grad"), 1)
     assert (found["moments"], found["steps"]) == ([0, 1, 2, 3], [0, 10, 20, 30])
     assert str(found["values"]) == "{'Act': [6.0, 106.0, 206.0, nan], 'Grad': [None, None, None, None]}"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from torcheer.extraction.extraction_reader import Extraction, Layer, open_extraction
+from torcheer.extraction.extraction_reader import ExtractedLayer, Extraction, open_extraction
 
 if TYPE_CHECKING:
     from torcheer.extraction.extraction_run import extract
 
-__all__ = ["Extraction", "Layer", "extract", "open_extraction"]
+__all__ = ["ExtractedLayer", "Extraction", "extract", "open_extraction"]
 
 
 def __getattr__(name: str) -> Any:

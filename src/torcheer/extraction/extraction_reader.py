@@ -76,11 +76,11 @@ class Extraction:
     def __contains__(self, name: object) -> bool:
         return name in self.layers
 
-    def __getitem__(self, name: str) -> Layer:
+    def __getitem__(self, name: str) -> ExtractedLayer:
         if name not in self.layers:
             hint = did_you_mean(name, self.layers) or f" It has {', '.join(self.layers)}."
             raise UnknownLayer(f"no layer {name!r} was extracted to {self.path}.{hint}")
-        return Layer(name, self)
+        return ExtractedLayer(name, self)
 
     @cached_property
     def ids(self) -> list[Any]:
@@ -195,7 +195,7 @@ class _ShardReader:
         }
 
 
-class Layer(Sequence[Any]):
+class ExtractedLayer(Sequence[Any]):
     """One layer over all samples: `layer[10]`, `layer[10:20]`, `layer[[3, 1]]`, `layer[:, 0]`.
 
     Contiguous values are views of the mapped files, others are copied. Where samples have different shapes, a slice is
@@ -343,4 +343,4 @@ class Layer(Sequence[Any]):
 
     def __repr__(self) -> str:
         lengths = "×".join("?" if length is None else str(length) for length in self.shape[1:])
-        return f"<Layer {self.name!r} of {len(self):,} samples: {lengths}>"
+        return f"<ExtractedLayer {self.name!r} of {len(self):,} samples: {lengths}>"

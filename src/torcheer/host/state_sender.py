@@ -31,7 +31,7 @@ _MOST_READY: Final = 4096  # states waiting to be announced
 
 
 @dataclass(slots=True)
-class Moment:
+class HeldMoment:
     """A state, from `begin` until it is announced."""
 
     id: int
@@ -62,8 +62,8 @@ class StateSender:
         self._ring: Ring | None = None
         self._size = LEAST_RING
         self._wants = Wants()
-        self._moments: dict[int, Moment] = {}
-        self._ready: list[Moment] = []
+        self._moments: dict[int, HeldMoment] = {}
+        self._ready: list[HeldMoment] = []
         self._last, self._usual_bytes = -1, 0
 
     def use_network(self, network: Network) -> None:
@@ -100,7 +100,7 @@ class StateSender:
                 self.dropped += 1
                 return -1
             self._last += 1
-            self._moments[self._last] = Moment(self._last, int(step), dict(counters), bool(test))
+            self._moments[self._last] = HeldMoment(self._last, int(step), dict(counters), bool(test))
             while len(self._moments) > _MOST_OPEN:
                 del self._moments[next(iter(self._moments))]
                 self.dropped += 1
@@ -174,7 +174,7 @@ class StateSender:
             ring = self._ring
         return ring if ring is not None and size_bytes <= ring.share_bytes else None
 
-    def _reject_too_large(self, moment: Moment, size_bytes: int, layer: str, variable: str) -> None:
+    def _reject_too_large(self, moment: HeldMoment, size_bytes: int, layer: str, variable: str) -> None:
         if size_bytes > MOST_RING // 8:
             self._report(f"{layer} ({variable}) is not shown: one item of it has {size_bytes:,} bytes; "
                          f"{MOST_RING // 8:,} is the most")  # fmt: skip
@@ -190,7 +190,7 @@ class StateSender:
         head, tail = memory.get(HEAD), memory.get(TAIL)
         return memory.size if head is None or tail is None else memory.size - (head - tail)
 
-    def _put(self, ring: Ring, moment: Moment, sent: Any, header: dict[str, Any]) -> bool:
+    def _put(self, ring: Ring, moment: HeldMoment, sent: Any, header: dict[str, Any]) -> bool:
         if not hasattr(sent, "detach"):
             name, shape, data = to_bytes(sent)
             header |= {"type": name, "shape": list(shape)}
@@ -224,7 +224,7 @@ class StateSender:
 
     # -- for the host's thread ---------------------------------------------------------------------------------------
 
-    def _finish(self, moment: Moment) -> None:
+    def _finish(self, moment: HeldMoment) -> None:
         """Announce a complete state; drop one of which a value did not fit."""
         self._moments.pop(moment.id, None)
         self._usual_bytes = max(moment.bytes, self._usual_bytes * 3 // 4)
@@ -255,7 +255,7 @@ class StateSender:
                 if moment.ended:
                     self._finish(moment)
 
-    def ready(self) -> list[Moment]:
+    def ready(self) -> list[HeldMoment]:
         """Take the states that may be announced now."""
         with self._lock:
             moments, self._ready = self._ready, []

@@ -20,7 +20,7 @@ _LEAST_PAUSES = 5  # pauses needed to know their usual length
 _FACTOR = 20  # times the usual pause is far too long
 
 
-class Analysis:
+class WatchAnalysis:
     """A `Reader` that combines statistics, rules and log according to the plan."""
 
     def __init__(self, plan: Plan, send_message: SendMessage) -> None:

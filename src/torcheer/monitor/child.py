@@ -83,9 +83,9 @@ def readers_of(plan: Plan, callbacks: bytes, send_message: SendMessage) -> list[
     """Create the readers of the values; one that fails is reported, the others go on without it."""
 
     def analysis() -> Reader:
-        from torcheer.monitor.analysis import Analysis
+        from torcheer.monitor.analysis import WatchAnalysis
 
-        return Analysis(plan, send_message)
+        return WatchAnalysis(plan, send_message)
 
     def videos() -> Reader:
         from torcheer.video.videos import Videos

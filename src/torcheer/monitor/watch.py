@@ -26,7 +26,7 @@ from torcheer.monitor.child_link import Link
 from torcheer.monitor.child_plan import Plan
 from torcheer.monitor.closing_report import Ending, ending_of
 from torcheer.monitor.rules import RULES, resolve_rules
-from torcheer.monitor.watch_settings import Settings, Transport, parse_settings, stops
+from torcheer.monitor.watch_settings import Transport, WatchSettings, parse_settings, stops
 from torcheer.runlog.watch_log import write_account
 from torcheer.samples import Account, Alert
 from torcheer.tap.module_selection import ModuleSelection, choose, describe_hidden
@@ -86,7 +86,7 @@ class StopAsked(BaseException):
 class Watch:
     """A model that is being watched, until `close`; what was found so far."""
 
-    def __init__(self, model: nn.Module, selection: ModuleSelection, settings: Settings) -> None:
+    def __init__(self, model: nn.Module, selection: ModuleSelection, settings: WatchSettings) -> None:
         self.to = _folder(settings.to, selection)
         self.problems: list[str] = []  # messages about what could not be watched
         self.should_stop = False
@@ -100,7 +100,7 @@ class Watch:
         self._probes: Probes | None = None
         self._model = weakref.ref(model)
         self.name = type(unwrapped(model)).__name__  # of the model's class
-        self._box: watch_status.Box | None = None  # status display in a notebook
+        self._box: watch_status.StatusBox | None = None  # status display in a notebook
         if not self._participates(selection):
             return
         plan = Plan(to=str(self.to or ""), rules=settings.rules, keep=settings.keep, video=settings.video)
@@ -323,9 +323,9 @@ class Watch:
         if self._probes is not None and self.closed:
             self._problem("it was closed before this block and looks at nothing in it; a new watch does")
         self._inside = True
-        if self._probes is not None and watch_status.Box.fits():
+        if self._probes is not None and watch_status.StatusBox.fits():
             with self._sender.guard("what the notebook shows"):
-                self._box = self._box or watch_status.Box(self)
+                self._box = self._box or watch_status.StatusBox(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:

@@ -50,7 +50,7 @@ class Transport:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WatchSettings:
     """The options of a watch."""
 
     what: tuple[str, ...]
@@ -76,13 +76,13 @@ class Settings:
 def parse_settings(
     *, what: Any, every: Any, to: Any, rules: Any, video: Any, callback: Any, keep: Any, stop_on: Any, transport: Any,
     optimizer: Any, **functions: Any,
-) -> Settings:  # fmt: skip
+) -> WatchSettings:  # fmt: skip
     """Validate and parse the options of `watch`."""
     settled = resolve_rules(rules)
     for name, function in {"callback": callback, **functions}.items():
         if function is not None and not callable(function):
             raise BadArgument(f"{name}={function!r}: a function is needed")
-    settings = Settings(
+    settings = WatchSettings(
         what=_variables(what), schedule=schedule_of(every), to=_folder(to),
         rules=settled, video=settle_video(video), callback=packed(callback, None, as_torch=False),
         keep=_patterns(keep, "keep"), stop_on=stops(stop_on, settled), transport=_transport(transport),

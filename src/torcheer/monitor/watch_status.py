@@ -59,7 +59,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}" if count else f"no {what}s"
 
 
-class Box:
+class StatusBox:
     """The status below a notebook's cell, updated while the cell runs."""
 
     def __init__(self, watch: Watch) -> None:

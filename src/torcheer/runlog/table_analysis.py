@@ -51,7 +51,7 @@ SIMILARITIES: dict[str, Callable[[Matrix], Matrix]] = {
 }
 
 
-class Analysis:
+class TableAnalysis:
     """Similarity, principal components and clusters of a table's column."""
 
     def similarity(self: Any, column: str, measure: str = "correlation") -> Matrix:
@@ -77,7 +77,7 @@ class Analysis:
 
     def cluster(self: Any, column: str, measure: str = "euclidean") -> Clusters:
         """Cluster the rows hierarchically, with average linkage."""
-        similarity = Analysis.similarity(self, column, measure)
+        similarity = TableAnalysis.similarity(self, column, measure)
         return _merge_groups(similarity.max(initial=0.0) - similarity if measure != "euclidean" else -similarity)
 
 

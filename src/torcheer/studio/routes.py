@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
-from torcheer.studio.connections.auth import Guard, Keys, small_page
+from torcheer.studio.connections.auth import Keys, RequestGuard, small_page
 from torcheer.studio.connections.message_handlers import MOST_PAGES, Hub
-from torcheer.studio.connections.page_connection import Page
+from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.graph_page import graph_endpoint
 from torcheer.studio.server_errors import report_error
 
@@ -44,7 +44,7 @@ ROUTES: Final = (
 )
 
 
-def make_app(hub: Hub, keys: Keys) -> Guard:
+def make_app(hub: Hub, keys: Keys) -> RequestGuard:
     """Create the ASGI app: the guard around the routes."""
     from starlette.applications import Starlette
     from starlette.routing import Route, WebSocketRoute
@@ -71,7 +71,7 @@ def make_app(hub: Hub, keys: Keys) -> Guard:
     methods = frozenset(method for entry in ROUTES for method in entry.methods)
     sockets = frozenset(entry.path for entry in ROUTES if entry.socket)
     paths = frozenset(entry.path for entry in ROUTES) - sockets
-    return Guard(app, keys, methods=methods, paths=paths, sockets=sockets)
+    return RequestGuard(app, keys, methods=methods, paths=paths, sockets=sockets)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ async def _serve(hub: Hub, websocket: Any) -> None:
         async with asyncio.timeout(SLOW_SECS):
             await (websocket.send_text(message) if isinstance(message, str) else websocket.send_bytes(message))
 
-    page = Page(send)
+    page = PageConnection(send)
     hub.join(page)
     tasks = {asyncio.create_task(page.write()), asyncio.create_task(_receive(hub, page, websocket))}
     try:
@@ -167,7 +167,7 @@ def _usual_ends() -> tuple[type[Exception], ...]:
     return WebSocketDisconnect, TimeoutError, OSError, RuntimeError
 
 
-async def _receive(hub: Hub, page: Page, websocket: Any) -> None:
+async def _receive(hub: Hub, page: PageConnection, websocket: Any) -> None:
     """Receive a page's messages at a limited rate; the excess waits in the socket."""
     allowed, since = _BURST, time.monotonic()
     while True:

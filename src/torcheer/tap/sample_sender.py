@@ -220,9 +220,9 @@ class Sender:
             return []
         return [p for p in self._full_patterns if not any(matches_value(p, *key) for key in self._counts)]
 
-    def guard(self, what: str) -> Guard:
+    def guard(self, what: str) -> ErrorGuard:
         """A context that reports errors instead of raising them into the model."""
-        return Guard(self.report, what)
+        return ErrorGuard(self.report, what)
 
     def run_after(self, event: Any, action: Callable[[], None]) -> None:
         """Call `action` once a device has reached an event, without waiting for it."""
@@ -285,7 +285,7 @@ class LossNeighbours:
         return variable in ("output", "grad") and (layer, numbers) in self._near
 
 
-class Guard:
+class ErrorGuard:
     """Context manager that reports errors; a third of the cost of `contextmanager`, as it runs at every step."""
 
     __slots__ = ("_report", "_what")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torcheer.errors import BadArgument
 from torcheer.video import frame_plots, palette
 from torcheer.video.array_display import Facts, core, ends, matrix, numbers
-from torcheer.video.frame_layout import Caption, Page
+from torcheer.video.frame_layout import Caption, FrameLayout
 from torcheer.video.frame_plots import SIZE, Frame, Room
 from torcheer.video.value_range import Scale, label
 
@@ -49,7 +49,7 @@ def draw(
     """
     running = running or Running()
     values, facts = numbers(array)
-    page = Page(size, caption or Caption(), facts)
+    page = FrameLayout(size, caption or Caption(), facts)
     kind = kind_of(values.shape, mode)
     with np.errstate(all="ignore"):
         if kind not in ("empty", "points"):
@@ -86,12 +86,12 @@ def kind_of(shape: Sequence[int], mode: str = "auto") -> str:
 # Painters: each draws into the page and returns a note for its foot
 
 
-def _heat(page: Page, values: NDArray[Any], running: Running, batch: bool) -> str:
+def _heat(page: FrameLayout, values: NDArray[Any], running: Running, batch: bool) -> str:
     cells, blank = matrix(values)
     return frame_plots.heat(page.frame, page.bar(running.values), cells, running.values, blank)
 
 
-def _tiles(page: Page, values: NDArray[Any], running: Running, batch: bool) -> str:
+def _tiles(page: FrameLayout, values: NDArray[Any], running: Running, batch: bool) -> str:
     values = values.reshape(core(values.shape))
     first = ""
     if values.ndim == 4 and batch:
@@ -100,7 +100,7 @@ def _tiles(page: Page, values: NDArray[Any], running: Running, batch: bool) -> s
     return first + frame_plots.tiles(page.frame, page.bar(running.values), maps, running.values)
 
 
-def _histogram(page: Page, values: NDArray[Any], running: Running, batch: bool) -> str:
+def _histogram(page: FrameLayout, values: NDArray[Any], running: Running, batch: bool) -> str:
     scale, room = running.values, page.room
     if math.isnan(page.facts.minimum):
         return _words(page, "no finite number")
@@ -121,7 +121,7 @@ def _histogram(page: Page, values: NDArray[Any], running: Running, batch: bool) 
     return ""
 
 
-def _ticks(page: Page, room: Room, scale: Scale, bins: int) -> None:
+def _ticks(page: FrameLayout, room: Room, scale: Scale, bins: int) -> None:
     """The numbers below a histogram; whole ones stand below the middle of their bar."""
     inset = room.width / bins / 2 if bins else 0.0
     parts = ((0.0, "l"), (0.5, "m"), (1.0, "r")) if scale.low < scale.high else ((0.0, "l"),)
@@ -132,7 +132,7 @@ def _ticks(page: Page, room: Room, scale: Scale, bins: int) -> None:
             page.say(x, room.bottom + page.em * 1.6, label(number), anchor=("m" if bins else anchor) + "s")
 
 
-def _points(page: Page, values: NDArray[Any], running: Running, batch: bool) -> str:
+def _points(page: FrameLayout, values: NDArray[Any], running: Running, batch: bool) -> str:
     lengths = core(values.shape)
     rows = values.reshape(math.prod(lengths[: max(1, min(2, len(lengths) - 1))]), -1)
     rows = rows[:: -(-len(rows) // MOST_POINTS), :: -(-rows.shape[1] // MOST_FEATURES)].astype(np.float64)
@@ -171,7 +171,7 @@ def project(
     return centred @ axes * size, axes, variances[:2] / (variances.sum() or 1.0)
 
 
-def _number(page: Page, values: NDArray[Any], running: Running, batch: bool) -> str:
+def _number(page: FrameLayout, values: NDArray[Any], running: Running, batch: bool) -> str:
     value, em = float(values.reshape(-1)[0]), page.em
     running.past.append(value)
     finite = [number for number in running.past if math.isfinite(number)]
@@ -201,11 +201,11 @@ def curve(past: list[float], room: Room, scale: Scale) -> list[list[tuple[float,
     return [piece for piece in pieces if len(piece) > 1]
 
 
-def _empty(page: Page, values: NDArray[Any], running: Running, batch: bool) -> str:
+def _empty(page: FrameLayout, values: NDArray[Any], running: Running, batch: bool) -> str:
     return _words(page, "empty")
 
 
-def _words(page: Page, text: str) -> str:
+def _words(page: FrameLayout, text: str) -> str:
     room = page.room
     page.say(
         (room.left + room.right) / 2,

@@ -28,7 +28,7 @@ class Caption:
     colour: palette.Colour | None = None  # of the text
 
 
-class Page:
+class FrameLayout:
     """A frame while it is drawn: where things stand, and what will be written on it."""
 
     def __init__(self, size: tuple[int, int], caption: Caption, facts: Facts) -> None:

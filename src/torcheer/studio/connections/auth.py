@@ -83,7 +83,7 @@ class Keys:
         )
 
 
-class Guard:
+class RequestGuard:
     """ASGI middleware: rejects unauthorized requests, adds security headers to every response."""
 
     def __init__(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from torcheer.studio.connections.auth import Guard
+from torcheer.studio.connections.auth import RequestGuard
 
 REQUEST_SECS: Final = 10.0  # from the connection's start, or a request's first byte, to its last byte
 MOST_UNAUTHENTICATED: Final = 256  # unauthenticated connections; one more closes the oldest of them
 
 
-def protocol_of(guard: Guard) -> type[asyncio.Protocol]:
+def protocol_of(guard: RequestGuard) -> type[asyncio.Protocol]:
     """Uvicorn's HTTP protocol with these limits, which it lacks."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol

@@ -17,12 +17,12 @@ from torcheer.studio.closing_message import closing_message, is_alive
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.message_parsing import InvalidMessage, parse
 from torcheer.studio.connections.messages import Answer, Problem
-from torcheer.studio.connections.page_connection import Page
+from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.source_pages import Channel, SourceCatalog
 from torcheer.studio.connections.subscriptions import Subscription
 from torcheer.studio.server_errors import report, report_error
 from torcheer.studio.sources.layer_frames import is_gap
-from torcheer.studio.sources.source import Source
+from torcheer.studio.sources.source import PageSource
 from torcheer.studio.sources.table_queries import analyse_column
 from torcheer.terminal import did_you_mean
 
@@ -49,15 +49,15 @@ class Hub:
     # -- pages ---------------------------------------------------------------------------------------------------------
 
     @property
-    def pages(self) -> list[Page]:
+    def pages(self) -> list[PageConnection]:
         """All connected pages."""
         return [page for channel in self.channels.values() for page in channel.pages]
 
-    def join(self, page: Page) -> None:
+    def join(self, page: PageConnection) -> None:
         """Add a page that has connected, to the first channel."""
         self.channels[FIRST].add(page)
 
-    def leave(self, page: Page) -> None:
+    def leave(self, page: PageConnection) -> None:
         """Remove a page; a channel without pages is closed, except the first."""
         channel = page.channel
         if channel is None:
@@ -69,7 +69,7 @@ class Hub:
                 self._unwatch(channel)
                 _close(channel.source)
 
-    def handle(self, page: Page, text: str | bytes) -> None:
+    def handle(self, page: PageConnection, text: str | bytes) -> None:
         """Handle one message; an error is reported to its page."""
         try:
             message = parse(text)
@@ -181,26 +181,26 @@ class Hub:
 
     # -- handlers ------------------------------------------------------------------------------------------------------
 
-    def _handle_look(self, page: Page, look: messages.Look) -> None:
+    def _handle_look(self, page: PageConnection, look: messages.Look) -> None:
         channel = _channel(page)
         page.subscription.begin(look)
         channel.update_wants()
         page.queue("look")
 
-    def _handle_seen(self, page: Page, seen: messages.Seen) -> None:
+    def _handle_seen(self, page: PageConnection, seen: messages.Seen) -> None:
         page.subscription.acknowledge(seen)
         page.queue("look")
 
-    def _handle_act(self, page: Page, act: messages.Act) -> None:
+    def _handle_act(self, page: PageConnection, act: messages.Act) -> None:
         _channel(page).order(page, Order("act", act.action, act.count, act.item))
 
-    def _handle_change(self, page: Page, change: messages.Change) -> None:
+    def _handle_change(self, page: PageConnection, change: messages.Change) -> None:
         _channel(page).order(page, Order("change", name=change.name, value=change.value))
 
-    def _handle_control(self, page: Page, control: messages.Control) -> None:
+    def _handle_control(self, page: PageConnection, control: messages.Control) -> None:
         _channel(page).control(page, control.take)
 
-    def _answer_value(self, page: Page, request: messages.AskValue) -> None:
+    def _answer_value(self, page: PageConnection, request: messages.AskValue) -> None:
         source, layer = _channel(page).source, _layer(page, request.layer)
         _check_unit(layer, request.unit)
         of = (request.of_layer, request.of_unit) if request.of_unit >= 0 else None
@@ -215,21 +215,23 @@ class Hub:
         index = [int(position) for position in np.unravel_index(request.unit, layer.layer.shape or (1,))]
         page.reply(Answer(request.question, {**answer, "index": index}))
 
-    def _answer_trace(self, page: Page, request: messages.AskTrace) -> None:
+    def _answer_trace(self, page: PageConnection, request: messages.AskTrace) -> None:
         _check_unit(_layer(page, request.layer), request.unit)
         trace = _channel(page).source.trace(request.layer, request.unit, request.variables, request.item)
         page.reply(Answer(request.question, trace))
 
-    def _answer_analysis(self, page: Page, request: messages.AskAnalysis) -> None:
+    def _answer_analysis(self, page: PageConnection, request: messages.AskAnalysis) -> None:
         page.reply(Answer(request.question, analyse_column(_channel(page).source.tables, request)))
 
-    def _save_recording(self, page: Page, save: messages.SaveRecording) -> None:
+    def _save_recording(self, page: PageConnection, save: messages.SaveRecording) -> None:
         source = _channel(page).source
         if len(self._tasks) > _MOST_TASKS:
             raise BadArgument("other recordings are still being written; save this one when they are there")
         self._start(self._write_recording(page, source, source.saving(save.name)))
 
-    async def _write_recording(self, page: Page, source: Source, write: Callable[[], messages.Recording]) -> None:
+    async def _write_recording(
+        self, page: PageConnection, source: PageSource, write: Callable[[], messages.Recording]
+    ) -> None:
         """Write a recording in a thread, one at a time."""
         with _reporting_errors(page):
             async with self._saving:
@@ -238,15 +240,15 @@ class Hub:
             for viewer in self.pages:
                 viewer.queue_recordings(text if viewer is page else "")
 
-    def _open_recording(self, page: Page, request: messages.OpenRecording) -> None:
+    def _open_recording(self, page: PageConnection, request: messages.OpenRecording) -> None:
         key = FIRST if request.id < 0 else ("recording", request.id)
         self._move(page, key, lambda: Channel(self.catalog.open_recording(request.id), self.catalog, -1))
 
-    def _open_run(self, page: Page, request: messages.OpenRun) -> None:
+    def _open_run(self, page: PageConnection, request: messages.OpenRun) -> None:
         key = FIRST if request.id in (-1, self.catalog.run) else ("run", request.id)
         self._move(page, key, lambda: Channel(self.catalog.open_run(request.id), self.catalog, request.id))
 
-    def _move(self, page: Page, key: tuple[str, int], make: Callable[[], Channel]) -> None:
+    def _move(self, page: PageConnection, key: tuple[str, int], make: Callable[[], Channel]) -> None:
         """Move a page to another channel; a `hello` follows."""
         channel = self.channels.get(key) or make()
         if page.channel is not channel:
@@ -258,7 +260,7 @@ class Hub:
 
 
 @contextmanager
-def _reporting_errors(page: Page, question: int = -1) -> Iterator[None]:
+def _reporting_errors(page: PageConnection, question: int = -1) -> Iterator[None]:
     """Report errors to the page whose request failed; a bug of ours must not end other pages."""
     try:
         yield
@@ -269,7 +271,7 @@ def _reporting_errors(page: Page, question: int = -1) -> Iterator[None]:
         page.reply(Problem("the server could not do this; what went wrong stands where it was started", question))
 
 
-def _close(source: Source) -> None:
+def _close(source: PageSource) -> None:
     """Close a source; an error is only printed."""
     try:
         source.close()
@@ -277,13 +279,13 @@ def _close(source: Source) -> None:
         report_error(error)
 
 
-def _channel(page: Page) -> Channel:
+def _channel(page: PageConnection) -> Channel:
     if page.channel is None:
         raise BadArgument("nothing is shown")
     return page.channel
 
 
-def _layer(page: Page, name: str) -> PlacedLayer:
+def _layer(page: PageConnection, name: str) -> PlacedLayer:
     net = _channel(page).source.net
     layers = {placed.layer.name: placed for placed in net.layers} if net else {}
     if name not in layers:
@@ -304,7 +306,7 @@ def _value_answer(value: Any) -> dict[str, Any]:
     return {"value": value.item() if np.isfinite(value) else None, "text": names.get(str(value), str(value))}
 
 
-_HANDLERS: dict[type, Callable[[Hub, Page, Any], None]] = {
+_HANDLERS: dict[type, Callable[[Hub, PageConnection, Any], None]] = {
     messages.Look: Hub._handle_look,
     messages.Seen: Hub._handle_seen,
     messages.Act: Hub._handle_act,

@@ -24,7 +24,7 @@ _MOST_ALERTS: Final = 1000
 _MESSAGE_CELLS: Final = 20_000
 
 
-class Page:
+class PageConnection:
     """A connected page; `send` takes text or bytes and waits while the page is slow."""
 
     def __init__(self, send: Callable[[str | bytes], Awaitable[None]]) -> None:
@@ -209,13 +209,13 @@ def _rows_per_message(table: TableRows) -> int:
     return max(1, _MESSAGE_CELLS // max(1, cells))
 
 
-_BUILDERS: dict[str, Callable[[Page, Channel], Any]] = {
-    "hello": Page._hello,
-    "net": Page._net,
-    "state": Page._state,
-    "parameters": Page._parameters,
-    "moments": Page._moments,
-    "alerts": Page._new_alerts,
-    "recordings": Page._recordings,
-    "runs": Page._runs,
+_BUILDERS: dict[str, Callable[[PageConnection, Channel], Any]] = {
+    "hello": PageConnection._hello,
+    "net": PageConnection._net,
+    "state": PageConnection._state,
+    "parameters": PageConnection._parameters,
+    "moments": PageConnection._moments,
+    "alerts": PageConnection._new_alerts,
+    "recordings": PageConnection._recordings,
+    "runs": PageConnection._runs,
 }

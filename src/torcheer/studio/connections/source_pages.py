@@ -9,9 +9,9 @@ from torcheer.control.control_records import Order, Parameter, Wants
 from torcheer.errors import BadArgument
 from torcheer.studio.connections import messages
 from torcheer.studio.connections.messages import AlertSeen, Hello, Moment, Recording, Run
-from torcheer.studio.connections.page_connection import Page
+from torcheer.studio.connections.page_connection import PageConnection
 from torcheer.studio.connections.subscriptions import PictureCache, wants_of
-from torcheer.studio.sources.source import Source
+from torcheer.studio.sources.source import PageSource
 from torcheer.terminal import did_you_mean
 
 
@@ -32,26 +32,26 @@ class SourceCatalog(Protocol):
     def recordings(self) -> tuple[Recording, ...]:
         """The recordings that are on disk now."""
 
-    def first(self) -> Source:
+    def first(self) -> PageSource:
         """The source that is shown first."""
 
-    def open_run(self, id: int) -> Source:
+    def open_run(self, id: int) -> PageSource:
         """Open another run; raises `TorcheerError` if it does not exist."""
 
-    def open_recording(self, id: int) -> Source:
+    def open_recording(self, id: int) -> PageSource:
         """Open a recording; raises `TorcheerError` if it does not exist."""
 
 
 class Channel:
     """A source and the pages that show it."""
 
-    def __init__(self, source: Source, catalog: SourceCatalog, run: int | None = None) -> None:
+    def __init__(self, source: PageSource, catalog: SourceCatalog, run: int | None = None) -> None:
         """`run` is its number; None for the first source, which may become another run."""
         self.source, self.catalog, self._run = source, catalog, run
-        self.pages: list[Page] = []
+        self.pages: list[PageConnection] = []
         self.pictures = PictureCache()
         self.alerts = len(source.alerts)  # total ever received
-        self._controller: Page | None = None
+        self._controller: PageConnection | None = None
         self._wants = Wants()
         self._sent_names = self._names()
 
@@ -70,14 +70,14 @@ class Channel:
 
     # -- pages ---------------------------------------------------------------------------------------------------------
 
-    def add(self, page: Page) -> None:
+    def add(self, page: PageConnection) -> None:
         """Add a page; it will be sent everything."""
         self.pages.append(page)
         page.channel = self
         page.queue("hello")
         self._update_others(page)
 
-    def remove(self, page: Page) -> None:
+    def remove(self, page: PageConnection) -> None:
         """Remove a page that disconnected; it loses control."""
         self.pages.remove(page)
         page.channel = None
@@ -86,7 +86,7 @@ class Channel:
         self._update_others(page)
         self.update_wants()
 
-    def _update_others(self, page: Page) -> None:
+    def _update_others(self, page: PageConnection) -> None:
         for viewer in self.pages:
             if viewer is not page:
                 viewer.queue("state")
@@ -129,7 +129,7 @@ class Channel:
 
     # -- messages ------------------------------------------------------------------------------------------------------
 
-    def hello(self, page: Page, moments: tuple[Moment, ...], alerts: tuple[AlertSeen, ...]) -> Hello:
+    def hello(self, page: PageConnection, moments: tuple[Moment, ...], alerts: tuple[AlertSeen, ...]) -> Hello:
         """The first message: everything except the tables' rows, which follow."""
         source = self.source
         heads = tuple(table.head for table in source.tables.values())
@@ -144,20 +144,20 @@ class Channel:
 
     # -- control -------------------------------------------------------------------------------------------------------
 
-    def controls(self, page: Page) -> str:
+    def controls(self, page: PageConnection) -> str:
         """Who controls the run, from a page's point of view: "you", "other" or "nobody"."""
         if self._controller is None:
             return "nobody"
         return "you" if self._controller is page else "other"
 
-    def control(self, page: Page, take: bool) -> None:
+    def control(self, page: PageConnection, take: bool) -> None:
         """Give a page control of the run, whoever has it, or take it away."""
         if take or self._controller is page:
             self._controller = page if take else None
             for viewer in self.pages:
                 viewer.queue("state")
 
-    def order(self, page: Page, order: Order) -> None:
+    def order(self, page: PageConnection, order: Order) -> None:
         """Send an order to the host; the first page that does so gets control."""
         if self.source.kind != "live":
             raise BadArgument("nothing runs here: this is what a run left behind, so there is nothing to control")

@@ -15,8 +15,8 @@ from torcheer.control.control_records import Every, Wants
 from torcheer.network.network_records import Net, PlacedLayer
 from torcheer.studio.connections.messages import Look, Moment, Seen
 from torcheer.studio.server_errors import report_error
-from torcheer.studio.sources.layer_frames import Picture, message_of, picture_of
-from torcheer.studio.sources.source import Source, Unit
+from torcheer.studio.sources.layer_frames import LayerPicture, message_of, picture_of
+from torcheer.studio.sources.source import PageSource, Unit
 
 _MOST_IN_FLIGHT: Final = 4  # states: one for the current look, the others for earlier looks
 _RETRY_SECS: Final = 1.0  # then a page that has not acknowledged an old look is sent the current one
@@ -113,10 +113,10 @@ class PictureCache:
     MOST_BYTES = 64 << 20
 
     def __init__(self) -> None:
-        self._cached: OrderedDict[tuple[object, ...], Picture] = OrderedDict()
+        self._cached: OrderedDict[tuple[object, ...], LayerPicture] = OrderedDict()
         self._bytes = 0
 
-    def messages(self, source: Source, net: Net, look: Look, moment: int) -> Iterator[tuple[str, bytes | None]]:
+    def messages(self, source: PageSource, net: Net, look: Look, moment: int) -> Iterator[tuple[str, bytes | None]]:
         """Yield each layer's name and binary message, None where it has no value."""
         weights = look.variable in _of_weights(net)
         of = (look.layer, look.unit) if look.unit >= 0 else None
@@ -134,7 +134,9 @@ class PictureCache:
         self._cached.clear()
         self._bytes = 0
 
-    def _picture(self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None) -> Picture | None:
+    def _picture(
+        self, source: PageSource, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
+    ) -> LayerPicture | None:
         newest = (
             source.moments[-1].id if look.raster and source.moments else -1
         )  # a raster changes with each new moment, as older ones are removed
@@ -151,7 +153,9 @@ class PictureCache:
             self._store(key, picture)
         return picture
 
-    def _encode(self, source: Source, placed: PlacedLayer, look: Look, moment: int, of: Unit | None) -> Picture | None:
+    def _encode(
+        self, source: PageSource, placed: PlacedLayer, look: Look, moment: int, of: Unit | None
+    ) -> LayerPicture | None:
         name = placed.layer.name
         if look.raster:
             rows = source.raster(name, look.variable, look.item, look.raster, of, moment)
@@ -159,7 +163,7 @@ class PictureCache:
         values = source.units(moment, name, look.variable, look.item, of)
         return None if values is None or values.size != placed.units else picture_of(values, placed.grid)
 
-    def _store(self, key: tuple[object, ...], picture: Picture) -> None:
+    def _store(self, key: tuple[object, ...], picture: LayerPicture) -> None:
         self._cached[key] = picture
         self._bytes += _size_bytes(picture)
         while self._bytes > self.MOST_BYTES:
@@ -167,5 +171,5 @@ class PictureCache:
             self._bytes -= _size_bytes(old)
 
 
-def _size_bytes(picture: Picture) -> int:
+def _size_bytes(picture: LayerPicture) -> int:
     return picture.payload.nbytes + 1024  # with a key and its objects

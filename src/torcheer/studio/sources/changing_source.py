@@ -14,7 +14,7 @@ from torcheer.control.control_records import Order, Parameter, State, Wants
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
-from torcheer.studio.sources.source import Changes, Floats, Source, Unit, alert_key
+from torcheer.studio.sources.source import Changes, Floats, PageSource, Unit, alert_key
 from torcheer.studio.sources.stored_source import StoredSource
 
 _CHECK_SECS: Final = 1.0
@@ -38,7 +38,7 @@ class ChangingSource:
     Then everything is reported as new.
     """
 
-    def __init__(self, source: Source, find: Callable[[Source], Source | None]) -> None:
+    def __init__(self, source: PageSource, find: Callable[[PageSource], PageSource | None]) -> None:
         self.current = source
         self._find, self._next_check = find, time.monotonic() + _CHECK_SECS
         self._wants = Wants()
@@ -52,7 +52,7 @@ class ChangingSource:
                 return self._replace(replacement)
         return self.current.poll()
 
-    def _replace(self, replacement: Source) -> Changes:
+    def _replace(self, replacement: PageSource) -> Changes:
         old, self.current = self.current, replacement
         changes = replacement.poll()
         for name, table in replacement.tables.items():

@@ -20,7 +20,7 @@ from torcheer.network.placement import net_of
 from torcheer.network.recorded_heads import weights_of
 from torcheer.records import Op, RunInfo
 from torcheer.studio.connections.messages import Moment
-from torcheer.studio.sources.moment_queries import Value
+from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.recordings import home_of
 from torcheer.studio.sources.stored_source import Names, StoredSource
 
@@ -43,7 +43,7 @@ class HistorySource(StoredSource):
         self._pass = description = describe_pass(ops)
         self._entries: dict[tuple[str, str], Entry] = {}
         self._damaged: set[Entry] = set()
-        self._attention: dict[str, Value | None] = {}  # of the attention shown last
+        self._attention: dict[str, RecordedValue | None] = {}  # of the attention shown last
         for name, op in description.producers.items():
             self._index_values(name, op)
         for projection in description.projections:
@@ -71,7 +71,7 @@ class HistorySource(StoredSource):
             self._entries[name, "Grad"] = entry
             call += 1
 
-    def value(self, moment: int, name: str, variable: str) -> Value | None:
+    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """A value of the pass."""
         if moment != 0:
             return None
@@ -79,7 +79,7 @@ class HistorySource(StoredSource):
             return self._heads(name)
         entry = self._entries.get((name, variable))
         array = None if entry is None else self._array(entry)
-        return None if array is None else Value(-1 if variable == "Wt" else 0, array)
+        return None if array is None else RecordedValue(-1 if variable == "Wt" else 0, array)
 
     def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
         """The reason according to the operation's record."""
@@ -94,11 +94,11 @@ class HistorySource(StoredSource):
             return "it was not saved: layers_to_save left it out"
         return "no gradient has come to it" if op.grad_fn else "nothing in it or before it asks for a gradient"
 
-    def _heads(self, name: str) -> Value | None:
+    def _heads(self, name: str) -> RecordedValue | None:
         """Attention weights of a layer; cached, as they may have to be computed."""
         if name not in self._attention:
             weights = weights_of(self._pass.heads[name], self._op_value, self._pass.batch)
-            self._attention = {name: None if weights is None else Value(0, weights)}
+            self._attention = {name: None if weights is None else RecordedValue(0, weights)}
         return self._attention[name]
 
     def _op_value(self, index: int, output: int) -> Array | None:

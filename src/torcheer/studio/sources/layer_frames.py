@@ -27,7 +27,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class LayerPicture:
     """A layer's values encoded as bytes: a frame without its names."""
 
     grid: Grid
@@ -53,7 +53,7 @@ def raster_frame(values: Array, *, look: int, moment: int, layer: str, variable:
     return message_of(picture, raster=True, look=look, moment=moment, layer=layer, variable=variable, item=item)
 
 
-def message_of(picture: Picture, *, raster: bool, **names: Any) -> bytes:
+def message_of(picture: LayerPicture, *, raster: bool, **names: Any) -> bytes:
     """Serialize a picture with its names: look, moment, layer, variable, item."""
     head = FrameHead(
         **names, grid=picture.grid, block=picture.block, count=picture.payload.size, lo=picture.lo, hi=picture.hi,
@@ -79,7 +79,7 @@ def is_gap(values: Any) -> Any:
     return values.view(np.uint32) == GAP_BITS if values.dtype == np.float32 else np.zeros(values.shape, bool)
 
 
-def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
+def picture_of(values: Array, grid: Grid, *, across: bool = True) -> LayerPicture:
     """Reduce values to cells and encode them as bytes.
 
     Without `across`, columns (a raster's moments) stay.
@@ -97,7 +97,7 @@ def picture_of(values: Array, grid: Grid, *, across: bool = True) -> Picture:
             payload[nan_cells] = NAN  # a single NaN among a million values stays visible
     padded = np.zeros(grid[0] * grid[1] * grid[2] * grid[3], np.uint8)
     padded[: min(len(payload), len(padded))] = payload[: len(padded)]
-    return Picture(grid, block, padded, lo, hi, nans, infs, negative)
+    return LayerPicture(grid, block, padded, lo, hi, nans, infs, negative)
 
 
 def _count_special(numbers: Array) -> tuple[int, int, int, int]:

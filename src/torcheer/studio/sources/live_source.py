@@ -18,9 +18,9 @@ from torcheer.network.placement import net_of
 from torcheer.runlog.incoming_rows import IncomingTables
 from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.studio.connections.messages import VERSION, AlertSeen, Moment, Recording
-from torcheer.studio.sources.moment_queries import MomentQueries, Value
+from torcheer.studio.sources.moment_queries import MomentQueries, RecordedValue
 from torcheer.studio.sources.recordings import home_of, saving
-from torcheer.studio.sources.source import Changes, Source, alert_key
+from torcheer.studio.sources.source import Changes, PageSource, alert_key
 from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
 from torcheer.wire.json_codec import from_json
 from torcheer.wire.ring import RingReader
@@ -43,7 +43,7 @@ class LiveSource(MomentQueries):
     kind = "live"
 
     def __init__(
-        self, path: str | os.PathLike[str], *, url: str = "", title: str = "", before: Source | None = None,
+        self, path: str | os.PathLike[str], *, url: str = "", title: str = "", before: PageSource | None = None,
         most_bytes: int = MOST_BYTES, most_states: int = MOST_STATES,
     ) -> None:  # fmt: skip
         """`before` is the same run's stored source: its rows and alerts stay."""
@@ -291,7 +291,7 @@ class LiveSource(MomentQueries):
                 name = sample.variable
                 if (sample.layer, name) in values and sample.item >= 0:  # a further item, for another page
                     name = f"{name}[{sample.item}]"
-                values[sample.layer, name] = Value(sample.item, sample.array)
+                values[sample.layer, name] = RecordedValue(sample.item, sample.array)
                 ring.done()
         except _HOSTILE as error:
             self._problem(f"the values of the host cannot be read: {str(error)[:200]}")

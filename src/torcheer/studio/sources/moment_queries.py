@@ -23,7 +23,7 @@ OF_WEIGHTS: Final = ("r.Wt", "s.Wt", "r.DWt", "s.DWt")
 _RASTER_CELLS: Final = 16 << 20  # limits the moments in a large layer's raster
 
 
-class Value(NamedTuple):
+class RecordedValue(NamedTuple):
     """A stored value: its first axis is the batch from item `first` on.
 
     Weights have no batch axis.
@@ -40,7 +40,7 @@ class Store(Protocol):
     def moments(self) -> list[Moment]:
         """The stored moments, oldest first."""
 
-    def value(self, moment: int, name: str, variable: str) -> Value | None:
+    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """The value of a layer or projection; None if there is none."""
 
 

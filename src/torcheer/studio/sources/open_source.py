@@ -17,19 +17,19 @@ from torcheer.studio.sources.history_source import HistorySource
 from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.recordings import KIND, RecordingSource, listed_in
 from torcheer.studio.sources.run_source import RunSource
-from torcheer.studio.sources.source import Source
+from torcheer.studio.sources.source import PageSource
 from torcheer.wire.socket_lines import connect
 
 SOCKET: Final = "control.sock"
 _DEEPEST: Final = 3  # levels of nested folders that are searched for runs
 _MOST_RUNS: Final = 500
 _MOST_FOLDERS: Final = 5000
-_OPENERS: Final[dict[str, Callable[[Path], Source]]] = {
+_OPENERS: Final[dict[str, Callable[[Path], PageSource]]] = {
     KIND: RecordingSource, "history": HistorySource, "captures": lambda path: RunSource(path, captured=path),
 }  # fmt: skip
 
 
-def open_source(path: str | os.PathLike[str], *, url: str = "") -> Source:
+def open_source(path: str | os.PathLike[str], *, url: str = "") -> PageSource:
     """Open a path as a source; raises if it is unknown.
 
     `url` is the viewer's, sent to a live host.
@@ -62,10 +62,10 @@ def kind_of(path: Path) -> str:
     return "run" if (path / "metrics").is_dir() or (path / "captures" / "archive.json").is_file() else "folder"
 
 
-def _run(path: Path, url: str) -> Source:
+def _run(path: Path, url: str) -> PageSource:
     """Open a run: live whenever a host is listening, otherwise from disk."""
 
-    def find_host(current: Source) -> Source | None:
+    def find_host(current: PageSource) -> PageSource | None:
         if isinstance(current, LiveSource) or not is_live(path):
             return None
         return LiveSource(path / SOCKET, url=url, before=current)
@@ -85,7 +85,7 @@ def is_live(path: Path) -> bool:
     return True
 
 
-def _archive(path: Path) -> Source:
+def _archive(path: Path) -> PageSource:
     kind = read_about(path).get("kind")
     opener = _OPENERS.get(kind) if isinstance(kind, str) else None
     if opener is None:
@@ -139,7 +139,7 @@ class PathCatalog:
         self._add_home(self._first)
         self.refresh()
 
-    def first(self) -> Source:
+    def first(self) -> PageSource:
         """The source that is shown first: of a folder the live run, or the newest."""
         return self._first
 
@@ -156,14 +156,14 @@ class PathCatalog:
             self._paths += [path for path in runs_below(self.path) if path not in listed]
             return list(self._paths)
 
-    def _open_folder(self) -> Source:
+    def _open_folder(self) -> PageSource:
         runs = self._scan()
         if runs:
             self.run = _best(runs)
             return self._open(runs[self.run])
         return ChangingSource(EmptySource(self.path), self._find_first_run)
 
-    def _find_first_run(self, current: Source) -> Source | None:
+    def _find_first_run(self, current: PageSource) -> PageSource | None:
         """The first run that appears in an empty folder; None until then."""
         if current.kind != "nothing" or not (runs := self._scan()):
             return None
@@ -173,13 +173,13 @@ class PathCatalog:
         self._add_home(source)  # so that its recordings are listed
         return source
 
-    def _open(self, path: Path) -> Source:
+    def _open(self, path: Path) -> PageSource:
         try:
             return open_source(path, url=self.url)
         except (TorcheerError, OSError, ValueError) as error:
             return EmptySource(path, str(error))
 
-    def open_run(self, id: int) -> Source:
+    def open_run(self, id: int) -> PageSource:
         """Open another run of the folder."""
         if not self._folder or not 0 <= id < len(self._scan()):
             raise UnknownLayer(f"there is no run {id}; there are {len(self.runs)}")
@@ -199,13 +199,13 @@ class PathCatalog:
             if path in listed
         )
 
-    def open_recording(self, id: int) -> Source:
+    def open_recording(self, id: int) -> PageSource:
         """Open a recording of the list."""
         if not any(recording.id == id for recording in self.recordings):
             raise UnknownLayer(f"there is no recording {id}; there are {len(self.recordings)}")
         return RecordingSource(self._recordings[id])
 
-    def _add_home(self, source: Source) -> None:
+    def _add_home(self, source: PageSource) -> None:
         if source.home is not None and source.home not in self._homes:
             self._homes.append(source.home)
 

@@ -20,8 +20,8 @@ from torcheer.network.network_records import Net
 from torcheer.records import Sample
 from torcheer.runlog.table_records import TableHead, TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
-from torcheer.studio.sources.moment_queries import Value
-from torcheer.studio.sources.source import Source
+from torcheer.studio.sources.moment_queries import RecordedValue
+from torcheer.studio.sources.source import PageSource
 from torcheer.studio.sources.stored_source import Names, StateOf, StoredSource
 from torcheer.studio.sources.timeline import Reasons, Values
 from torcheer.wire.json_codec import from_json
@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def saving(
-    source: Source, moments: Sequence[Moment], state_of: StateOf, home: Path, name: str = ""
+    source: PageSource, moments: Sequence[Moment], state_of: StateOf, home: Path, name: str = ""
 ) -> Callable[[], Recording]:
     """A function that writes the source's current content to a new folder in `home`, atomically."""
     if not moments or source.net is None:
@@ -212,13 +212,13 @@ class RecordingSource(StoredSource):
             for moment, absences in zip(self._moments, (frame["about"].get("absences", []) for frame in frames))
         }
 
-    def value(self, moment: int, name: str, variable: str) -> Value | None:
+    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """A value, checked when it is first read; None, with a problem reported, if it is damaged."""
         entry = self._places.get(moment, {}).get((name, variable))
         if entry is None:
             return None
         try:
-            return Value(entry.item, self._archive.array(entry))
+            return RecordedValue(entry.item, self._archive.array(entry))
         except (TorcheerError, OSError, ValueError) as error:
             del self._places[moment][name, variable]
             self._changes.problems.append(str(error))

@@ -22,7 +22,7 @@ from torcheer.network.placement import net_of
 from torcheer.network.run_network import Checkpoints, merge_captured, network_in
 from torcheer.runlog.run_tables import stamp_of, summary_of, tables_of
 from torcheer.studio.connections.messages import AlertSeen, Moment
-from torcheer.studio.sources.moment_queries import Value
+from torcheer.studio.sources.moment_queries import RecordedValue
 from torcheer.studio.sources.source import Changes, alert_key
 from torcheer.studio.sources.stored_source import Names, StoredSource
 
@@ -174,16 +174,16 @@ class RunSource(StoredSource):
         for part in ("captures", "checkpoints"):
             self._stamps.pop(part, None)
 
-    def _saved_weights(self, moment: int, name: str) -> Value | None:
+    def _saved_weights(self, moment: int, name: str) -> RecordedValue | None:
         step = next((stored.step for stored in self._moments if stored.id == moment), -1)
         weights = self._checkpoints.weights(step, name)
-        return None if weights is None else Value(-1, weights)
+        return None if weights is None else RecordedValue(-1, weights)
 
     def recorded_reason(self, moment: int, layer: str, variable: str) -> str:
         """The reason for a missing value: a run only has what was captured."""
         return "it was not captured at this step"
 
-    def value(self, moment: int, name: str, variable: str) -> Value | None:
+    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """A captured value."""
         if variable == "Wt":
             return self._saved_weights(moment, name)
@@ -191,7 +191,7 @@ class RunSource(StoredSource):
         if entry is None or self._captures is None:
             return None
         try:
-            return Value(entry.item, self._captures.array(entry))
+            return RecordedValue(entry.item, self._captures.array(entry))
         except (TorcheerError, OSError, ValueError) as error:
             del self._places[moment][name, variable]
             self._changes.problems.append(str(error))

@@ -46,7 +46,7 @@ class Changes:
         return bool(self.net or self.state or self.parameters or lists)
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """The content of a channel.
 
     No method blocks, or raises for a page's request: it returns None or nothing.

@@ -10,7 +10,7 @@ from torcheer.errors import ValueUnavailable
 from torcheer.network.network_records import Net
 from torcheer.runlog.table_records import TableRows
 from torcheer.studio.connections.messages import AlertSeen, Moment, Recording
-from torcheer.studio.sources.moment_queries import OF_WEIGHTS, MomentQueries, Value
+from torcheer.studio.sources.moment_queries import OF_WEIGHTS, MomentQueries, RecordedValue
 from torcheer.studio.sources.source import Changes
 from torcheer.studio.sources.timeline import Reasons, Values
 
@@ -38,7 +38,7 @@ class StoredSource(MomentQueries):
         """The stored states, oldest first."""
         return self._moments
 
-    def value(self, moment: int, name: str, variable: str) -> Value | None:
+    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """A layer's or projection's value at a moment; None if there is none."""
         return None
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import Final
 
 from torcheer.studio.connections.messages import Moment
-from torcheer.studio.sources.moment_queries import Value
+from torcheer.studio.sources.moment_queries import RecordedValue
 
 MOST_BYTES: Final = 256 << 20
 MOST_STATES: Final = 500
 
-Values = dict[tuple[str, str], Value]  # by layer or projection, and variable
+Values = dict[tuple[str, str], RecordedValue]  # by layer or projection, and variable
 Reasons = dict[tuple[str, str], str]  # by layer and variable
 
 
@@ -53,7 +53,7 @@ class Timeline:
         self.bytes += state.bytes
         return self._thin()
 
-    def value(self, moment: int, name: str, variable: str) -> Value | None:
+    def value(self, moment: int, name: str, variable: str) -> RecordedValue | None:
         """The value of a layer or projection; None if there is none."""
         state = self._states.get(moment)
         return None if state is None else state.values.get((name, variable))

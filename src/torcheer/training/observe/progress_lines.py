@@ -35,7 +35,7 @@ SHARE = 20  # reading the values may take 1/20 of the time at most: some metrics
 LINE_SECS, LINE_STEPS = 10.0, 50  # between two lines where the output is no terminal
 
 
-class View(AbstractContextManager["View"], Protocol):
+class ProgressView(AbstractContextManager["ProgressView"], Protocol):
     """A display of events."""
 
     def __call__(self, event: Event) -> None: ...
@@ -45,7 +45,7 @@ class View(AbstractContextManager["View"], Protocol):
         ...
 
 
-def show(session: Session, events: Iterable[Event], view: View) -> Stopped | None:
+def show(session: Session, events: Iterable[Event], view: ProgressView) -> Stopped | None:
     """Show every event; return the Stopped event of a run that did not complete.
 
     Output that can no longer be written does not end training. A closed pipe (`torcheer train … | head`) requests a
@@ -61,7 +61,7 @@ def show(session: Session, events: Iterable[Event], view: View) -> Stopped | Non
     return stopped[-1] if stopped else None
 
 
-def show_events(events: Iterable[Event], view: View, on_error: Callable[[OSError], object]) -> Iterator[Event]:
+def show_events(events: Iterable[Event], view: ProgressView, on_error: Callable[[OSError], object]) -> Iterator[Event]:
     """Show each event, then yield it; `on_error` is called where the output cannot be written."""
     is_stopped = False
     with view:
@@ -107,7 +107,7 @@ def silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def make_view(session: Session, *, plain: bool = False) -> View:
+def make_view(session: Session, *, plain: bool = False) -> ProgressView:
     """Make the live view where there is a terminal for it, else the seed's lines."""
     if not plain and sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         from torcheer.training.observe.live_terminal import LiveTerminal

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_PENDING = 256  # losses not yet read: reading each would make training wait for the device
 
 
-class Writer(Protocol):
+class TrackerWriter(Protocol):
     """A destination of metrics."""
 
     def write(self, values: Mapping[str, float], step: int) -> None: ...
@@ -120,7 +120,7 @@ def write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:
 
 
 def _write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:
-    writers: dict[str, Writer] | None = None
+    writers: dict[str, TrackerWriter] | None = None
     numbers = _EventValues(session)
     try:
         for event in events:
@@ -137,7 +137,7 @@ def _write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]
             writer.close()
 
 
-def _open(session: Session, writers: dict[str, Writer]) -> Iterator[Alert]:
+def _open(session: Session, writers: dict[str, TrackerWriter]) -> Iterator[Alert]:
     for name in session.options.writers:
         try:
             writers[name] = WRITERS[name][1](session.directory, session.place.step)
@@ -145,7 +145,7 @@ def _open(session: Session, writers: dict[str, Writer]) -> Iterator[Alert]:
             yield _alert(name, error)
 
 
-def _write(writers: dict[str, Writer], values: Mapping[str, float], step: int) -> Iterator[Alert]:
+def _write(writers: dict[str, TrackerWriter], values: Mapping[str, float], step: int) -> Iterator[Alert]:
     for name, writer in list(writers.items()):
         try:
             writer.write(values, step)
