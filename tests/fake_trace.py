@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,10 +11,11 @@ import numpy as np
 
 from torcheer.errors import ValueUnavailable
 from torcheer.history import ModelHistory
-from torcheer.records import Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
+from torcheer.history.trace_protocol import Trace
+from torcheer.records import Edge, ModuleCall, ModuleInfo, Op, RunInfo, Source, Stored, TensorMeta
 
 
-class FakeTrace:
+class FakeTrace(Trace):
     """A trace over a list of ops and a dictionary of values."""
 
     def __init__(self, model: str = "Fake") -> None:
@@ -46,24 +47,11 @@ class FakeTrace:
     def gradients(self, index: int, output: int) -> list[Any]:
         return self.grads.get((index, output), [])
 
-    def module_path(self, module: Any) -> str:
-        return ""
-
     def stored_gradients(self, name: str) -> list[Any]:
         return [np.ones(2, np.float32)] if name.endswith("weight") else []
 
     def stored_value(self, name: str) -> Any:
         return None
-
-    def below(self, index: int) -> list[Op]:
-        return []
-
-    def runs(self) -> list[ModuleRun]:
-        return []
-
-    def follow(self, reader: Callable[[Op], object]) -> None:
-        for op in self.list:
-            reader(op)
 
     # Building one
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from math import prod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-from torcheer.records import Edge, ModuleCall, Source, Step
+import numpy as np
+from fake_trace import FakeTrace
+
+from torcheer.history import ModelHistory
+from torcheer.records import BackwardStep, ModuleInfo
 
 # The formula of each rule, and what it reads again: its own result, or the arguments at these places.
 RULES: dict[str, tuple[str, str | tuple[int, ...]]] = {
@@ -27,75 +30,59 @@ RULES: dict[str, tuple[str, str | tuple[int, ...]]] = {
 }
 
 
-class Tape:
-    """Steps in the order they ran."""
+class Tape(FakeTrace):
+    """Operations with backward steps, in the order they ran; the last is the loss."""
 
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self._stack: tuple[ModuleCall, ...] = ()
-        self._calls: dict[str, int] = {}
-
-    def _add(self, name: str, kind: str, shape: tuple[int, ...], **rest: Any) -> int:
-        facts = {"dtype": "torch.float32", "bytes": 4 * prod(shape)} | rest
-        self.steps.append(Step(len(self.steps), name, kind, shape=shape, **facts))
-        return len(self.steps) - 1
+    def __init__(self, loss: str = "loss") -> None:
+        super().__init__(loss)
 
     def constant(self, name: str, *shape: int) -> int:
-        return self._add(name, "constant", shape)
+        return self.add(name, kind="constant", shape=shape)
 
     def parameter(self, name: str, *shape: int) -> int:
-        return self._add(name, "parameter", shape, modules=self._stack)
+        return self.add(name, kind="parameter", shape=shape)
 
     def op(self, name: str, *parents: int, shape: tuple[int, ...] | None = None, **rest: Any) -> int:
-        """One operation, of the shape of what it reads first unless told."""
+        """One operation, of the shape of what it reads first unless told; keywords are its step's, and `value=`."""
         formula, reads = RULES.get(name, ("", ()))
-        saved = (len(self.steps),) if reads == "own" else tuple(dict.fromkeys(parents[int(n)] for n in reads))
-        facts = {
-            "parents": tuple(Edge(parent, 0, (place,)) for place, parent in enumerate(parents)),
-            "saved": saved,
-            "formula": formula,
-            "why": f"the slope of {name}.",
-            "modules": self._stack,
-            "source": Source("train.py", 10 + len(self.steps), "loss"),
-        }
-        return self._add(name, "op", self.steps[parents[0]].shape if shape is None else shape, **facts | rest)
+        saved = (len(self.list),) if reads == "own" else tuple(dict.fromkeys(parents[int(n)] for n in reads))
+        value = {"value": np.array(rest.pop("value"))} if "value" in rest else {}
+        facts = {"formula": formula, "saved": saved, "why": f"the slope of {name}."}
+        shape = self.list[parents[0]].outputs[0].shape if shape is None else shape
+        return self.add(name, *parents, shape=shape, backward=BackwardStep(**facts | rest), **value)
 
-    @contextmanager
-    def inside(self, address: str, kind: str) -> Iterator[None]:
+    def inside(self, address: str, kind: str = "Module") -> AbstractContextManager[None]:
         """Run the block inside a module or composite."""
-        self._calls[address] = self._calls.get(address, 0) + 1
-        before = self._stack
-        self._stack = (*before, ModuleCall(address, self._calls[address], kind))
-        yield
-        self._stack = before
+        self.facts["modules"].setdefault(address, ModuleInfo(address, kind))
+        return super().inside(address)
 
-    def linear(self, address: str, x: int, out: int) -> int:
+    def linear(self, address: str, x: int, out: int = 3) -> int:  # type: ignore[override]
         """Call a Linear module."""
-        shape = self.steps[x].shape
+        shape = self.list[x].outputs[0].shape
         with self.inside(address, "Linear"):
             weight = self.parameter(f"{address}.weight", out, shape[-1])
             bias = self.parameter(f"{address}.bias", out)
             return self.op("linear", x, weight, bias, shape=(*shape[:-1], out))
 
 
-def chain() -> list[Step]:
+def chain() -> ModelHistory:
     """sum(exp(a) * c)."""
     tape = Tape()
     a, c = tape.parameter("a", 3), tape.constant("c", 3)
     tape.op("sum", tape.op("mul", tape.op("exp", a), c), shape=(), value=3.25)
-    return tape.steps
+    return tape.history()
 
 
-def diamond() -> list[Step]:
+def diamond() -> ModelHistory:
     """sum(t * a + exp(t)) where t = tanh(a): both are used twice."""
     tape = Tape()
     a = tape.parameter("a", 3)
     t = tape.op("tanh", a)
     tape.op("sum", tape.op("add", tape.op("mul", t, a), tape.op("exp", t)), shape=())
-    return tape.steps
+    return tape.history()
 
 
-def perceptron() -> list[Step]:
+def perceptron() -> ModelHistory:
     """Two Linears with a Tanh between them, and a mean square loss."""
     tape = Tape()
     x, target = tape.constant("x", 4, 8), tape.constant("target", 4, 3)
@@ -105,10 +92,10 @@ def perceptron() -> list[Step]:
     out = tape.linear("2", hidden, 3)
     with tape.inside("mse_loss", "mse_loss"):
         tape.op("mean", tape.op("pow", tape.op("sub", out, target)), shape=(), value=0.731)
-    return tape.steps
+    return tape.history()
 
 
-def residual(blocks: int = 3) -> list[Step]:
+def residual(blocks: int = 3) -> ModelHistory:
     """x + relu(fc(x)), some times; then one matrix twice, and what is left squared."""
     tape = Tape()
     x, target = tape.constant("x", 4, 8), tape.constant("target", 4, 8)
@@ -123,10 +110,10 @@ def residual(blocks: int = 3) -> list[Step]:
     x = tape.op("matmul", tape.op("matmul", x, tied), tied)
     rest = tape.op("sub", x, target)
     tape.op("mean", tape.op("mul", rest, rest), shape=())
-    return tape.steps
+    return tape.history()
 
 
-def attention() -> list[Step]:
+def attention() -> ModelHistory:
     """Modules in modules, a mask without a name, and a rule of torch's own."""
     tape = Tape()
     x, target = tape.constant("x", 4, 8), tape.constant("target", 4)
@@ -140,9 +127,9 @@ def attention() -> list[Step]:
         x = tape.op("add", mixed, x)
     with tape.inside("cross_entropy", "cross_entropy"):
         tape.op("nll_loss", tape.op("log_softmax", x), target, shape=(), borrowed=True)
-    return tape.steps
+    return tape.history()
 
 
-ALL: dict[str, Callable[[], list[Step]]] = {
+ALL: dict[str, Callable[[], ModelHistory]] = {
     "chain": chain, "diamond": diamond, "perceptron": perceptron, "residual": residual, "attention": attention,
 }  # fmt: skip

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import torcheer as tl
+from torcheer import autograd
 from torcheer.archive import Archive
 from torcheer.archive.saved_history import SavedTrace
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotReplay, NotAnArchive, ValueUnavailable
@@ -72,6 +73,18 @@ def test_a_backward_call_that_did_not_reach_a_value_leaves_a_gap(tmp_path: Path)
         one, two = again[label].gradients, history[label].gradients
         assert [g is None for g in one] == [g is None for g in two] and len(one) == 3
         assert all(torch.equal(g, w) for g, w in zip(one, two) if w is not None)
+
+
+def test_a_backward_pass_is_saved_with_its_rules(tmp_path: Path) -> None:
+    with autograd.record():
+        history = autograd.explain(Net()(torch.rand(2, 3, 6, 6)).square().mean()).history
+    again = tl.load(history.save(tmp_path / "loss"))
+    assert again.ops == history.ops and again.draw().svg() == history.draw().svg() and again.draw().text()
+    assert torch.equal(again["relu_1"].grad_contents, history["relu_1"].grad_contents)
+    archive = Archive(tmp_path / "loss")
+    change(archive.frames[0]["about"], ["records", "BackwardStep", 0, 2], [99])
+    with pytest.raises(ArchiveDamaged, match="cannot read operations"):
+        SavedTrace(archive)
 
 
 def test_operations_below_are_kept(tmp_path: Path) -> None:

@@ -260,6 +260,22 @@ def test_the_steps_print_as_a_list() -> None:
     assert "ā = ȳ ⊙ b" in text and "passed  a            [2, 4]" in text
 
 
+def test_a_step_is_an_operation_of_a_history_with_its_rule() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    with autograd.record():
+        energy = model(torch.ones(4, 3)).sum()
+        steps = autograd.explain(energy)
+        svg = tl.draw(energy).svg()
+    history = steps.history
+    tanh = history.find(lambda op: op.name == "tanh")[0]
+    assert [op.record for op in steps[::-1]] == history.ops and steps.loss == history.model_name == "energy"
+    assert tanh.record.backward is not None and tanh.record.backward.saved == (tanh.index,)
+    assert [parent.name for parent in tanh.parents] == ["linear"] and tanh.modules[-1].address == "1"
+    assert torch.equal(tanh.grad_contents, torch.ones(4, 2))
+    assert "\tBackward: x̄ = ȳ ⊙ (1 − y²)" in str(tanh) and "\tKeeps: its result" in str(tanh)
+    assert history.draw().svg() == svg
+
+
 def test_a_freed_graph_cannot_be_explained() -> None:
     x = leaf(1.0)
     with autograd.record():

@@ -12,12 +12,15 @@ from typing import Any
 
 import hand_steps
 import pytest
+import torch
 from drawing_checks import faults, leaves, overlaps, words
 from test_drawing_colours import contrast
 from test_drawing_page import Page
+from torch import nn
 
-from torcheer.drawing.draw_backward import BackwardDrawing, draw_steps
-from torcheer.drawing.items.backward_items import BackwardFlow
+import torcheer as tl
+from torcheer import autograd
+from torcheer.drawing import Drawing, draw_history
 from torcheer.drawing.items.item import GRADIENT, KEPT
 from torcheer.drawing.layout.picture import BoxView, walk
 from torcheer.drawing.looks.colours import DARK, LIGHT, Theme, family_colours, gradient_fill
@@ -25,6 +28,8 @@ from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.font_metrics import CHARACTERS
 from torcheer.drawing.looks.formula_typesetting import typeset
 from torcheer.errors import BadArgument
+from torcheer.history import ModelHistory
+from torcheer.history.backward_flow import BackwardFlow
 from torcheer.history.text.latex_text import latex_to_text
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,13 +42,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.mark.parametrize("name", hand_steps.ALL)
 @pytest.mark.parametrize("options", [{}, {"depth": 1}, {"depth": "all", "direction": "right"}], ids=str)
 def test_nothing_overlaps_and_no_line_crosses_a_box(name: str, options: dict[str, Any]) -> None:
-    picture = draw_steps(hand_steps.ALL[name](), **options).picture
+    picture = draw_history(hand_steps.ALL[name](), **options).picture
     assert faults(picture) == [] and overlaps(picture) == []
 
 
 @pytest.mark.parametrize("name", ["chain", "diamond", "perceptron"])
 def test_it_is_drawn_as_it_was_looked_at(name: str, request: pytest.FixtureRequest) -> None:
-    drawing = draw_steps(hand_steps.ALL[name]())
+    drawing = draw_history(hand_steps.ALL[name]())
     file = GOLDEN / f"backward-{name}.svg"
     if request.config.getoption("--overwrite"):
         drawing.save(file)
@@ -51,7 +56,7 @@ def test_it_is_drawn_as_it_was_looked_at(name: str, request: pytest.FixtureReque
 
 
 def test_the_tree_is_written_as_it_was_looked_at(request: pytest.FixtureRequest) -> None:
-    text = draw_steps(hand_steps.perceptron(), depth="all").text()
+    text = draw_history(hand_steps.perceptron(), depth="all").text()
     file = GOLDEN / "backward-perceptron.txt"
     if request.config.getoption("--overwrite"):
         file.write_text(text, encoding="utf-8")
@@ -62,17 +67,17 @@ def test_the_tree_is_written_as_it_was_looked_at(request: pytest.FixtureRequest)
 
 
 def test_every_operation_with_a_gradient_has_its_rule_beside_it() -> None:
-    drawing = draw_steps(hand_steps.attention(), depth="all")
+    drawing = draw_history(hand_steps.attention(), depth="all")
     items = drawing.picture.scene.items
     rules = [item for item in items if item.look == "gradient"]
     operations = {item.number: item for item in items if item.ops}
-    assert len(rules) == len(operations) == sum(step.kind == "op" for step in hand_steps.attention())
+    assert len(rules) == len(operations) == sum(op.kind == "op" for op in hand_steps.attention())
     assert all(rule.path == operations[rule.pair].path for rule in rules)
 
 
 def test_a_rule_stands_right_of_its_operation_and_never_above_it() -> None:
-    for steps in (hand_steps.chain(), hand_steps.diamond(), hand_steps.perceptron()):
-        drawing = draw_steps(steps, depth="all", direction="down")
+    for history in (hand_steps.chain(), hand_steps.diamond(), hand_steps.perceptron()):
+        drawing = draw_history(history, depth="all", direction="down")
         at = {drawing.picture.scene.items[first].number: (x, y) for _, x, y, first in placed(drawing)}
         for item in drawing.picture.scene.items:
             if item.look == "gradient":
@@ -81,7 +86,7 @@ def test_a_rule_stands_right_of_its_operation_and_never_above_it() -> None:
 
 
 def test_rules_are_formulas_one_line_for_each_gradient() -> None:
-    faces = [view.face for view in leaves(draw_steps(hand_steps.perceptron())).values()]
+    faces = [view.face for view in leaves(draw_history(hand_steps.perceptron())).values()]
     assert "X̄ = Ȳ W\nW̄ = Ȳᵀ X\nb̄ = ∑ Ȳ" in [face.body for face in faces if face.look == "gradient"]
 
 
@@ -98,29 +103,32 @@ def test_no_letter_of_a_formula_is_missing_in_the_font() -> None:
 
 
 def test_the_loss_sends_a_one_back() -> None:
-    drawing = draw_steps(hand_steps.chain())
+    drawing = draw_history(hand_steps.chain())
     loss = leaves(drawing)["loss"]
     assert loss.face.look == "output" and loss.face.entries == ("", "1") and loss.face.body == "3.25"
 
 
 def test_the_title_is_the_users() -> None:
-    assert words(draw_steps(hand_steps.diamond(), title="energy"))[0] == "energy"
+    tape = hand_steps.Tape("energy")
+    tape.op("sum", tape.parameter("a", 3), shape=())
+    assert words(draw_history(tape.history()))[0] == "energy"
 
 
 def test_gradients_of_several_uses_meet_at_a_plus() -> None:
-    drawing = draw_steps(hand_steps.diamond())
+    drawing = draw_history(hand_steps.diamond())
     sums = {view.name or view.face.kind for view in shown(drawing) if "+=" in view.face.exits}
     assert sums == {"a", "tanh"}
     assert "gradients of several uses, added up" in words(drawing)
-    assert "+=" not in words(draw_steps(hand_steps.chain()))
+    assert "+=" not in words(draw_history(hand_steps.chain()))
 
 
 def test_a_value_used_twice_by_one_operation_gets_a_sum_too() -> None:
-    assert BackwardFlow(hand_steps.residual()).uses[-3 + len(hand_steps.residual())] == 2
+    history = hand_steps.residual()
+    assert flow_of(history).uses[-3 + len(history)] == 2
 
 
 def test_constants_get_no_gradient_and_stand_muted() -> None:
-    drawing = draw_steps(hand_steps.chain())
+    drawing = draw_history(hand_steps.chain())
     constant = next(item for item in drawing.picture.scene.items if item.look == "constant")
     assert not [
         net for item in drawing.picture.scene.items for net, _ in item.parents if net == (constant.number, GRADIENT)
@@ -129,14 +137,14 @@ def test_constants_get_no_gradient_and_stand_muted() -> None:
 
 
 def test_a_constant_without_a_name_stands_where_it_is_read_and_an_input_outside() -> None:
-    items = draw_steps(hand_steps.attention(), depth="all").picture.scene.items
+    items = draw_history(hand_steps.attention(), depth="all").picture.scene.items
     homes = {item.kind: [call.address for call in item.path] for item in items if item.look == "constant"}
     assert homes == {"x": [], "target": [], "constant": ["block", "block.attn"]}
 
 
 def test_a_parameter_stands_in_its_module_and_a_shared_one_around_all_that_read_it() -> None:
-    items = draw_steps(hand_steps.residual(), depth="all").picture.scene.items
-    homes = {item.label: (item.name, item.path) for item in items if item.look == "parameter"}
+    items = draw_history(hand_steps.residual(), depth="all").picture.scene.items
+    homes = {item.step: (item.name, item.path) for item in items if item.look == "parameter"}
     names = [(name, path[-1].address if path else "") for name, path in homes.values()]
     assert ("weight", "blocks.1.fc") in names and ("tied", "") in names
 
@@ -144,27 +152,19 @@ def test_a_parameter_stands_in_its_module_and_a_shared_one_around_all_that_read_
 def test_a_rule_that_said_nothing_to_a_parent_has_no_line_to_it() -> None:
     tape = hand_steps.Tape()
     a, b = tape.parameter("a", 3), tape.parameter("b", 3)
-    tape.op("sum", tape.op("mul", a, b, passed=(None, 1.0)), shape=(), passed=(1.0,))
-    assert BackwardFlow(tape.steps).sent[2] == [b]
+    tape.op("sum", tape.op("mul", a, b, sent=(False, True)), shape=(), sent=(True,))
+    assert flow_of(tape.history()).sent[2] == [b]
 
 
 def test_a_composite_that_is_all_there_is_in_a_module_needs_no_box_of_its_own() -> None:
-    tape = hand_steps.Tape()
-    a = tape.parameter("a", 3)
-    with tape.inside("norm", "LayerNorm"), tape.inside("norm.layer_norm", "layer_norm"):
-        y = tape.op("mul", tape.op("exp", a), tape.parameter("norm.weight", 3))
-    tape.op("sum", y, shape=())
-    items = draw_steps(tape.steps, depth="all").picture.scene.items
-    assert {tuple(call.address for call in item.path) for item in items} == {(), ("norm",)}
-
-
-def test_steps_may_come_last_operation_first() -> None:
-    steps = hand_steps.perceptron()
-    assert draw_steps(steps[::-1]).svg() == draw_steps(steps).svg()
+    with autograd.record():
+        loss = nn.Sequential(nn.Linear(2, 3), nn.LayerNorm(3))(torch.ones(4, 2)).square().sum()
+        items = tl.draw(loss, depth="all").picture.scene.items
+    assert {tuple(call.address for call in item.path) for item in items} == {(), ("0",), ("1",)}
 
 
 def test_a_borrowed_rule_is_marked() -> None:
-    drawing = draw_steps(hand_steps.attention(), depth="all")
+    drawing = draw_history(hand_steps.attention(), depth="all")
     borrowed = [view.face for view in shown(drawing) if "borrowed" in view.face.marks and view.face.look == "gradient"]
     assert [face.kind for face in borrowed] == ["nll_loss"]
     assert "torch's own rule" in words(drawing)
@@ -173,13 +173,12 @@ def test_a_borrowed_rule_is_marked() -> None:
 def test_without_a_parameter_nothing_flows_back() -> None:
     tape = hand_steps.Tape()
     tape.op("sum", tape.constant("x", 3), shape=())
-    drawing = draw_steps(tape.steps)
+    drawing = draw_history(tape.history())
     assert drawing.boxes == 3 and "no parameters" in drawing.text()
-    assert draw_steps([]).boxes == 0
 
 
 def test_a_style_may_skip_an_operation_and_its_rule() -> None:
-    drawing = draw_steps(hand_steps.chain(), style=lambda node: False if node.kind == "exp" else None)
+    drawing = draw_history(hand_steps.chain(), style=lambda node: False if node.kind == "exp" else None)
     kinds = [item.kind for item in drawing.picture.scene.items]
     assert "exp" not in kinds and faults(drawing.picture) == []
     carries = {
@@ -194,7 +193,7 @@ def test_a_style_may_skip_an_operation_and_its_rule() -> None:
 
 
 def test_the_header_counts_operations_parameters_and_the_bytes_that_are_kept() -> None:
-    _, *facts = words(draw_steps(hand_steps.perceptron(), depth="all"))
+    _, *facts = words(draw_history(hand_steps.perceptron(), depth="all"))
     results = 4 * (4 * 8 + 4 * 16 + 4 * 3)  # x, the tanh and the difference; each once
     assert facts[0].split("  ·  ") == [
         "6 operations", "4 parameters (195 numbers)", f"{results} B kept for backward",
@@ -203,12 +202,12 @@ def test_the_header_counts_operations_parameters_and_the_bytes_that_are_kept() -
 
 
 def test_a_value_that_two_rules_read_is_kept_once() -> None:
-    flow = BackwardFlow(hand_steps.diamond())  # tanh keeps its result, and mul reads it
-    assert flow.bytes("op") == 2 * 12 and flow.bytes("parameter") == 12
+    flow = flow_of(hand_steps.diamond())  # tanh keeps its result, and mul reads it
+    assert flow.kept_bytes("op") == 2 * 12 and flow.kept_bytes("parameter") == 12
 
 
 def test_what_is_kept_is_a_dotted_line_to_the_rule_that_reads_it() -> None:
-    drawing = draw_steps(hand_steps.chain())
+    drawing = draw_history(hand_steps.chain())
     items = {item.number: item for item in drawing.picture.scene.items}
     kept = {
         (items[net[0]].kind, item.kind, item.look)
@@ -225,23 +224,23 @@ def test_what_is_kept_is_a_dotted_line_to_the_rule_that_reads_it() -> None:
 
 def test_gradient_arrows_point_up_and_value_arrows_point_down() -> None:
     for kind, up in (("head-gradient", True), ("head-edge", False), ("head-kept", False)):
-        heads = arrow_heads(draw_steps(hand_steps.diamond(), direction="down"), kind)
+        heads = arrow_heads(draw_history(hand_steps.diamond(), direction="down"), kind)
         assert heads and all((base > tip) == up for tip, base in heads), kind
 
 
 def test_gradients_that_meet_have_one_head() -> None:
-    drawing = draw_steps(hand_steps.diamond(), direction="down")
+    drawing = draw_history(hand_steps.diamond(), direction="down")
     arrivals = {net for item in drawing.picture.scene.items for net, _ in item.parents if net[1] == GRADIENT}
     assert len(arrow_heads(drawing, "head-gradient")) == len(arrivals)
 
 
 def test_the_legend_tells_the_three_kinds_of_lines() -> None:
-    found = words(draw_steps(hand_steps.perceptron()))
+    found = words(draw_history(hand_steps.perceptron()))
     assert {"value, forward", "gradient, backward", "kept for backward", "backward rule", "parameter"} <= set(found)
 
 
 def test_a_folded_module_has_a_line_each_way() -> None:
-    drawing = draw_steps(hand_steps.perceptron(), depth=1, direction="down")
+    drawing = draw_history(hand_steps.perceptron(), depth=1, direction="down")
     svg = drawing.svg()
     assert {view.name for view in shown(drawing) if view.face.folded} == {"0", "1", "2", "mse_loss"}
     assert not [view for view in shown(drawing) if view.face.look == "gradient"]
@@ -249,7 +248,7 @@ def test_a_folded_module_has_a_line_each_way() -> None:
 
 
 def test_lines_run_straight_from_one_folded_box_to_the_next() -> None:
-    drawing = draw_steps(hand_steps.perceptron(), depth=1, direction="down")
+    drawing = draw_history(hand_steps.perceptron(), depth=1, direction="down")
     root = drawing.picture.root
     assert root.layout and root.composed
     names = [view.name for view in root.inside]
@@ -263,7 +262,7 @@ def test_lines_run_straight_from_one_folded_box_to_the_next() -> None:
 
 
 def test_identical_blocks_are_one_box_with_lines_both_ways() -> None:
-    drawing = draw_steps(hand_steps.residual(5), depth=1)
+    drawing = draw_history(hand_steps.residual(5), depth=1)
     stack = next(view for view in shown(drawing) if view.face.times > 1)
     assert stack.face.times == 4, "the last one's result is read by no other block"
     assert GRADIENT in stack.face.lines[0] and GRADIENT in stack.face.lines[1]
@@ -285,10 +284,10 @@ def test_lines_and_formulas_can_be_read(theme: Theme) -> None:
 
 
 def test_a_dark_page_turns_the_new_lines_dark_too() -> None:
-    svg = draw_steps(hand_steps.chain()).svg("auto")
+    svg = draw_history(hand_steps.chain()).svg("auto")
     assert f".gradient{{stroke:{DARK.gradient}}}" in svg and f".kept{{stroke:{DARK.kept}}}" in svg
-    assert LIGHT.gradient not in draw_steps(hand_steps.chain(), style="dark").svg()
-    assert family_colours("linear", DARK)[1] in draw_steps(hand_steps.chain(), style="dark").svg()
+    assert LIGHT.gradient not in draw_history(hand_steps.chain(), style="dark").svg()
+    assert family_colours("linear", DARK)[1] in draw_history(hand_steps.chain(), style="dark").svg()
 
 
 # Where it goes
@@ -299,12 +298,12 @@ def test_it_is_saved_in_every_form(ending: str, tmp_path: Path) -> None:
     if ending in ("png", "pdf"):
         pytest.importorskip("resvg_py" if ending == "png" else "reportlab")
     file = tmp_path / f"loss.{ending}"
-    draw_steps(hand_steps.perceptron(), file)
+    draw_history(hand_steps.perceptron(), file)
     assert file.stat().st_size > 300
 
 
 def test_dot_ranks_gradients_with_the_values_and_points_them_back() -> None:
-    text = draw_steps(hand_steps.perceptron(), depth="all").dot()
+    text = draw_history(hand_steps.perceptron(), depth="all").dot()
     lines = [line for line in text.splitlines() if " -> " in line]
     assert any("dir=back" in line for line in lines) and any("style=dotted" in line for line in lines)
     assert "W̄ = Ȳᵀ X" in text and text.count("{") == text.count("}")
@@ -315,20 +314,22 @@ def test_dot_ranks_gradients_with_the_values_and_points_them_back() -> None:
 
 @pytest.mark.skipif(not shutil.which("dot"), reason="no Graphviz here")
 def test_graphviz_reads_it() -> None:
-    text = draw_steps(hand_steps.attention(), depth="all").dot()
+    text = draw_history(hand_steps.attention(), depth="all").dot()
     assert subprocess.run(["dot", "-Tsvg"], input=text.encode(), capture_output=True).returncode == 0
 
 
 def test_the_tree_tells_rules_sums_and_what_is_kept() -> None:
-    text = str(draw_steps(hand_steps.diamond()))
+    text = str(draw_history(hand_steps.diamond()))
     assert "tanh_1  3  ← a  ↑ x̄ = ȳ ⊙ (1 − y²)  keeps its result  += of 2" in text
 
 
 def test_a_wrong_option_is_told_before_any_work() -> None:
     with pytest.raises(BadArgument, match="direction='up': use one of auto, down, right"):
-        draw_steps([], direction="up")
+        draw_history(hand_steps.chain(), direction="up")
     with pytest.raises(BadArgument, match="drawings are written as"):
-        draw_steps([], "loss.jpg")
+        draw_history(hand_steps.chain(), "loss.jpg")
+    with pytest.raises(BadArgument, match="a backward pass is drawn with every operation"):
+        draw_history(hand_steps.chain(), rolled=True)
 
 
 @pytest.mark.parametrize("count", [400, pytest.param(1500, marks=pytest.mark.slow)])
@@ -339,7 +340,7 @@ def test_many_steps_are_drawn_in_reasonable_time(count: int) -> None:
     for _ in range(count):
         one, two = random.choices(values[-6:], k=2)
         values.append(tape.op(random.choice(["mul", "add"]), one, two))
-    picture = draw_steps(tape.steps, depth="all", direction="down").picture
+    picture = draw_history(tape.history(), depth="all", direction="down").picture
     assert faults(picture) == []
 
 
@@ -349,12 +350,12 @@ def test_many_steps_are_drawn_in_reasonable_time(count: int) -> None:
 @pytest.fixture
 def page(browser_page: Any, tmp_path: Path) -> Page:
     """The perceptron, folded to one level."""
-    return Page(browser_page, draw_steps(hand_steps.perceptron(), depth=1, direction="down"), tmp_path)
+    return Page(browser_page, draw_history(hand_steps.perceptron(), depth=1, direction="down"), tmp_path)
 
 
 def test_the_page_draws_the_same_lines_as_python(page: Page) -> None:
     for depth in (1, 2):
-        drawing = draw_steps(hand_steps.perceptron(), depth=depth, direction="down")
+        drawing = draw_history(hand_steps.perceptron(), depth=depth, direction="down")
         if depth == 2:
             page.page.click('[title="One level more"]')
         for kind in ("gradient", "kept", "head-gradient"):
@@ -397,20 +398,25 @@ def in_legend(kind: str) -> int:
     return int(not kind.startswith("head"))
 
 
-def shown(drawing: BackwardDrawing) -> list[BoxView]:
+def shown(drawing: Drawing) -> list[BoxView]:
     return [view for view, *_ in walk(drawing.picture.root, 0, 0) if not view.open]
 
 
-def placed(drawing: BackwardDrawing) -> list[tuple[BoxView, float, float, int]]:
+def placed(drawing: Drawing) -> list[tuple[BoxView, float, float, int]]:
     return [(view, x, y, first) for view, x, y, first, *_ in walk(drawing.picture.root, 0, 0) if not view.open]
 
 
-def rule_face(kind: str, steps: list[Any]) -> Any:
-    drawing = draw_steps(steps)
+def flow_of(history: ModelHistory) -> BackwardFlow:
+    assert history.facts.backward is not None
+    return history.facts.backward
+
+
+def rule_face(kind: str, history: ModelHistory) -> Any:
+    drawing = draw_history(history)
     return next(view.face for view in shown(drawing) if view.face.look == "gradient" and view.face.kind == kind)
 
 
-def arrow_heads(drawing: BackwardDrawing, kind: str) -> list[tuple[float, float]]:
+def arrow_heads(drawing: Drawing, kind: str) -> list[tuple[float, float]]:
     """For each head the height of its tip and of its base."""
     found = []
     for path in xml.fromstring(drawing.svg()).iter(f"{SVG}path"):

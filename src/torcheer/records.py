@@ -1,4 +1,4 @@
-"""The records that every room reads: `Op`, `Step`, `Sample` and their parts, frozen."""
+"""The records that every room reads: `Op`, `Sample` and their parts, frozen."""
 
 from __future__ import annotations
 
@@ -89,12 +89,25 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class BackwardStep:
+    """What the readable autograd did for one operation in backward: its rule, and what it kept and sent."""
+
+    formula: str = ""  # LaTeX: r"\bar x = \bar y\,(1 - y^2)"
+    why: str = ""  # one sentence
+    saved: tuple[int, ...] = ()  # ops whose values its rule reads; its own index stands for its result
+    sent: tuple[bool, ...] = ()  # for each parent, whether it was sent a gradient; () if every one was
+    borrowed: bool = False  # torch's own backward was used instead of a rule
+    title: str = ""  # "Linear layer (98 X 1)": the operator's display name; "" if it equals the name
+
+
+@dataclass(frozen=True, slots=True)
 class Op:
     """One operation that ran."""
 
     index: int  # order of execution, inputs first
     name: str  # "conv2d"
-    kind: str  # "input", "op", "output", "unseen" (made outside the recording), "alias" (another tensor's memory)
+    kind: str  # "input", "op", "output", "unseen" (made outside the recording), "alias" (another tensor's memory);
+    # the leaves of a backward pass: "parameter" (accumulates a gradient), "constant" (any other)
     parents: tuple[Edge, ...] = ()
     outputs: tuple[TensorMeta, ...] = ()
     stored: tuple[Stored, ...] = ()  # parameters and buffers it read
@@ -115,34 +128,12 @@ class Op:
     edited: str = ""  # description of the edit applied to the output
     note: str = ""  # remark for the reader: "fused path opened", why it is unseen, …
     written: tuple[TensorMeta, ...] = ()  # arguments it wrote to and did not return: batch norm's running statistics
+    backward: BackwardStep | None = None  # its step of a readable backward pass
 
     @property
     def tensors(self) -> tuple[TensorMeta, ...]:
         """Everything an edge may refer to: the outputs, then the other tensors it wrote."""
         return self.outputs + self.written
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One operation of a readable backward pass: its forward call and its rule's gradients."""
-
-    index: int  # order of execution; parents come first
-    name: str  # "tanh"; for a parameter, its name in the model
-    kind: str  # "op", "parameter" (a leaf that accumulates a gradient) or "constant" (any other leaf)
-    title: str = ""  # "Linear layer (98 X 1)": display name; "" if it equals the name
-    parents: tuple[Edge, ...] = ()  # steps whose values it read
-    saved: tuple[int, ...] = ()  # steps whose values its rule reads in backward; its own index stands for its result
-    formula: str = ""  # LaTeX: r"\bar x = \bar y\,(1 - y^2)"
-    why: str = ""  # one sentence
-    modules: tuple[ModuleCall, ...] = ()  # enclosing modules and composites, outermost first
-    source: Source | None = None
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
-    bytes: int = 0
-    borrowed: bool = False  # torch's own backward was used instead of a rule
-    value: Any = None  # its result, if still in memory
-    gradient: Any = None  # gradient of the loss with respect to its result, including the loss's own 1
-    passed: tuple[Any, ...] = ()  # gradient its rule sent to each parent; None if it sent none
 
 
 @dataclass(frozen=True, slots=True)

@@ -373,10 +373,9 @@ def _is_tensor(what: Any) -> bool:
 
 def _draw_loss(loss: Any, path: StrPath | None, **options: Any) -> Drawing:
     from torcheer.autograd import explain
-    from torcheer.drawing import draw_steps
+    from torcheer.drawing import draw_history
 
-    steps = explain(loss)
-    return draw_steps(steps, path, title=steps.loss, **options)
+    return draw_history(explain(loss).history, path, **options)
 
 
 def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool) -> None:

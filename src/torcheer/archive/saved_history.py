@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -22,6 +22,7 @@ from torcheer.archive.format.value_codecs import Codec
 from torcheer.encoding import refusal
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory
+from torcheer.history.trace_protocol import Trace
 from torcheer.records import ModuleRun, Op, RunInfo, Sample
 from torcheer.terminal import plural
 
@@ -173,7 +174,7 @@ def load(path: str | os.PathLike[str]) -> ModelHistory:
     return ModelHistory(SavedTrace(archive))
 
 
-class SavedTrace:
+class SavedTrace(Trace):
     """Records and values of a history, read from an archive."""
 
     def __init__(self, archive: Archive) -> None:
@@ -214,10 +215,6 @@ class SavedTrace:
     def gradients(self, index: int, output: int) -> list[Any]:
         return self._gradients(str(index), f"gradient {output}")
 
-    def module_path(self, module: Any) -> str:
-        """Return "": a file holds no modules."""
-        return ""
-
     def stored_gradients(self, name: str) -> list[Any]:
         return self._gradients(name, "gradient of parameter")
 
@@ -229,10 +226,6 @@ class SavedTrace:
 
     def runs(self) -> list[ModuleRun]:
         return self._runs
-
-    def follow(self, reader: Callable[[Op], object]) -> None:
-        for op in self._ops:
-            reader(op)
 
     def _value(self, layer: str, variable: str, reason: str) -> Any:
         entry = self._entries.get((layer, variable))

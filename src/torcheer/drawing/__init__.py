@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from torcheer.drawing.draw import draw_history
-from torcheer.drawing.draw_backward import draw_steps
 from torcheer.drawing.drawing import Drawing
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.writers.text_tree import draw_text
 
-__all__ = ["Drawing", "Style", "draw_history", "draw_steps", "draw_text"]
+__all__ = ["Drawing", "Style", "draw_history", "draw_text"]

@@ -1,67 +1,45 @@
-"""The base class of drawings, saved as SVG, PNG, PDF, HTML, DOT or text."""
+"""A drawing of a history, saved as SVG, PNG, PDF, HTML, DOT or text."""
 
 from __future__ import annotations
 
 import gc
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from torcheer.drawing.items.item import Item
-from torcheer.drawing.layout.picture import Picture
-from torcheer.drawing.looks.colour_scale import Colouring
+from torcheer.drawing.items.box_text import count_noun
+from torcheer.drawing.items.header_text import header_lines
+from torcheer.drawing.items.item_details import details_of, hover_label, overlays_of
+from torcheer.drawing.layout.picture import Picture, walk
+from torcheer.drawing.looks.colour_scale import Colouring, make_colouring
 from torcheer.drawing.looks.sheet import Sheet, place_shapes
 from torcheer.drawing.looks.style import Style
 from torcheer.drawing.writers.dot import write_dot
-from torcheer.drawing.writers.html_page import ItemDetails, write_html
+from torcheer.drawing.writers.html_page import write_html
 from torcheer.drawing.writers.pdf import write_pdf
 from torcheer.drawing.writers.png import write_png
 from torcheer.drawing.writers.svg import write_svg
+from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
+from torcheer.history import ModelHistory
 
 DIRECTIONS = ("auto", "down", "right")
 
 
-class Drawing(ABC):
-    """A drawing. A notebook displays it; `save` writes svg, png, pdf, html, dot or txt."""
+class Drawing:
+    """A drawing of a history. A notebook displays it; `save` writes svg, png, pdf, html, dot or txt."""
 
-    _colour: Colouring | None = None
-    _colour_by = "kind"
-
-    def __init__(self, picture: Picture, style: Style) -> None:
-        self.picture, self._style = picture, style
-
-    # Defined by each kind of drawing
+    def __init__(self, history: ModelHistory, picture: Picture, rolled: bool, colour_by: str, style: Style) -> None:
+        self.history, self.picture = history, picture
+        self._rolled, self._colour_by, self._style = rolled, colour_by, style
+        self._colour = self._colouring()
 
     @property
-    @abstractmethod
     def name(self) -> str:
-        """The name of what is drawn."""
-
-    @abstractmethod
-    def text(self) -> str:
-        """Return the drawing as a tree of text, for the terminal."""
-
-    @abstractmethod
-    def _header(self) -> list[str]:
-        """Return the title, and the facts to print below it."""
-
-    @abstractmethod
-    def _label(self, item: Item) -> str:
-        """Return the hover text of an item."""
-
-    @abstractmethod
-    def _details(self, item: Item) -> ItemDetails:
-        """Return what the HTML page shows about an item."""
-
-    def _overlays(self) -> dict[str, Any]:
-        """Return a value per item, or None, for each way to colour."""
-        return {}
-
-    # Common to all drawings
+        """The name of the model; of a backward pass, that of its loss."""
+        return self.history.model_name
 
     @property
     def boxes(self) -> int:
@@ -85,12 +63,16 @@ class Drawing(ABC):
         """Return an interactive HTML page: folding, search, details. It works offline."""
         return write_html(
             self.picture, header=self._header(), theme=self._style.theme, colour_by=self._colour_by,
-            details_of=self._details, overlays=self._overlays(),
+            details_of=partial(details_of, self.history), overlays=overlays_of(self.history, self.picture.scene.items),
         )  # fmt: skip
 
     def dot(self) -> str:
         """Return Graphviz DOT text."""
         return write_dot(self.picture, self.name)
+
+    def text(self) -> str:
+        """Return the drawing as a tree of text, for the terminal."""
+        return draw_text(self.history, rolled=self._rolled, depth=self.picture.depth)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the drawing in the format of the suffix of `path`; return the path written."""
@@ -125,13 +107,18 @@ class Drawing(ABC):
             theme=theme,
             legend=self._style.legend,
             colour=self._colour,
-            label=self._label,
+            label=partial(hover_label, self.history),
         )
 
+    def _header(self) -> list[str]:
+        return header_lines(self.history, self.picture.depth, self._rolled)
 
-def count_noun(count: int, noun: str, plural: str = "s") -> str:
-    """ "1 box", "2 boxes"."""
-    return f"{count:,} {noun}{'' if count == 1 else plural}"
+    def _colouring(self) -> Colouring | None:
+        colour = make_colouring(self.history, self.picture.scene.items, self._colour_by)
+        if colour:
+            leaves = ((view, first) for view, _, _, first, _, _ in walk(self.picture.root, 0, 0) if not view.open)
+            colour.fit([value for view, first in leaves if (value := colour.value(view, first)) is not None])
+        return colour
 
 
 WRITERS: dict[str, Callable[[Drawing], str | bytes]] = {

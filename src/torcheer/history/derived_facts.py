@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 
+from torcheer.history.backward_flow import BackwardFlow
 from torcheer.history.flops import count_flops
 from torcheer.history.layers.cycles import nodes_on_cycles
 from torcheer.history.layers.layer_names import LayerTable, assign_layers
@@ -136,6 +137,11 @@ class HistoryFacts:
     def flops(self) -> list[int | None]:
         """For each op, its floating point operations; None if no formula is known."""
         return [count_flops(op, self.ops) for op in self.ops]
+
+    @cached_property
+    def backward(self) -> BackwardFlow | None:
+        """Where gradients flow in the readable backward pass; None if the ops have no backward steps."""
+        return BackwardFlow(self.ops) if any(op.backward for op in self.ops) else None
 
     @cached_property
     def recurrent(self) -> set[int]:

@@ -46,7 +46,7 @@ FORMULAS: dict[str, Formula] = {}
 
 def count_flops(op: Op, ops: Sequence[Op]) -> int | None:
     """Return the FLOPs of one op, None if no formula is known."""
-    if op.kind in ("input", "output", "alias"):
+    if op.kind in ("input", "output", "alias", "parameter", "constant"):
         return 0
     formula = FORMULAS.get(op.name.strip("_"))
     if op.kind != "op" or formula is None:

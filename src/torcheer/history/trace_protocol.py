@@ -1,15 +1,16 @@
-"""The `Trace` protocol: the source of a ModelHistory, a live capture or a file."""
+"""The `Trace` protocol: the source of a ModelHistory, a live capture, a file or a backward pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from torcheer.errors import ValueUnavailable
 from torcheer.records import ModuleRun, Op, RunInfo
 
 
 class Trace(Protocol):
-    """The source of a history; implemented by capture and by archive."""
+    """The source of a history; implemented by capture, by archive and by autograd."""
 
     def ops(self) -> list[Op]:
         """Return every operation so far, in order of execution."""
@@ -18,7 +19,8 @@ class Trace(Protocol):
         """Return the facts of the whole run."""
 
     def module_path(self, module: Any) -> str:
-        """Return the path of a module of the model that ran; "" if it is none, or the history is from a file."""
+        """Return the path of a module of the model that ran; "" if it is none, or the history holds no model."""
+        return ""
 
     def is_saved(self, index: int, output: int) -> bool:
         """Whether `value` would return an array."""
@@ -31,15 +33,21 @@ class Trace(Protocol):
 
     def stored_gradients(self, name: str) -> list[Any]:
         """Return the gradients of a parameter, one per backward call."""
+        return []
 
     def stored_value(self, name: str) -> Any:
         """Return a parameter or buffer as it was when first read."""
+        raise ValueUnavailable(f"the value of {name} was not kept")
 
     def below(self, index: int) -> list[Op]:
         """Return the aten operations that ran under one op, with `level="aten"`."""
+        return []
 
     def runs(self) -> list[ModuleRun]:
         """Return the inputs and outputs of each module call, in call order."""
+        return []
 
     def follow(self, reader: Callable[[Op], object]) -> None:
         """Call `reader` with every op so far, then with each new one as it runs."""
+        for op in self.ops():
+            reader(op)

@@ -12,7 +12,19 @@ from dataclasses import fields
 from typing import Any
 
 from torcheer.errors import ArchiveDamaged
-from torcheer.records import Argument, Edge, ModuleCall, ModuleInfo, ModuleRun, Op, RunInfo, Source, Stored, TensorMeta
+from torcheer.records import (
+    Argument,
+    BackwardStep,
+    Edge,
+    ModuleCall,
+    ModuleInfo,
+    ModuleRun,
+    Op,
+    RunInfo,
+    Source,
+    Stored,
+    TensorMeta,
+)
 
 
 class OpaqueValue:
@@ -83,6 +95,7 @@ _FIELD_TYPES: dict[Any, tuple[type, ...]] = {  # the types of their fields
     Stored: (str, str, tuple, str, int, bool, tuple),
     ModuleInfo: (str, str, tuple),
     Source: (str, int, str),
+    BackwardStep: (str, str, tuple, tuple, bool, str),
 }
 _INFO_RECORDS: dict[str, tuple[Any, str]] = {"modules": (ModuleInfo, "address"), "stored": (Stored, "name")}
 
@@ -108,6 +121,7 @@ class RecordTable:
 
 
 def _parse_records(rows: dict[str, list[list[Any]]]) -> dict[str, list[Any]]:
+    rows = {"BackwardStep": []} | rows  # files of 0.1 have none
     return {
         kind.__name__: [_parse_record(kind, types, row) for row in rows[kind.__name__]]
         for kind, types in _FIELD_TYPES.items()
@@ -131,13 +145,16 @@ def _lookup_records(records: Sequence[Any], numbers: Iterable[Any]) -> list[Any]
 _NUMBER_FIELDS = ("index", "elapsed_secs")  # nearly all distinct: stored as they are
 _RECORD_FIELDS = {"outputs": "TensorMeta", "stored": "Stored", "modules": "ModuleCall", "output_of": "ModuleCall"}
 _RECORD_FIELDS["written"] = "TensorMeta"
-_SINCE_0_2 = ("written",)  # not in files of 0.1, where all that an operation wrote counts as returned
+_OPTIONAL_RECORDS = {"source": "Source", "backward": "BackwardStep"}
+# Not in files of 0.1, where all that an operation wrote counts as returned.
+_SINCE_0_2: dict[str, Any] = {"written": [], "backward": None}
 _REPEATED_FIELDS: dict[str, Any] = {  # the rest, each distinct value once, and their types
     **dict.fromkeys(("name", "kind", "function", "grad_fn", "level", "edited", "note"), str),
     **dict.fromkeys(("root_call", "under"), int),
     **dict.fromkeys(("inplace", "view", "random"), bool),
     **dict.fromkeys((*_RECORD_FIELDS, "parents", "site", "settings"), tuple),
     "source": (Source, type(None)),
+    "backward": (BackwardStep, type(None)),
 }
 
 
@@ -162,14 +179,14 @@ def _ops_to_columns(ops: list[Op], table: RecordTable) -> dict[str, Any]:
 def _field_to_json(name: str, value: Any, table: RecordTable) -> Any:
     if name in _RECORD_FIELDS:
         return [table.number(record) for record in value]
-    if name == "source":
+    if name in _OPTIONAL_RECORDS:
         return None if value is None else table.number(value)
     return value if name == "parents" else value_to_json(value)
 
 
 def _ops_from_columns(stored: dict[str, Any], records: dict[str, list[Any]]) -> list[Op]:
     columns: list[list[Any]] = []
-    stored = {name: {"of": [[]], "at": len(stored["index"])} for name in _SINCE_0_2} | stored
+    stored = {name: {"of": [value], "at": len(stored["index"])} for name, value in _SINCE_0_2.items()} | stored
     for field in fields(Op):
         values = stored[field.name]
         if field.name in _NUMBER_FIELDS:
@@ -191,14 +208,18 @@ def _ops_from_columns(stored: dict[str, Any], records: dict[str, list[Any]]) -> 
     ]
     if set(stored) != set(names) or len(set(map(len, columns))) > 1:
         raise ValueError(f"operations are of one length in every field, and have no others: {list(stored)}")
-    return list(map(Op, *columns))
+    ops = list(map(Op, *columns))
+    for op in ops if records["BackwardStep"] else ():
+        if op.backward is not None and not all(0 <= saved <= op.index for saved in op.backward.saved):
+            raise ValueError(f"the rule of operation {op.index} cannot read operations {op.backward.saved}")
+    return ops
 
 
 def _field_from_json(name: str, value: Any, records: dict[str, list[Any]]) -> Any:
     if name in _RECORD_FIELDS:
         return tuple(_lookup_records(records[_RECORD_FIELDS[name]], value))
-    if name == "source":
-        return None if value is None else _lookup_records(records["Source"], [value])[0]
+    if name in _OPTIONAL_RECORDS:
+        return None if value is None else _lookup_records(records[_OPTIONAL_RECORDS[name]], [value])[0]
     if name == "parents":
         return tuple((distance, output, tuple(where)) for distance, output, where in value)
     return value_from_json(value)

@@ -84,16 +84,13 @@ class OperationNames:
                 if place == 0 and len(self._roots) == 1:
                     continue
             elif self._counts.get(id(scope), 0) < 2 or (
-                calls and self._has_same_operations(scope, scopes_of(node)[place - 1])
+                calls and self._counts[id(scope)] == self._counts[id(scopes_of(node)[place - 1])]
             ):
-                continue  # a composite of one operation, or with the same operations as the one around it
+                continue  # a composite of one operation, or with the same operations as the box around it
             else:
                 address = f"{address}.{scope.name}" if address else scope.name
             calls.append(self._call(scope, address))
         return tuple(calls)
-
-    def _has_same_operations(self, inner: Any, outer: Any) -> bool:
-        return not isinstance(outer.owner, Module) and self._counts[id(inner)] == self._counts[id(outer)]
 
     def _call(self, scope: Any, address: str) -> ModuleCall:
         if id(scope) not in self._calls:

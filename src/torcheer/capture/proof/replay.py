@@ -83,7 +83,10 @@ def validate_history(history: Any, *, perturb: bool = True) -> Validation:
     """Replay every operation of a live history and return the report, true if everything held."""
     recorder = getattr(history.trace, "recorder", None)
     if not isinstance(recorder, Recorder):
-        raise CannotReplay("this history was loaded from a file; replay needs the live model: capture it again")
+        raise CannotReplay(
+            "this history was loaded from a file, or explains a backward pass; replay needs the live model: capture it "
+            "again"
+        )
     report = Validation(history.trace.info().model, recorder.count)
     with ExitStack() as stack:
         stack.callback(forget_noise)

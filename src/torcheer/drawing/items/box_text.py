@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
+from math import prod
 from typing import Any
 
+from torcheer.history import ModelHistory
 from torcheer.records import Op
 
 
@@ -22,6 +24,21 @@ def count_text(count: int) -> str:
             number = count / size
             return (f"{number:.1f}" if number < 99.95 else f"{number:.0f}").removesuffix(".0") + unit
     return str(count)
+
+
+def count_noun(count: int, noun: str, plural: str = "s") -> str:
+    """Format a count with its noun: "1 box", "2,000 boxes"."""
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
+
+
+def number_text(history: ModelHistory, op: Op) -> str:
+    """Format the value of an op whose result is one saved number; "" for any other."""
+    if prod(op.outputs[0].shape) != 1 or not history.trace.is_saved(op.index, 0):
+        return ""
+    try:
+        return f"{float(history.trace.value(op.index, 0)):.4g}"
+    except (TypeError, ValueError, RuntimeError):  # a tensor without data, as on the meta device
+        return ""
 
 
 def body_text(op: Op) -> str:

@@ -10,19 +10,17 @@ from typing import Any, NamedTuple
 
 from torcheer.drawing.items.box_text import argument_names, body_text, frozen_text, parameter_text
 from torcheer.drawing.items.families import family_of
-from torcheer.drawing.items.item import FLOWS, STILL, Item, Net, labels_of
-from torcheer.drawing.items.restyle import restyle
-from torcheer.drawing.looks.style import Style
+from torcheer.drawing.items.item import FLOWS, STILL, Item, Net
 from torcheer.history import ModelHistory
 from torcheer.history.layers.cycles import components
 from torcheer.records import BESIDE, KERNEL, ModuleCall, Op, Stored
 
 
-def items_of(history: ModelHistory, *, rolled: bool, style: Style) -> list[Item]:
+def items_of(history: ModelHistory, *, rolled: bool) -> list[Item]:
     """Return all items, parents before children except where a rolled loop closes."""
     items = _ItemBuilder(history, rolled).build()
     _add_badges(items)
-    return restyle(items, style, lambda item: labels_of(history, item)) if style.node else items
+    return items
 
 
 class _Place(NamedTuple):

@@ -64,7 +64,8 @@ class Item:
     at: int = 0  # its position in the box around it
     form: int = -1  # the same number for the same function, settings and results; -1 for none
     varies: bool = False  # later passes have other shapes
-    label: str = ""  # its label, if it stands for no operation of a history
+    label: str = ""  # its hover text, if it stands for no operation of a history
+    step: int = -1  # index of the op of a backward pass that it belongs to: also of a rule, a leaf and the loss
     notes: tuple[str, ...] | None = None  # text at each result, if not its shape
     pair: int = -1  # the backward rule of an operation, and the reverse: they are drawn side by side
 
@@ -83,8 +84,9 @@ def label_of(history: ModelHistory, item: Item) -> str:
 
 
 def labels_of(history: ModelHistory, item: Item) -> tuple[str, ...]:
-    """Return the labels of all its passes."""
-    return tuple([history.facts.layers.label(index) for index in item.ops])
+    """Return the labels of all its passes; of a backward rule, that of its operation."""
+    ops = item.ops or ((item.step,) if item.step >= 0 else ())
+    return tuple([history.facts.layers.label(index) for index in ops])
 
 
 def net_kind(items: list[Item], net: Net) -> int:

@@ -5,50 +5,95 @@ from __future__ import annotations
 from math import isfinite, isnan
 from typing import Any
 
+from torcheer.drawing.items.box_text import number_text, shape_text
 from torcheer.drawing.items.item import Item, label_of
 from torcheer.drawing.looks.colour_scale import WAYS, values_of
 from torcheer.drawing.writers.html_page import ItemDetails
 from torcheer.history import ModelHistory
+from torcheer.history.backward_flow import BackwardFlow
+from torcheer.history.text.latex_text import latex_to_text
+from torcheer.records import BackwardStep, Op
 from torcheer.terminal import human_bytes
+
+MAX_LABELLED = 20_000  # operations; in a longer history, computing all labels takes longer than drawing
+
+
+def hover_label(history: ModelHistory, item: Item) -> str:
+    """Return an item's label for its hover text; in a very long history, its index."""
+    if item.step >= 0:
+        return item.label  # of a backward rule, why it is so
+    if len(history.facts.ops) > MAX_LABELLED and item.ops:
+        return f"operation {item.ops[0]}"
+    return label_of(history, item)
 
 
 def details_of(history: ModelHistory, item: Item) -> ItemDetails:
     """Return an item's label, the address around it, and (name, text) pairs to show."""
-    facts = history.facts
+    flow = history.facts.backward
     details: list[tuple[str, str]] = []
-    if item.ops:
-        op = facts.ops[item.ops[0]]
-        details += [("function", op.function or op.name)] if op.kind == "op" else []
-        details += [
-            ("result", f"{meta.shape} {meta.dtype.removeprefix('torch.')} on {meta.device}, {human_bytes(meta.bytes)}")
-            for meta in op.outputs[:6]
-        ]
-        details += [("passes", str(len(item.ops)))] if len(item.ops) > 1 else []
-        details += (
-            [("time", f"{sum(facts.ops[n].elapsed_secs for n in item.ops) * 1e6:,.0f} µs")] if op.kind == "op" else []
-        )
-        flops = facts.flops[op.index]
-        details += [("flops", f"{flops * len(item.ops):,}")] if flops else []
-        details += [("gradient", op.grad_fn)] if op.grad_fn else []
-        details += (
-            [("arguments", ", ".join(f"{'.'.join(map(str, where))}={value}" for where, value in op.settings)[:300])]
-            if op.settings
-            else []
-        )
-        details += [("source", f"{op.source.file}:{op.source.line} in {op.source.function}")] if op.source else []
+    if item.ops or item.step >= 0:
+        op = history.facts.ops[item.ops[0] if item.ops else item.step]
+        is_rule = item.look == "gradient"
+        details += _rule_details(op) if is_rule else _op_details(history, op, item)
+        details += _backward_details(history, flow, op, is_rule) if flow else []
+        source = op.source
+        details += [("source", f"{source.file}:{source.line} in {source.function}")] if source else []
         details += [("edited", op.edited)] if op.edited else []
         details += [("note", op.note)] if op.note else []
     for entry in item.stored[:12]:
         state = ("" if entry.trainable else ", frozen") if entry.kind == "parameter" else ""
         details.append((entry.kind, f"{entry.name} {entry.shape}{state}"))
     around = item.path[-1].address if item.path else ""
-    return label_of(history, item) or item.name, around, details
+    label = item.name or item.kind if flow else label_of(history, item) or item.name
+    return label, around, details
+
+
+def _op_details(history: ModelHistory, op: Op, item: Item) -> list[tuple[str, str]]:
+    facts, passes = history.facts, len(item.ops)
+    details = [("function", op.function or op.name)] if op.kind == "op" else []
+    details += [
+        ("result", f"{meta.shape} {meta.dtype.removeprefix('torch.')} on {meta.device}, {human_bytes(meta.bytes)}")
+        for meta in op.outputs[:6]
+    ]
+    details += [("passes", str(passes))] if passes > 1 else []
+    if op.kind == "op" and op.backward is None:  # a tape takes no times
+        details += [("time", f"{sum(facts.ops[n].elapsed_secs for n in item.ops) * 1e6:,.0f} µs")]
+    flops = facts.flops[op.index]
+    details += [("flops", f"{flops * passes:,}")] if flops else []
+    details += [("gradient", op.grad_fn)] if op.grad_fn else []
+    words = ", ".join(f"{'.'.join(map(str, where))}={value}" for where, value in op.settings)
+    return details + ([("arguments", words[:300])] if words else [])
+
+
+def _rule_details(op: Op) -> list[tuple[str, str]]:
+    step = op.backward or BackwardStep()
+    details = [("rule", latex_to_text(step.formula))] if step.formula else []
+    details += [("why", step.why)] if step.why else []
+    return details + ([("by", "torch")] if step.borrowed else [])
+
+
+def _backward_details(history: ModelHistory, flow: BackwardFlow, op: Op, is_rule: bool) -> list[tuple[str, str]]:
+    """Return what a rule keeps or which rules keep a value, how many gradients add up, and a single number."""
+    ops, uses, value = flow.ops, flow.uses[op.index], number_text(history, op)
+    if is_rule:
+        saved = [] if op.backward is None else op.backward.saved
+        names = [
+            f"{ops[n].name} {shape_text(ops[n].outputs[0].shape)}" if n != op.index else "its result" for n in saved
+        ]
+        details = [("keeps", ", ".join(names) or "nothing")]
+    else:
+        readers = [ops[index] for index in reversed(flow.sent)] if op.index in flow.kept else []
+        readers = [reader for reader in readers if reader.backward and op.index in reader.backward.saved]
+        names = ["itself" if reader is op else reader.name for reader in readers]
+        details = [("kept for", ", ".join(names))] if names else []
+    details += [("gradient", f"sum of {uses}")] if uses > 1 and (is_rule or op.kind == "parameter") else []
+    return details + ([("value", value)] if value and not is_rule else [])
 
 
 def overlays_of(history: ModelHistory, items: list[Item]) -> dict[str, Any]:
     """Return a value per item, or None, for each way to colour that has any value."""
     overlays: dict[str, Any] = {}
-    for way in WAYS[1:]:
+    for way in WAYS[1:] if history.facts.backward is None else ():
         values = values_of(history, items, way)
         if any(value is not None for value in values):
             overlays[way] = [_as_json(value) for value in values]

@@ -1,16 +1,19 @@
 """Write a history as a tree of text.
 
-Modules are branches, operations are leaves; ← names the inputs that are not just above.
+Modules are branches, operations are leaves; ← names the inputs that are not just above, ↑ is the backward rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from torcheer.drawing.items.backward_items import BORROWED_RULE
+from torcheer.drawing.items.box_text import shape_text
+from torcheer.drawing.items.header_text import header_lines
 from torcheer.history import ModelHistory
-from torcheer.records import BESIDE, ModuleCall
+from torcheer.history.text.latex_text import latex_to_text
+from torcheer.records import BESIDE, ModuleCall, Op
 from torcheer.terminal import human_bytes
 
 
@@ -27,42 +30,24 @@ def draw_text(history: ModelHistory, rolled: bool = False, depth: int | None = N
 
     Modules more than `depth` levels deep are one line each; None shows all.
     """
-    passes = history.facts.layers.passes
-    shown = ((index, op.modules) for index, op in enumerate(history.ops) if not (rolled and passes[index] > 1))
-    lines = [f"{history.model_name}{' (repeats rolled)' if rolled else ''}"]
-    lines += draw_tree(_HistoryLines(history, rolled), shown, depth)
+    flow, passes = history.facts.backward, history.facts.layers.passes
+    shown = [op for op in history.ops if not (rolled and passes[op.index] > 1)]
+    title = f"{history.model_name}{' (repeats rolled)' if rolled else ''}"
+    if flow:
+        shown = [op for op in shown if op.kind == "op"]
+        title = " · ".join(header_lines(history, depth, rolled))
+    lines = [title, *_draw(_TreeLines(history, rolled), _build_tree(shown), "", depth or 10**9)]
     if history.info.stopped:
         lines.append(f"✗ stopped: {history.info.stopped}")
     return "\n".join(lines) + "\n"
 
 
-class TreeLines(Protocol):
-    """Writes the lines of a tree, and remembers the operation of the line above."""
-
-    def module(self, call: ModuleCall | None) -> str:
-        """Return the line of a module call."""
-
-    def op(self, index: int, inside: ModuleCall | None = None) -> str:
-        """Return the line of an operation; `inside` is a module with no other operation."""
-
-    def skip_to(self, index: int) -> None:
-        """Note that the line above covers operations up to this one."""
-
-
-def draw_tree(lines: TreeLines, ops: Iterable[tuple[int, tuple[ModuleCall, ...]]], depth: int | None) -> Iterator[str]:
-    """Yield a line for each module and operation.
-
-    Operations are given with the modules they ran inside.
-    """
-    return _draw(lines, _build_tree(ops), "", depth or 10**9)
-
-
-def _build_tree(ops: Iterable[tuple[int, tuple[ModuleCall, ...]]]) -> Branch:
+def _build_tree(ops: Iterable[Op]) -> Branch:
     """Sort the operations into the module calls they ran inside."""
     root = Branch(None)
     path = [root]
-    for index, modules in ops:
-        shared = 0
+    for op in ops:
+        modules, shared = op.modules, 0
         while shared < min(len(modules), len(path) - 1) and path[shared + 1].call == modules[shared]:
             shared += 1
         del path[shared + 1 :]
@@ -70,11 +55,11 @@ def _build_tree(ops: Iterable[tuple[int, tuple[ModuleCall, ...]]]) -> Branch:
             inner = Branch(call)
             path[-1].parts.append(inner)
             path.append(inner)
-        path[-1].parts.append(index)
+        path[-1].parts.append(op.index)
     return root
 
 
-def _draw(lines: TreeLines, branch: Branch, indent: str, depth: int) -> Iterator[str]:
+def _draw(lines: _TreeLines, branch: Branch, indent: str, depth: int) -> Iterator[str]:
     for position, part in enumerate(branch.parts):
         last = position == len(branch.parts) - 1
         stem, deeper = ("└─ ", "   ") if last else ("├─ ", "│  ")
@@ -100,11 +85,12 @@ def _ops(branch: Branch) -> Iterator[int]:
             yield part
 
 
-class _HistoryLines:
-    """Writes the lines of a history."""
+class _TreeLines:
+    """Writes the lines of a tree, and remembers the operation of the line above."""
 
     def __init__(self, history: ModelHistory, rolled: bool) -> None:
         self._facts = history.facts
+        self._flow = history.facts.backward
         self._rolled = rolled
         self._above = -1
 
@@ -112,44 +98,55 @@ class _HistoryLines:
         """Return the line of a module call."""
         assert call is not None
         number = f":{call.call}" if not self._rolled and self._facts.module_calls[call.address] > 1 else ""
-        return f"{call.address}{number} ({call.type})"
+        is_composite = self._flow is not None and call.address.endswith(call.type)  # its name is its type
+        return f"{call.address}{number}" + ("" if is_composite else f" ({call.type})")
 
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
-        """Return the line of an operation."""
+        """Return the line of an operation; `inside` is a module with no other operation."""
         op, layers = self._facts.ops[index], self._facts.layers
-        layer = layers.all[layers.of[index]]
-        shapes = " ".join("×".join(map(str, meta.shape)) or "scalar" for meta in op.outputs)
-        count = len(layer.ops)
+        shapes = " ".join(shape_text(meta.shape) for meta in op.outputs)
+        count = len(layers.all[layers.of[index]].ops)
+        sources = self._sources(index)
         parts = [
-            layer.label if self._rolled else layers.label(index),
-            f"×{count}" if self._rolled and count > 1 else "",
+            self._name(index),
+            f" ×{count}" if self._rolled and count > 1 else "",
             f"  {shapes}",
             f"  {human_bytes(sum(stored.bytes for stored in op.stored))} of parameters" if op.stored else "",
             f"  [{self.module(inside)}]" if inside else "",
-            f"  ← {', '.join(self._sources(index))}" if self._needs_arrow(index) else "",
+            f"  ← {', '.join(sources)}" if sources and sources != [self._name(self._above)] else "",
+            self._rule(op),
             f"  edited: {op.edited}" if op.edited else "",
             "  (beside)" if op.note == BESIDE else f"  note: {op.note}" if op.note else "",
         ]
         self._above = index
-        return "".join(f" {part}" if part.startswith("×") else part for part in parts)
+        return "".join(parts)
 
     def skip_to(self, index: int) -> None:
         """Note that the line above covers operations up to this one."""
         self._above = index
 
-    def _needs_arrow(self, index: int) -> bool:
-        sources = self._sources(index)
-        return bool(sources) and sources != [self._name(self._above)]
+    def _rule(self, op: Op) -> str:
+        """Return an operation's backward rule, what it keeps, and how many gradients add up."""
+        if self._flow is None or op.backward is None or op.index not in self._flow.sent:
+            return ""
+        words = latex_to_text(op.backward.formula) or (BORROWED_RULE if op.backward.borrowed else "")
+        saved = ["its result" if index == op.index else self._name(index) for index in op.backward.saved]
+        keeps = f"  keeps {', '.join(saved)}" if saved else ""
+        uses = self._flow.uses[op.index]
+        return f"  ↑ {words}{keeps}" + (f"  += of {uses}" if uses > 1 else "")
 
     def _sources(self, index: int) -> list[str]:
         """Return the names of all parents; when rolled, those of every pass."""
         layers = self._facts.layers
         passes = layers.all[layers.of[index]].ops if self._rolled else [index]
-        parents = (edge.parent for each in passes for edge in self._facts.ops[each].parents)
-        return list(dict.fromkeys(self._name(parent) for parent in parents))
+        parents = dict.fromkeys(edge.parent for each in passes for edge in self._facts.ops[each].parents)
+        names = [self._name(parent) for parent in parents]
+        return list(dict.fromkeys(names)) if self._rolled else names
 
     def _name(self, index: int) -> str:
         if index < 0:
             return ""
-        layers = self._facts.layers
+        layers, op = self._facts.layers, self._facts.ops[index]
+        if self._flow:  # a leaf is called by its own name
+            return f"{op.name}_{index}" if op.kind == "op" else op.name or "constant"
         return layers.all[layers.of[index]].label if self._rolled else layers.label(index)

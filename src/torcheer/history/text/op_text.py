@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torcheer.errors import ValueUnavailable
+from torcheer.history.text.latex_text import latex_to_text
 from torcheer.history.value_arrays import excerpt
 from torcheer.records import ModuleCall, Stored
 from torcheer.terminal import cut, human_bytes
@@ -17,6 +18,8 @@ NO_FUNCTION = {
     "output": "none, an output of the model",
     "unseen": "unseen, it ran where torch shows nothing",
     "alias": "none, memory written under another name",
+    "parameter": "none, a leaf that accumulates a gradient",
+    "constant": "none, a leaf without a gradient",
 }
 
 
@@ -36,10 +39,21 @@ def describe(op: OpView) -> str:
         f"\tOutput of modules: {', '.join(_call(op, call) for call in record.output_of) or 'none'}",
     ]
     lines += [f"\tOutput of bottom-level module: {_call(op, call)}" for call in _bottom_level(op)]
+    lines += _backward(op)
     lines += [f"\tEdited: {record.edited}"] if record.edited else []
     lines += [f"\tNote: {record.note}"] if record.note else []
     lines.append(f"\tLookup keys: {', '.join(map(str, op.lookup_keys))}")
     return "\n".join(lines)
+
+
+def _backward(op: OpView) -> list[str]:
+    """Return the lines about its step of a readable backward pass."""
+    step = op.record.backward
+    if step is None:
+        return []
+    rule = latex_to_text(step.formula) or ("torch's own rule" if step.borrowed else "no formula")
+    saved = ["its result" if index == op.record.index else op.history[index].label for index in step.saved]
+    return [f"\tBackward: {rule}{f'   {step.why}' if step.why else ''}", f"\tKeeps: {', '.join(saved) or 'nothing'}"]
 
 
 def describe_layer(layer: LayerView) -> str:

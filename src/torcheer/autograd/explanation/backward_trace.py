@@ -1,0 +1,161 @@
+"""A backward pass as the source of a history: its ops, their values and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torcheer.autograd.explanation.operation_names import OperationNames, origin, source_of
+from torcheer.autograd.gradients.backward_pass import reachable_nodes, sum_to
+from torcheer.autograd.tape.multiple_outputs import Bundle
+from torcheer.autograd.tape.nodes import FREED_TEXT, Node, reads_value
+from torcheer.capture.record.tensor_facts import meta_of
+from torcheer.capture.record.tensor_trees import walk
+from torcheer.errors import GraphFreed, ValueUnavailable
+from torcheer.history.trace_protocol import Trace
+from torcheer.records import BackwardStep, Edge, Op, RunInfo, TensorMeta
+
+
+class BackwardTrace(Trace):
+    """Nodes, leaves and constants as ops, numbered in the order of execution."""
+
+    def __init__(self, starts: list[Any], names: OperationNames, loss: str) -> None:
+        self.nodes = reachable_nodes([start for start, _ in starts])[::-1]
+        if any(node.rule is None for node in self.nodes):
+            raise GraphFreed(FREED_TEXT)
+        self._names, self._loss = names, loss
+        self._ops: list[Op] = []
+        self._results: list[Any] = []  # of each op; None if it is lost
+        self._gradients: list[Any] = []  # of each op; None if none came, or one for each of several results
+        self.passed: dict[int, tuple[Any, ...]] = {}  # op -> the gradient sent to each parent; None if none was
+        self._received: dict[int, Any] = {}  # id of a node -> the gradient of its result
+        self._sent: dict[int, dict[int, Tensor]] = {}  # id of a node -> id of a parent -> the gradient sent to it
+        self._index_by_id: dict[int, int] = {}  # id of a node or tensor -> index of its op
+        self._known: dict[int, Any] = {}
+
+    # While backward runs
+
+    def observe(self, node: Node, gradient: Tensor, passed: list[tuple[Any, Tensor]]) -> None:
+        """Collect the gradients that came to a node, and those that it sent."""
+        self._received[id(node)] = None if isinstance(gradient, Bundle) else gradient
+        sums = self._sent.setdefault(id(node), {})
+        for parent, part in passed:
+            if isinstance(part, Bundle):
+                continue
+            part = sum_to(part, parent.shape) if part.shape != parent.shape else part
+            sums[id(parent)] = sums[id(parent)] + part if id(parent) in sums else part
+
+    def build(self) -> None:
+        """Make the ops of everything that was observed, and forget the nodes."""
+        self._names.learn(self.nodes)
+        for node in self.nodes:
+            if id(node) in self._received:
+                self._add_node(node)
+        self.nodes = []
+        self._received, self._sent, self._index_by_id, self._known = {}, {}, {}, {}
+
+    def _add_node(self, node: Node) -> None:
+        args = [(path, arg) for path, arg in walk(node.args) if isinstance(arg, (Node, Tensor))]
+        edges = tuple([Edge(self._index(arg), 0, path) for path, arg in args])
+        saved = [edge.parent for edge in edges if reads_value(node.rule, node.args, edge.where[0])]  # type: ignore[arg-type]
+        index = self._index_by_id[id(node)] = len(self._ops)
+        rule, sent = node.rule, self._sent[id(node)]
+        passed = tuple([sent.get(id(arg)) for _, arg in args])
+        step = BackwardStep(
+            rule.formula,
+            rule.why,
+            tuple(dict.fromkeys([*saved, index] if rule.reads_result else saved)),
+            tuple([part is not None for part in passed]),
+            rule.borrowed,
+            self._names.title(node),
+        )
+        size = node.shape.numel() * torch.empty((), dtype=node.dtype).element_size()
+        meta = TensorMeta(tuple(node.shape), str(node.dtype), str(node.device), size, True)
+        op = Op(
+            index, rule.name, "op", edges, (meta,), modules=self._names.path(node), source=source_of(node),
+            inplace=node.inplace, backward=step,
+        )  # fmt: skip
+        self._add(op, value_of(node, self._known), self._received[id(node)])
+        self.passed[index] = passed
+
+    def _index(self, arg: Any) -> int:
+        """Return the index of the op that made an argument; a leaf is added when it is first read."""
+        arg = origin(arg)
+        if id(arg) not in self._index_by_id:
+            is_leaf = arg.requires_grad
+            name = self._names.of(arg) or ("leaf" if is_leaf else "constant")
+            index = self._index_by_id[id(arg)] = len(self._ops)
+            kind = "parameter" if is_leaf else "constant"
+            op = Op(index, name, kind, outputs=(meta_of(arg),), modules=self._names.home(arg))
+            self._add(op, arg.detach(), self._sum_for(arg) if is_leaf else None)
+        return self._index_by_id[id(arg)]
+
+    def _sum_for(self, leaf: Tensor) -> Any:
+        parts = [sums[id(leaf)] for sums in self._sent.values() if id(leaf) in sums]
+        return sum(parts[1:], parts[0]) if parts else None
+
+    def _add(self, op: Op, value: Any, gradient: Any) -> None:
+        self._ops.append(op)
+        self._results.append(value)
+        self._gradients.append(gradient)
+
+    # What a history asks
+
+    def ops(self) -> list[Op]:
+        """Return every operation and leaf, in order of execution."""
+        return self._ops
+
+    def info(self) -> RunInfo:
+        """Return the facts of the pass: it is called by the name of its loss."""
+        return RunInfo(self._loss)
+
+    def is_saved(self, index: int, output: int) -> bool:
+        """Whether `value` would return a tensor."""
+        return self._results[index] is not None
+
+    def value(self, index: int, output: int) -> Any:
+        """Return the result of an op; raises ValueUnavailable."""
+        if self._results[index] is None:
+            raise ValueUnavailable("it was not kept for backward, and cannot be computed again")
+        return self._results[index]
+
+    def gradients(self, index: int, output: int) -> list[Any]:
+        """Return the gradient of the loss with respect to a result, if one came."""
+        return [] if self._gradients[index] is None else [self._gradients[index]]
+
+
+def value_of(node: Node, cache: dict[int, Any]) -> Any:
+    """Return the result of a node: saved, alive or recomputed; None if none of these."""
+    if id(node) not in cache:
+        cache[id(node)] = _value(node, cache)
+    return cache[id(node)]
+
+
+def _value(node: Node, cache: dict[int, Any]) -> Any:
+    tensor = node.tensor()
+    if node.value is not None:
+        return node.value
+    if tensor is not None and tensor._version == node.version:
+        return tensor.detach()
+    if node.function is None or node.rule is None:
+        return None
+    args = _argument_values(node.args, cache)
+    return None if args is None else node.function(*args, **node.kwargs)
+
+
+def _argument_values(args: Any, cache: dict[int, Any]) -> Any:
+    """Return the values of arguments, lists included; None if one of them is lost."""
+    values = []
+    for arg in args:
+        if arg.__class__ is Node:
+            arg = value_of(arg, cache)
+            if arg is None:
+                return None
+        elif arg.__class__ in (list, tuple):
+            arg = _argument_values(arg, cache)
+            if arg is None:
+                return None
+        values.append(arg)
+    return tuple(values) if args.__class__ is tuple else values
