@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
 
-from torcheer.errors import ValueUnavailable
+from torcheer.errors import AmbiguousLayer, ValueUnavailable
+from torcheer.history.op_views import OpList
 from torcheer.history.value_arrays import excerpt
-from torcheer.records import TensorMeta
+from torcheer.records import Op, TensorMeta
 
 LINEAR = """\
 Layer linear_2_3, operation 4/7:
@@ -187,3 +190,81 @@ def test_a_value_that_cannot_be_cut_is_named_rather_than_raised() -> None:
             raise NotImplementedError("no slicing here")
 
     assert excerpt(Odd()) == "(cannot be shown: no slicing here)"
+
+
+# The same attributes, whether a layer ran once or often
+
+ONCE, OFTEN = small_network().history()["linear_2"], recurrent_network(3).history()["linear_1"]
+ATTRIBUTES = sorted(name for name in {*dir(ONCE), *dir(OFTEN)} if not name.startswith("_"))
+PER_PASS = {
+    "below", "child_layers", "children", "elapsed_secs", "grad_contents", "gradients", "index", "inputs", "lookup_keys",
+    "modules", "output_of", "parent_layers", "parents", "pass_number", "record", "tensor_contents", "written_contents",
+    "edges",
+}  # fmt: skip
+
+
+def test_a_layer_that_ran_once_and_one_that_ran_often_list_the_same_attributes() -> None:
+    assert {name for name in dir(ONCE) if name[0] != "_"} == {name for name in dir(OFTEN) if name[0] != "_"}
+    assert {"passes", "num_passes", "tensor_contents", "shape", "function", "settings", "layer"} <= set(ATTRIBUTES)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_every_attribute_is_there_for_one_pass_and_for_several(name: str) -> None:
+    getattr(ONCE, name)
+    if name in PER_PASS:
+        with pytest.raises(AmbiguousLayer) as caught:
+            getattr(OFTEN, name)
+        assert str(caught.value) == (
+            f"'linear_1' ran 3 times, so it has no single {name}. "
+            "Ask for one pass, 'linear_1:1' … 'linear_1:3', or go through .passes."
+        )
+    else:
+        getattr(OFTEN, name)
+
+
+@pytest.mark.parametrize("name", [*sorted(Op.__slots__), "shape", "dtype", "device", "bytes", "flops", "layer_label"])
+def test_a_fact_that_all_passes_share_is_the_layers(name: str) -> None:
+    if name not in PER_PASS:
+        assert getattr(OFTEN, name) == getattr(OFTEN.passes[1], name)
+
+
+def test_a_fact_in_which_passes_differ_has_no_single_value() -> None:
+    trace = recurrent_network(3)
+    op = trace.list[3]
+    trace.change(3, outputs=(replace(op.outputs[0], shape=(7, 7), bytes=196),))
+    layer = trace.history()["linear_1"]
+    assert layer.dtype == "torch.float32" and layer.passes[1].shape == (7, 7)
+    for name in ("shape", "bytes", "outputs"):
+        with pytest.raises(AmbiguousLayer, match=f"has no single {name}.*'linear_1:1' … 'linear_1:3'"):
+            getattr(layer, name)
+
+
+def test_settings_that_hold_arrays_are_compared_without_failing() -> None:
+    trace = recurrent_network(2)
+    for place in (1, 3):
+        trace.change(place, settings=(((0,), np.arange(3)),))
+    with pytest.raises(AmbiguousLayer, match="no single settings"):
+        _ = trace.history()["linear_1"].settings
+
+
+@pytest.mark.parametrize(("layer", "count"), [(ONCE, 1), (OFTEN, 3), (OFTEN.passes[2], 1)])
+def test_a_layer_is_a_sequence_of_its_passes(layer: Any, count: int) -> None:
+    assert layer.num_passes == len(layer) == len(layer.passes) == len(layer.numbers) == count
+    assert list(layer) == layer.passes == [layer[place] for place in range(count)] and layer[-1] == layer.passes[-1]
+    assert isinstance(layer.passes, OpList) and layer[:1].labels == [layer[0].label]
+    with pytest.raises(IndexError):
+        layer[count]
+    history = layer.history
+    assert [history[f"{layer.key}:{number}"] for number in layer.numbers] == layer.passes
+
+
+def test_a_layer_of_the_list_of_layers_that_ran_once_has_all_values_of_its_pass() -> None:
+    layer = small_network().history().layers[3]
+    assert layer.num_passes == 1 and layer.index == 3 and layer.record.name == "linear"
+    assert np.array_equal(layer.tensor_contents, layer[0].tensor_contents) and layer.grad_contents is None
+
+
+@pytest.mark.parametrize("layer", [ONCE, OFTEN])
+def test_an_attribute_that_no_layer_has_is_an_attribute_error(layer: Any) -> None:
+    assert not hasattr(layer, "tensor_content") and not hasattr(layer, "_private")
+    assert copy.copy(layer) == layer and copy.deepcopy(layer.label) == layer.label

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 from torcheer.errors import AmbiguousLayer, ValueUnavailable
 from torcheer.history.call_values import Arguments, op_arguments
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class OpView:
-    """One operation: its record's fields, and its label, neighbours, values and gradients."""
+    """One operation: its record's fields, and its label, neighbours, values and gradients.
+
+    Has the same attributes as a `LayerView`: as a sequence it is the single pass that it stands for.
+    """
 
     __slots__ = ("history", "record")
     history: ModelHistory
@@ -42,7 +46,36 @@ class OpView:
         return op_text.describe(self)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *Op.__slots__})
+        return sorted({*super().__dir__(), *_attributes()})
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[OpView]:
+        return iter(self.passes)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.passes[place]
+
+    @property
+    def passes(self) -> OpList:
+        """Itself, as a list; `layer.passes` has those of its layer."""
+        return OpList([self])
+
+    @property
+    def num_passes(self) -> int:
+        """The number of `passes`."""
+        return 1
+
+    @property
+    def key(self) -> str:
+        """The key of its layer; that of a pass is this with ":1" appended."""
+        return self.layer.key
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The number in the key of each of `passes`."""
+        return (self.pass_number,)
 
     @property
     def label(self) -> str:
@@ -181,7 +214,10 @@ class OpView:
 
 
 class LayerView:
-    """A layer: its passes, and their common facts."""
+    """A layer: its passes, and every attribute of an operation that they have in common.
+
+    An attribute that differs between passes, and values, gradients and times in any case, raise `AmbiguousLayer`.
+    """
 
     __slots__ = ("history", "key", "numbers", "passes")
 
@@ -197,6 +233,9 @@ class LayerView:
     def __iter__(self) -> Iterator[OpView]:
         return iter(self.passes)
 
+    def __getitem__(self, place: Any) -> Any:
+        return self.passes[place]
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LayerView) and other.passes == self.passes
 
@@ -206,16 +245,38 @@ class LayerView:
     def __repr__(self) -> str:
         return op_text.describe_layer(self)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_attributes()})
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _attributes():
+            raise AttributeError(f"neither a layer nor an operation has {name!r}: dir() lists what it has")
+        if len(self.passes) == 1:
+            return getattr(self.passes[0], name)
+        if name in _PER_PASS:
+            raise self._ambiguous(name)
+        first, *others = (getattr(op, name) for op in self.passes)
+        if not _all_equal(first, others):
+            raise self._ambiguous(name)
+        return first
+
+    def _ambiguous(self, name: str) -> AmbiguousLayer:
+        first, last = (f"'{self.key}:{self.numbers[end]}'" for end in (0, -1))
+        return AmbiguousLayer(
+            f"{self.key!r} ran {len(self)} times, so it has no single {name}. "
+            f"Ask for one pass, {first} … {last}, or go through .passes."
+        )
+
+    @property
+    def num_passes(self) -> int:
+        """The number of `passes`."""
+        return len(self.passes)
+
     @property
     def label(self) -> str:
         """The layer's label; the module's address if its calls are different layers."""
         labels = {op.layer_label for op in self.passes}
         return labels.pop() if len(labels) == 1 else self.key
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.passes[0].record.name
 
     @property
     def stored(self) -> tuple[Stored, ...]:
@@ -227,30 +288,24 @@ class LayerView:
         """The line of the user's code."""
         return self.passes[0].record.source
 
-    @property
-    def tensor_contents(self) -> Any:
-        """The output value, if there is a single pass."""
-        return self._only("tensor_contents")
 
-    @property
-    def inputs(self) -> Arguments:
-        """The arguments, if there is a single pass."""
-        arguments: Arguments = self._only("inputs")
-        return arguments
+# What belongs to one run, even where two of them happen to agree.
+_PER_PASS = frozenset(
+    "record index inputs tensor_contents written_contents grad_contents gradients below elapsed_secs".split()
+)
 
-    @property
-    def grad_contents(self) -> Any:
-        """The last gradient, if there is a single pass."""
-        return self._only("grad_contents")
 
-    def _only(self, field: str) -> Any:
-        if len(self.passes) > 1:
-            first, last = (f"'{self.key}:{self.numbers[end]}'" for end in (0, -1))
-            raise AmbiguousLayer(
-                f"{self.key!r} ran {len(self)} times, so it has no single {field}. "
-                f"Ask for one pass, {first} … {last}, or go through .passes."
-            )
-        return getattr(self.passes[0], field)
+@cache
+def _attributes() -> frozenset[str]:
+    """Return every public attribute of an operation: the fields of its record, and its view's own."""
+    return frozenset(name for name in (*dir(OpView), *dir(Op)) if not name.startswith("_"))
+
+
+def _all_equal(first: Any, others: list[Any]) -> bool:
+    try:
+        return all(bool(first == other) for other in others)
+    except Exception:  # arrays among a function's settings
+        return False
 
 
 class OpList(list[OpView]):
@@ -258,6 +313,14 @@ class OpList(list[OpView]):
 
     def __init__(self, ops: Iterable[OpView] = ()) -> None:
         super().__init__(ops)
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> OpView: ...
+    @overload
+    def __getitem__(self, place: slice) -> OpList: ...
+    def __getitem__(self, place: Any) -> Any:
+        picked = super().__getitem__(place)
+        return OpList(picked) if isinstance(place, slice) else picked
 
     @property
     def labels(self) -> list[str]:

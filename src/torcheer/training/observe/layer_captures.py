@@ -209,9 +209,8 @@ def _key(
 def _values(name: str, history: Any, key: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield a layer's values, one for each pass."""
     layer = history[key]
-    passes = [layer] if not hasattr(layer, "passes") else list(layer.passes)
-    for number, layer_pass in enumerate(passes, 1):
-        label = name if len(passes) == 1 else f"{name}:{number}"
+    for number, layer_pass in enumerate(layer, 1):
+        label = name if len(layer) == 1 else f"{name}:{number}"
         value = layer_pass.tensor_contents
         if isinstance(value, Tensor):
             yield label, value
