@@ -272,6 +272,8 @@ def test_a_step_is_an_operation_of_a_history_with_its_rule() -> None:
     assert tanh.record.backward is not None and tanh.record.backward.saved == (tanh.index,)
     assert [parent.name for parent in tanh.parents] == ["linear"] and tanh.modules[-1].address == "1"
     assert torch.equal(tanh.grad_contents, torch.ones(4, 2))
+    assert torch.equal(history.parameters["0.bias"].grad_contents, steps[-3].gradient)
+    assert "1 parameter operation (2 parameter tensors, 8 params total; 32 B)" in str(history)
     assert "\tBackward: x̄ = ȳ ⊙ (1 − y²)" in str(tanh) and "\tKeeps: its result" in str(tanh)
     assert history.draw().svg() == svg
 

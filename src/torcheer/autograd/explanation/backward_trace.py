@@ -15,7 +15,7 @@ from torcheer.capture.record.tensor_facts import meta_of
 from torcheer.capture.record.tensor_trees import walk
 from torcheer.errors import GraphFreed, ValueUnavailable
 from torcheer.history.trace_protocol import Trace
-from torcheer.records import BackwardStep, Edge, Op, RunInfo, TensorMeta
+from torcheer.records import BackwardStep, Edge, Op, RunInfo, Stored, TensorMeta
 
 
 class BackwardTrace(Trace):
@@ -73,8 +73,10 @@ class BackwardTrace(Trace):
         )
         size = node.shape.numel() * torch.empty((), dtype=node.dtype).element_size()
         meta = TensorMeta(tuple(node.shape), str(node.dtype), str(node.device), size, True)
+        read = [(self._ops[edge.parent], edge.where) for edge in edges]
+        stored = tuple([_stored(op, where) for op, where in read if op.kind == "parameter"])
         op = Op(
-            index, rule.name, "op", edges, (meta,), modules=self._names.path(node), source=source_of(node),
+            index, rule.name, "op", edges, (meta,), stored, self._names.path(node), source=source_of(node),
             inplace=node.inplace, backward=step,
         )  # fmt: skip
         self._add(op, value_of(node, self._known), self._received[id(node)])
@@ -109,7 +111,7 @@ class BackwardTrace(Trace):
 
     def info(self) -> RunInfo:
         """Return the facts of the pass: it is called by the name of its loss."""
-        return RunInfo(self._loss)
+        return RunInfo(self._loss, stored={name: _stored(self._ops[n]) for name, n in self._parameters().items()})
 
     def is_saved(self, index: int, output: int) -> bool:
         """Whether `value` would return a tensor."""
@@ -124,6 +126,23 @@ class BackwardTrace(Trace):
     def gradients(self, index: int, output: int) -> list[Any]:
         """Return the gradient of the loss with respect to a result, if one came."""
         return [] if self._gradients[index] is None else [self._gradients[index]]
+
+    def stored_gradients(self, name: str) -> list[Any]:
+        """Return the whole gradient of a parameter."""
+        return self.gradients(self._parameters()[name], 0)
+
+    def stored_value(self, name: str) -> Any:
+        """Return a parameter as it was when first read."""
+        return self.value(self._parameters()[name], 0)
+
+    def _parameters(self) -> dict[str, int]:
+        return {op.name: op.index for op in self._ops if op.kind == "parameter"}
+
+
+def _stored(op: Op, where: tuple[int | str, ...] = ()) -> Stored:
+    """Return the parameter of a leaf, as read at a position of an operation."""
+    meta = op.outputs[0]
+    return Stored(op.name, "parameter", meta.shape, meta.dtype, meta.bytes, True, where)
 
 
 def value_of(node: Node, cache: dict[int, Any]) -> Any:

@@ -103,7 +103,7 @@ class _TreeLines:
 
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
         """Return the line of an operation; `inside` is a module with no other operation."""
-        op, layers = self._facts.ops[index], self._facts.layers
+        op, layers, flow = self._facts.ops[index], self._facts.layers, self._flow
         shapes = " ".join(shape_text(meta.shape) for meta in op.outputs)
         count = len(layers.all[layers.of[index]].ops)
         sources = self._sources(index)
@@ -111,7 +111,9 @@ class _TreeLines:
             self._name(index),
             f" ×{count}" if self._rolled and count > 1 else "",
             f"  {shapes}",
-            f"  {human_bytes(sum(stored.bytes for stored in op.stored))} of parameters" if op.stored else "",
+            f"  {human_bytes(sum(stored.bytes for stored in op.stored))} of parameters"
+            if op.stored and not flow
+            else "",
             f"  [{self.module(inside)}]" if inside else "",
             f"  ← {', '.join(sources)}" if sources and sources != [self._name(self._above)] else "",
             self._rule(op),
