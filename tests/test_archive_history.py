@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torcheer as tl
 from torcheer import autograd
 from torcheer.archive import Archive
 from torcheer.archive.saved_history import SavedTrace
-from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotReplay, NotAnArchive, ValueUnavailable
+from torcheer.errors import ArchiveDamaged, BadArgument, CannotReplay, NotAnArchive, ValueUnavailable
 
 
 class Net(nn.Module):
@@ -242,13 +243,16 @@ def test_a_save_that_fails_leaves_what_was_there(history: tl.ModelHistory, tmp_p
     assert str(tl.load(tmp_path / "net")) == str(history)
 
 
-def test_what_a_killed_save_left_is_cleared_and_a_running_one_is_not(history: tl.ModelHistory, tmp_path: Path) -> None:
-    from torcheer.archive import Writer
-
-    with Writer(tmp_path / ".net.part"):
-        with pytest.raises(ArchiveBusy):
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_two_saves_at_once_do_not_mix(history: tl.ModelHistory, tmp_path: Path, overwrite: bool) -> None:
+    def save_meanwhile(sample: Any) -> str:
+        if not (tmp_path / "net").exists():
             history.save(tmp_path / "net")
-    assert str(tl.load(history.save(tmp_path / "net"))) == str(history)
+        return "raw"
+
+    with nullcontext() if overwrite else pytest.raises(BadArgument, match="there already"):
+        history.save(tmp_path / "net", overwrite=overwrite, codec=save_meanwhile)
+    assert str(tl.load(tmp_path / "net")) == str(history)
     assert [file.name for file in tmp_path.iterdir()] == ["net"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import os
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import pytest
 from archive_checks import assert_holds, child, values, written
 
 from torcheer.archive import Archive, Writer
-from torcheer.archive.format import archive_folder, index_frames
+from torcheer.archive.format import index_frames
 from torcheer.errors import ArchiveBusy, ArchiveClosed, BadArgument, CannotWrite, TorcheerError
 from torcheer.records import Sample
 
@@ -215,7 +216,6 @@ def test_a_writer_that_was_let_go_of_or_failed_holds_nothing(tmp_path: Path) -> 
 def test_a_lock_that_was_left_over_is_no_obstacle(tmp_path: Path) -> None:
     path = written(tmp_path / "a", 2)
     (path / "LOCK").write_text("4711")
-    (path / ".archive.json.part").write_text("{")
     with Writer(path) as writer:
         writer.step(values(2))
     assert_holds(path, 3)
@@ -225,7 +225,7 @@ def test_a_lock_that_the_system_cannot_give_is_told(tmp_path: Path, monkeypatch:
     def refuse(*arguments: Any) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(archive_folder.fcntl, "lockf", refuse)
+    monkeypatch.setattr(fcntl, "lockf", refuse)
     with pytest.raises(CannotWrite, match="No locks"):
         Writer(tmp_path / "a")
 

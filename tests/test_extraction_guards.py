@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 import torcheer as tl
+from torcheer.disk import write_once
 from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, CannotWrite, TorcheerError, ValueUnavailable
 from torcheer.extraction import Extraction, open_extraction
 from torcheer.extraction import extraction_plan as plans
@@ -459,18 +460,19 @@ def test_a_run_that_could_not_write_its_plan_can_be_begun_again(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(CannotWrite, match="No space left"):
-        patch.setattr(plans.json, "dump", full)
+        patch.setattr(os, "fsync", full)
         run(tmp_path / "x")
-    (tmp_path / "x" / ".extraction.json.123-456").write_text("{")  # of one that was killed
+    assert not list((tmp_path / "x").iterdir())
+    (tmp_path / "x" / ".extraction.json.123-456").write_text("{")  # of a 0.1 that was killed
     assert len(run(tmp_path / "x")) == 50
-    assert sorted(file.name for file in (tmp_path / "x").iterdir()) == [
+    assert sorted(file.name for file in (tmp_path / "x").glob("[!.]*")) == [
         "LOCK", "complete.json", "extraction.json", "shards"
     ]  # fmt: skip
 
 
 def test_two_that_begin_at_once_agree_on_one_plan(tmp_path: Path) -> None:
     plan = run(tmp_path / "x").plan
-    plans._write_json(tmp_path / "x" / "extraction.json", {"plan": "of the second"}, once=True)
+    write_once(tmp_path / "x" / "extraction.json", "the plan of the second")
     assert plans.read_plan(tmp_path / "x") == plan
 
 

@@ -16,14 +16,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "torcheer"
 
-# What each room may import besides the standard library, `records`, `errors` and `encoding`.
-COMMON = {"records", "samples", "encoding", "errors", "terminal", "lazy_names", "numpy"}  # which every room may import
+# What each room may import besides the standard library, and what every room may import.
+COMMON = {"records", "samples", "encoding", "errors", "terminal", "disk", "lazy_names", "numpy"}
 ROOMS = {
     "records": set(),
     "errors": set(),
     "encoding": set(),
     "samples": set(),
     "terminal": set(),
+    "disk": set(),
     "lazy_names": {"(computed)"},  # it imports what a package's table names
     "data_workers": set(),
     "inputs": set(),
@@ -74,8 +75,8 @@ LATE = {
 # The map's only exceptions: one-line late imports of other rooms, and the names of eTorch that people import from here.
 DOORS = {PACKAGE / "history" / "doors.py", PACKAGE / "studio" / "__init__.py"}
 
-WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "terminal", "config", "control", "history", "network",
-                 "drawing", "archive", "wire", "video", "studio")  # fmt: skip
+WITHOUT_TORCH = ("records", "samples", "errors", "encoding", "terminal", "disk", "config", "control", "history",
+                 "network", "drawing", "archive", "wire", "video", "studio")  # fmt: skip
 VERBS = ("log_forward_pass", "recording", "validate", "draw", "show", "live", "watch", "extract", "load")
 VERBS_TODAY = {"log_forward_pass", "recording", "validate", "draw", "extract", "load", "watch", "show", "live"}
 

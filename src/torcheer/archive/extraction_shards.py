@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from torcheer.archive.format.archive_reader import Archive
-from torcheer.errors import ArchiveDamaged, TorcheerError
+from torcheer.disk import read_json
+from torcheer.errors import TorcheerError
 from torcheer.terminal import plural
 
 
@@ -27,7 +26,7 @@ def shard_folders(path: Path) -> list[Path]:
 
 def describe_extraction(path: Path) -> str:
     """Summarize an extraction in one line."""
-    plan = _read_json(path / "extraction.json").get("plan")
+    plan = (read_json(path / "extraction.json") or {}).get("plan")
     model = plan.get("model") if isinstance(plan, dict) else None
     ended = "complete" if (path / "complete.json").is_file() else "not complete"
     return f"extraction{f' of {model}' if model else ''}, {ended}: {plural(len(shard_folders(path)), 'shard')}"
@@ -38,7 +37,7 @@ def find_faults(path: Path) -> Iterator[str]:
     if not (path / "complete.json").is_file():
         return
     folders = {int(folder.name): folder for folder in shard_folders(path)}
-    counts = _read_json(path / "complete.json").get("shards")
+    counts = (read_json(path / "complete.json") or {}).get("shards")
     expected = dict(enumerate(counts)) if isinstance(counts, list) else {}
     for number in sorted(expected.keys() | folders.keys()):
         if number not in folders:
@@ -64,11 +63,3 @@ def _shard_fault(folder: Path, number: int, count: object) -> str:
         return f"is shard {archive.about.get('shard')!r} under another name"
     samples = sum(int(body.get("about", {}).get("count", 0)) for body in archive.frames)
     return "" if samples == count else f"has {samples} samples, and {count} were written"
-
-
-def _read_json(file: Path) -> Any:
-    try:
-        content = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ArchiveDamaged(f"{file} cannot be read: {error}") from None
-    return content if isinstance(content, dict) else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from torcheer.archive.format.index_frames import Entry
 from torcheer.archive.listing import describe_counts, describe_state
 from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.archive.verification import TrustedArchive, examine
+from torcheer.disk import replacing
 from torcheer.encoding import decode
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
@@ -61,13 +61,8 @@ def repair(
         )
     if target.exists() or target.is_symlink():
         raise BadArgument(f"{target} is there already; repair to a new folder")
-    temporary = target.with_name(f".{target.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        _write_trusted(archive, temporary)
-        temporary.replace(target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with replacing(target) as part:
+        _write_trusted(archive, part)
     return RepairReport(Path(path), target, describe_counts(Archive(target)), tuple(archive.lost), archive.torn_bytes)
 
 

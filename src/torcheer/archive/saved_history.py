@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -12,13 +11,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torcheer.archive.format.archive_folder import WritingLock, fsync_folder
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.format.index_frames import gc_paused
 from torcheer.archive.format.record_json import history_from_json, history_to_json
 from torcheer.archive.format.tensor_kinds import complete_local_tensor, rebuild_tensor, split_tensor
 from torcheer.archive.format.value_codecs import Codec
+from torcheer.disk import replacing
 from torcheer.encoding import refusal
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, ValueUnavailable
 from torcheer.history import ModelHistory
@@ -42,23 +41,20 @@ def save_history(
     saved, such as a shard of a distributed tensor, is left out: a warning names it, and so does the loaded history.
     """
     target = Path(os.path.realpath(path))  # a link leads to the folder that is replaced
-    if target.exists() and not overwrite:
-        raise BadArgument(f"{target} is there already; save elsewhere, or with overwrite=True")
-    if overwrite and target.exists() and not (target / "archive.json").is_file():
-        raise BadArgument(f"{target} is no archive of ours, and is not overwritten")
-    temporary = target.with_name(f".{target.name}.part")
-    if temporary.exists():
-        WritingLock(temporary).release()  # raises while another process is saving there
-        shutil.rmtree(temporary)
-    try:
-        left_out = _write_archive(history, temporary, parameters, codec)
-        _replace_folder(temporary, target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+    _check_replaceable(target, overwrite)
+    with replacing(target) as part:
+        left_out = _write_archive(history, part, parameters, codec)
+        _check_replaceable(target, overwrite)  # another process may have saved there meanwhile
     if text := describe_left_out(history.trace.ops(), left_out):
         warnings.warn(f"history.save: {text}", RuntimeWarning, stacklevel=3)  # the caller of history.save
     return Path(path)
+
+
+def _check_replaceable(target: Path, overwrite: bool) -> None:
+    if target.exists() and not overwrite:
+        raise BadArgument(f"{target} is there already; save elsewhere, or with overwrite=True")
+    if target.exists() and not (target / "archive.json").is_file():
+        raise BadArgument(f"{target} is no archive of ours, and is not overwritten")
 
 
 @gc_paused()
@@ -73,17 +69,6 @@ def _write_archive(history: ModelHistory, target: Path, parameters: bool, codec:
         records = history_to_json(info, ops, below, runs)
         writer.step(samples, **records, left_out=left_out, composites=composites)  # filled while samples are written
     return left_out
-
-
-def _replace_folder(new: Path, target: Path) -> None:
-    """Rename the new folder to its target; the old one is deleted only after that."""
-    old = target.with_name(f".{target.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    if target.exists():
-        target.rename(old)
-    new.rename(target)
-    fsync_folder(target.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _samples(

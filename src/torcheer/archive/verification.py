@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torcheer.archive.format import seals
-from torcheer.archive.format.archive_folder import CRC_KEY, list_segment_files, read_about, read_header, segment_paths
+from torcheer.archive.format.archive_folder import list_segment_files, read_about, read_header, segment_paths
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.index_frames import (
     HEADER_BYTES,
@@ -20,11 +19,11 @@ from torcheer.archive.format.index_frames import (
     is_frame_start,
     parse_entry,
     read_frame,
-    strict_json,
 )
 from torcheer.archive.format.record_json import history_from_json
 from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.archive.value_names import layer_labels
+from torcheer.disk import has_checksum, strict_json
 from torcheer.encoding import cut
 from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError
 from torcheer.terminal import plural
@@ -94,7 +93,7 @@ class TrustedArchive(Archive):
         try:
             return read_about(self.path)
         except TorcheerError as error:
-            if isinstance(error, NotAnArchive) and _is_intact(file):
+            if isinstance(error, NotAnArchive) and file.is_file() and has_checksum(file.read_bytes()):
                 raise  # another program's file, or a newer version
             self.lost.append(f"what the archive says of itself: {file.name} is missing or damaged")
             return None
@@ -197,9 +196,3 @@ def _segment_numbers(path: Path) -> list[int]:
     return sorted(
         {int(file.stem) for file in list_segment_files(path) if file.suffix == ".index" or file.stat().st_size}
     )
-
-
-def _is_intact(file: Path) -> bool:
-    """Return whether a file ends with its correct checksum."""
-    text, crc_key, crc = file.read_bytes().rpartition(CRC_KEY) if file.is_file() else (b"", b"", b"")
-    return bool(crc_key) and crc == b"%d}" % zlib.crc32(text)

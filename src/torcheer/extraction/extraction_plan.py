@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from threading import get_ident
 from typing import Any
 
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import explain_write_errors, read_json, write_file, write_once
 from torcheer.encoding import to_bytes
-from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 
 FORMAT = "torcheer extraction"
 VERSION = 1
 SHARD_BYTES = 256 << 20
-_LINK_UNSUPPORTED = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+KEPT = "What is complete there stays. "  # said where the system refuses a write
 _DIFFERENCES = {  # how to report a field whose checksum differs
     "weights": "other weights",
     "data": "other data, in another order, or with another transform",
@@ -74,12 +71,12 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
     """Write a new plan, or return the stored one if it matches; raise where it differs."""
     file = path / "extraction.json"
     if not file.exists():
-        with explain_os_errors(path):
+        with explain_write_errors(path, KEPT):
             path.mkdir(parents=True, exist_ok=True)
-            other_files = [entry.name for entry in path.iterdir() if not entry.name.startswith(".extraction.json.")]
+            other_files = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]  # of killed ones
             if other_files and not file.exists():  # it exists if another process has just started
                 raise BadArgument(f"{path} is not empty and holds no extraction; give another folder")
-            _write_json(file, {"format": FORMAT, "version": VERSION, "plan": asdict(plan)}, once=True)
+            write_once(file, _checked_text({"format": FORMAT, "version": VERSION, "plan": asdict(plan)}))
     stored = read_plan(path)
     for field in fields(ExtractionPlan):
         old, new = getattr(stored, field.name), getattr(plan, field.name)
@@ -92,7 +89,9 @@ def write_or_match(path: Path, plan: ExtractionPlan) -> ExtractionPlan:
 def read_plan(path: Path) -> ExtractionPlan:
     """Read the plan of an extraction."""
     file = path / "extraction.json"
-    document = _read_json(file)
+    document = read_json(file)
+    if document is None:
+        raise NotAnArchive(f"{path} holds no extraction: there is no {file.name} in it")
     if document.get("format") != FORMAT:
         raise NotAnArchive(f"{path} holds no extraction: {file.name} is not one of ours")
     if document.get("version") != VERSION:
@@ -109,18 +108,15 @@ def read_plan(path: Path) -> ExtractionPlan:
 
 def mark_complete(path: Path, counts: list[int]) -> None:
     """Mark an extraction complete, with the sample count of each shard."""
-    with explain_os_errors(path):
-        _write_json(path / "complete.json", {"samples": sum(counts), "shards": counts})
-        for temporary in path.glob(".*.json.*"):  # left by killed processes
-            temporary.unlink(missing_ok=True)
+    write_file(path / "complete.json", _checked_text({"samples": sum(counts), "shards": counts}))
 
 
 def read_shard_counts(path: Path) -> list[int] | None:
     """Read the sample count of each shard; None while the extraction is incomplete."""
     file = path / "complete.json"
-    if not file.exists():
+    document = read_json(file)
+    if document is None:
         return None
-    document = _read_json(file)
     _verify_checksum(file, document)
     counts = document.get("shards")
     if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in counts):
@@ -138,43 +134,8 @@ def list_sealed_shards(path: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal() and name == shard_name(int(name)))
 
 
-@contextmanager
-def explain_os_errors(path: Path) -> Iterator[None]:
-    """Turn an OSError into CannotWrite that names the path."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, TorcheerError):
-            raise
-        raise CannotWrite(error.errno, f"{path}: {error.strerror or error}. What is complete there stays") from error
-
-
-def _write_json(file: Path, content: dict[str, Any], *, once: bool = False) -> None:
-    """Write a small file atomically; with `once`, keep a file that exists already."""
-    part = file.with_name(f".{file.name}.{os.getpid()}-{get_ident()}")
-    try:
-        with open(part, "w") as out:
-            json.dump({**content, "crc32": _checksum(content)}, out, indent=1)
-            out.flush()
-            os.fsync(out.fileno())
-        if once:
-            _link_or_replace(part, file)
-        else:
-            with suppress(FileNotFoundError):  # another process finished at the same time
-                part.replace(file)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _link_or_replace(part: Path, file: Path) -> None:
-    try:
-        os.link(part, file)
-    except FileExistsError:
-        pass  # written by a process that started at the same time
-    except OSError as error:
-        if error.errno not in _LINK_UNSUPPORTED:
-            raise
-        part.replace(file)  # this file system has no hard links
+def _checked_text(content: dict[str, Any]) -> str:
+    return json.dumps({**content, "crc32": _checksum(content)}, indent=1)
 
 
 def _checksum(content: dict[str, Any]) -> int:
@@ -203,15 +164,6 @@ def _tensor_bytes(value: Any) -> bytes | memoryview:
             dequantized = value.dequantize() if value.is_quantized else value
             return to_bytes(dequantized.to_dense() if str(dequantized.layout) != "torch.strided" else dequantized)[2]
     return b""
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        raise NotAnArchive(f"{file.parent} holds no extraction: there is no {file.name} in it")
-    document = strict_json(file.read_bytes(), str(file))
-    if not isinstance(document, dict):
-        raise ArchiveDamaged(f"{file} is not a JSON object")
-    return document
 
 
 def _shorten(value: Any) -> str:

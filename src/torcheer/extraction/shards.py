@@ -5,9 +5,7 @@ A thread writes each batch while the next one is computed.
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
 import queue
 import shutil
 import threading
@@ -17,45 +15,13 @@ from typing import Any
 
 from torcheer.archive import Archive, Writer
 from torcheer.archive.format import seals
-from torcheer.archive.format.archive_folder import fsync_folder
-from torcheer.errors import ArchiveBusy, ArchiveDamaged, NotAnArchive
-from torcheer.extraction.extraction_plan import ExtractionPlan, explain_os_errors, shard_metadata, shard_name
+from torcheer.disk import FolderLock, explain_write_errors, rename_durably
+from torcheer.errors import ArchiveDamaged, NotAnArchive
+from torcheer.extraction.extraction_plan import KEPT, ExtractionPlan, shard_metadata, shard_name
 from torcheer.records import Sample
 
 MAX_QUEUED_BATCHES = 2  # batches that may wait for the disk; more would only use memory
 _UNLIMITED_BYTES = 1 << 62
-
-_open_folders: set[Path] = set()  # a file lock does not exclude the same process
-_open_lock = threading.Lock()
-
-
-class ShardLocks:
-    """Locks of shards between processes.
-
-    The owner of shard n locks byte n of one file, until it exits.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path.resolve()
-        with _open_lock, explain_os_errors(path):
-            if self._path in _open_folders:
-                raise ArchiveBusy(f"{path} is being extracted to in this process already")
-            self._file = os.open(path / "LOCK", os.O_RDWR | os.O_CREAT, 0o666)
-            _open_folders.add(self._path)
-
-    def acquire(self, shard: int) -> bool:
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, shard)
-        except OSError:
-            return False
-        return True
-
-    def release(self, shard: int) -> None:
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, shard)
-
-    def close(self) -> None:
-        os.close(self._file)
-        _open_folders.discard(self._path)
 
 
 class ShardWriter:
@@ -64,9 +30,9 @@ class ShardWriter:
     def __init__(self, path: Path, plan: ExtractionPlan) -> None:
         self.folder = path / "shards"
         self.plan = plan
-        with explain_os_errors(path):
+        with explain_write_errors(path, KEPT):
             self.folder.mkdir(exist_ok=True)
-        self._locks = ShardLocks(path)
+            self._locks = FolderLock(path, "extracted to")  # a byte for each shard
         self.batch_count = 0
         self._writers: dict[int, Writer] = {}
         self._committed: dict[int, int] = {}  # shard -> batches of it on disk; -1: not this process's
@@ -121,8 +87,7 @@ class ShardWriter:
         """Rename a sealed shard to its final name, which marks it complete."""
         final, part = self.folder / shard_name(shard), self.folder / f".{shard_name(shard)}.part"
         (part / "LOCK").unlink(missing_ok=True)
-        part.rename(final)
-        fsync_folder(self.folder)
+        rename_durably(part, final)
         self._locks.release(shard)
 
     def seal_open_shards(self) -> None:
@@ -176,7 +141,7 @@ def _count_committed_batches(part: Path, metadata: dict[str, Any], first: int) -
         if archive.about != metadata or archive.steps != list(range(first, first + len(archive.frames))):
             raise ArchiveDamaged(f"{part} is of another extraction")
     except (NotAnArchive, ArchiveDamaged):
-        with explain_os_errors(part):
+        with explain_write_errors(part, KEPT):
             shutil.rmtree(part)
         return 0
     return None if archive.sealed else len(archive.frames)

@@ -56,7 +56,8 @@ def init(chosen: argparse.Namespace) -> int:
 
 def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Built:
     """Build a session and write all of its directory, checkpoint 0 included."""
-    from torcheer.training.checkpoints.run_directory import begin_run, replace_file
+    from torcheer.disk import write_file
+    from torcheer.training.checkpoints.run_directory import begin_run
     from torcheer.training.loop.events import CheckpointSaved
     from torcheer.training.observe.run_contents import count_models
     from torcheer.training.spec import begin, understand
@@ -65,7 +66,7 @@ def _begin(config: Config, changes: Sequence[str], trusted: Sequence[str]) -> Bu
     session = built.session
     assert session.directory is not None
     begin_run(session.directory, made_by="torcheer init", config_hash=_hash(config))
-    replace_file(session.directory / "static" / "models.json", count_models(session.models).encode())
+    write_file(session.directory / "static" / "models.json", count_models(session.models).encode())
     events = session.run(progress=False)
     for event in events:
         if isinstance(event, CheckpointSaved):
@@ -334,8 +335,8 @@ def export(chosen: argparse.Namespace) -> int:
 
 def _checkpoint_store(directory: Path) -> Any:
     """Open the checkpoints of a session without importing its code."""
+    from torcheer.disk import read_json
     from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
-    from torcheer.training.observe.run_contents import read_json
 
     return CheckpointStore(directory, keep_best=(read_json(directory / "spec.json") or {}).get("keep_best", ""))
 

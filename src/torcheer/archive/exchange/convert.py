@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,8 @@ from torcheer.archive.exchange.value_manifest import ExportSource, ImportContent
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.progress import ProgressCallback, ignore_progress
-from torcheer.errors import BadArgument, CannotWrite, TorcheerError
+from torcheer.disk import explain_write_errors, replacing
+from torcheer.errors import BadArgument
 from torcheer.records import Sample
 
 
@@ -52,18 +52,10 @@ def export(
     archive = Archive(archive_path)
     if target.exists() or target.is_symlink():
         _check_replaceable(target, overwrite)
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        _remove(temporary)  # left by a killed export
+    with explain_write_errors(target, "Nothing of it was left there. "):
         target.parent.mkdir(parents=True, exist_ok=True)
-        file_format.write(temporary, ExportSource(archive, on_progress))
-        _replace_target(temporary, target)
-    except OSError as error:
-        if isinstance(error, TorcheerError):
-            raise
-        raise CannotWrite(error.errno, f"{target}: {error.strerror or error}. Nothing of it was left there") from error
-    finally:
-        _remove(temporary)  # leave no partial file, whatever failed
+        with replacing(target) as part:
+            file_format.write(part, ExportSource(archive, on_progress))
     return target
 
 
@@ -82,14 +74,8 @@ def import_from(
         raise BadArgument(f"there is no {source} to import")
     if target.exists() or target.is_symlink():
         raise BadArgument(f"{target} is there already; import to a new folder")
-    temporary = target.with_name(f".{target.name}.part")
-    _remove(temporary)
-    try:
-        with file_format.read(source) as content:
-            _write_archive(content, temporary, on_progress)
-        temporary.replace(target)
-    finally:
-        _remove(temporary)
+    with file_format.read(source) as content, replacing(target) as part:
+        _write_archive(content, part, on_progress)
     return target
 
 
@@ -117,25 +103,3 @@ def _check_replaceable(target: Path, overwrite: bool) -> None:
         raise BadArgument(f"{target} is there already; export elsewhere, or with overwrite=True (--overwrite)")
     if target.is_dir() and not (target.suffix.lower() == ".zarr" and (target / "zarr.json").is_file()):
         raise BadArgument(f"{target} is a folder that export did not write, and is not overwritten")
-
-
-def _replace_target(new: Path, target: Path) -> None:
-    if new.is_file():
-        with open(new, "rb") as file:
-            os.fsync(file.fileno())
-        new.replace(target)
-        return
-    old = target.with_name(f".{target.name}.old")
-    _remove(old)
-    if target.exists():
-        target.replace(old)
-    new.replace(target)
-    _remove(old)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            path.unlink()

@@ -27,7 +27,7 @@ from torcheer.archive.exchange.value_manifest import (
     named_content,
     pop_manifest,
 )
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import strict_json
 from torcheer.encoding import TYPES, bytes_of, from_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument
 

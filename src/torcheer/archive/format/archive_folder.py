@@ -1,23 +1,19 @@
-"""The folder of an archive: header (archive.json), write lock, and the segments' files."""
+"""The folder of an archive: header (archive.json) and the segments' files."""
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import re
-import zlib
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
-from weakref import WeakValueDictionary
 
 from torcheer.archive.format import seals
-from torcheer.archive.format.index_frames import VERSION, encode_frame, index_header, scan_index, strict_json, to_json
-from torcheer.errors import ArchiveBusy, ArchiveDamaged, BadArgument, NotAnArchive
+from torcheer.archive.format.index_frames import VERSION, encode_frame, index_header, scan_index, to_json
+from torcheer.disk import has_checksum, strict_json, sync_folder, with_checksum, write_file
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 
 FORMAT = "torcheer archive"
 _SEGMENT_NAME = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.(index|data)")
-CRC_KEY = b',"crc32":'  # the last key of archive.json: the checksum of the bytes before it
 
 
 def write_header(path: Path, about: dict[str, Any], *, sync: bool) -> None:
@@ -28,17 +24,7 @@ def write_header(path: Path, about: dict[str, Any], *, sync: bool) -> None:
     if not isinstance(about, dict):
         raise BadArgument(f"about={about!r}: what an archive is about is a dictionary")
     header = {"format": FORMAT, "version": VERSION, "seals": "twice", "about": about}
-    text = to_json(header, "what an archive is about")[:-1]
-    text += CRC_KEY + b"%d}" % zlib.crc32(text)
-    temporary = path / ".archive.json.part"
-    with open(temporary, "wb") as file:
-        file.write(text)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-    temporary.replace(path / "archive.json")
-    if sync:
-        fsync_folder(path)
+    write_file(path / "archive.json", with_checksum(to_json(header, "what an archive is about")), sync=sync)
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -60,7 +46,7 @@ def read_header(path: Path) -> tuple[dict[str, Any], bool]:
     version, about = header.get("version"), header.get("about")
     if type(version) is not int or version != VERSION:
         raise NotAnArchive(f"{path} is of version {version!r}, and this torcheer reads version {VERSION}: update it")
-    if text != text.rpartition(CRC_KEY)[0] + CRC_KEY + b"%d}" % zlib.crc32(text.rpartition(CRC_KEY)[0]):
+    if not has_checksum(text):
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
     if not isinstance(about, dict):
         raise ArchiveDamaged(f"{file} cannot be read: its about is no object")
@@ -90,44 +76,6 @@ def list_segment_files(path: Path) -> list[Path]:
 def segment_paths(path: Path, number: int) -> tuple[Path, Path]:
     """Return the paths of a segment's index and data file."""
     return path / f"{number:06}.index", path / f"{number:06}.data"
-
-
-def fsync_folder(path: Path) -> None:
-    """Fsync a folder, so that the names in it survive a power loss."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-class WritingLock:
-    """Exclusive write lock of an archive, until released, collected or its process ends."""
-
-    _held: WeakValueDictionary[tuple[int, int], WritingLock] = WeakValueDictionary()
-
-    def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
-        status = path.stat()
-        key = (status.st_dev, status.st_ino)
-        holder = WritingLock._held.get(key)
-        self.process = os.getpid()
-        # lockf keeps out other processes only, and closing a second descriptor would release the first one's lock.
-        if holder is not None and holder.process == self.process and not holder._file.closed:
-            raise ArchiveBusy(f"{path} is being written by this process; close that Writer first, or write elsewhere")
-        self._file: BinaryIO = open(path / "LOCK", "ab", buffering=0)
-        try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self._file.close()
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            raise ArchiveBusy(f"{path} is being written by another process; wait for it, or write elsewhere") from None
-        WritingLock._held[key] = self
-
-    def release(self) -> None:
-        """Release the lock."""
-        self._file.close()
 
 
 class CommitState(NamedTuple):
@@ -171,7 +119,7 @@ class Segment:
             self._write_at(self._index, index_header(number), 0)
             self.committed = self.committed._replace(index_end=len(index_header(number)))
         if is_new and sync:
-            fsync_folder(path)
+            sync_folder(path)
 
     def write_values(self, data: Any, offset: int) -> None:
         """Write values; they become visible once a frame that names them is committed."""
@@ -204,7 +152,7 @@ class Segment:
         if not more:
             seals.publish_copy(self._path, self.number)
             if sync:
-                fsync_folder(self._path)
+                sync_folder(self._path)
 
     def rollback(self) -> None:
         """Truncate both files to what is committed."""

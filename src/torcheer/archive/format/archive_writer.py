@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from threading import Lock, get_ident
 from typing import Any
 
-from torcheer.archive.format.archive_folder import Segment, WritingLock, list_segments, write_header
+from torcheer.archive.format.archive_folder import Segment, list_segments, write_header
 from torcheer.archive.format.index_frames import ALIGN
 from torcheer.archive.format.value_codecs import Codec, check_codec, codec_for, pack
+from torcheer.disk import explain_write_errors, lock_folder
 from torcheer.encoding import crc32, encode, whole_number
-from torcheer.errors import ArchiveClosed, BadArgument, CannotWrite, TorcheerError
+from torcheer.errors import ArchiveClosed, BadArgument
 from torcheer.records import Sample
 
 SEGMENT_BYTES = 1 << 30
 FSYNC_MODES = ("step", "interval", "never")
 _SMALL_BYTES, _BUFFER_BYTES = 1 << 16, 1 << 20  # values below the first are buffered, up to the second
-_ADVICE = {  # errno -> what to try
-    errno.ENOSPC: "Free some space and go on: the writer can be used further",
-    errno.EDQUOT: "Free some of your quota and go on: the writer can be used further",
-    errno.EFBIG: "Raise the limit on the size of files (ulimit -f), or use a smaller segment_bytes",
-    errno.EROFS: "Write to a folder that is not mounted read-only",
-    errno.EACCES: "Write to a folder that you may write to, or ask for the right to write to this one",
-    errno.EPERM: "Write to a folder that you may write to, or ask for the right to write to this one",
-    errno.EMFILE: "Close other files, or raise the limit on open files (ulimit -n)",
-    errno.ENFILE: "Close other files: the whole system has too many open",
-}
 
 
 class Writer:
@@ -64,14 +54,14 @@ class Writer:
         self._step_lock, self._writing_thread = Lock(), 0  # the thread that is inside step()
         self.closed = False
         with self._explain_os_errors():
-            self._lock = WritingLock(self.path)
+            self._lock = lock_folder(self.path)
             try:
                 write_header(self.path, about or {}, sync=self._fsyncs)
                 self._segment = Segment(self.path, max(list_segments(self.path), default=0), sync=self._fsyncs)
                 if self._segment.expects_next:  # a writer was killed between two segments
                     self._writable_segment()
             except BaseException:
-                self._lock.release()
+                self._lock.close()
                 raise
 
     def step(self, samples: Iterable[Sample], /, **about: Any) -> None:
@@ -151,7 +141,7 @@ class Writer:
     def _release(self) -> None:
         self.closed = True
         self._segment.close()
-        self._lock.release()
+        self._lock.close()
 
     def _end_segment(self, seal: bool) -> None:
         segment = self._segment
@@ -166,20 +156,10 @@ class Writer:
         late = time.monotonic() - self._last_fsync >= self._interval_secs
         return self._fsync == "step" or (self._fsync == "interval" and late)
 
-    @contextmanager
-    def _explain_os_errors(self) -> Iterator[None]:
+    def _explain_os_errors(self) -> AbstractContextManager[None]:
         """Turn an OSError into CannotWrite, with what is committed and what to try."""
-        try:
-            yield
-        except OSError as error:
-            if isinstance(error, TorcheerError):
-                raise
-            advice = _ADVICE.get(error.errno or 0, "See what the system says of this disk")
-            raise CannotWrite(
-                error.errno,
-                f"{self.path}: {error.strerror or error}. The {self._steps} steps that this writer has committed are "
-                f"there, and all before them. {advice}.",
-            ) from error
+        kept = f"The {self._steps} steps that this writer has committed are there, and all before them. "
+        return explain_write_errors(self.path, kept)
 
     def __enter__(self) -> Writer:
         return self

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torcheer.archive.format import value_codecs
+from torcheer.disk import strict_json
 from torcheer.encoding import cut, described
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive
 
@@ -251,22 +252,3 @@ def _check_keys(value: Any, depth: int) -> None:
     for part in value:
         if type(part) not in _LEAF_TYPES and isinstance(part, (dict, list, tuple)):
             _check_keys(part, depth - 1)
-
-
-def strict_json(text: bytes, where: str) -> Any:
-    """Parse JSON in UTF-8; reject duplicate keys and NaN."""
-    try:
-        return json.loads(text.decode(), object_pairs_hook=_reject_duplicate_keys, parse_constant=_reject_constant)
-    except (ValueError, RecursionError) as error:
-        raise ArchiveDamaged(f"{where} cannot be read: {cut(str(error))}") from None
-
-
-def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        raise ValueError(f"a key stands twice among {cut([key for key, _ in pairs])}")
-    return mapping
-
-
-def _reject_constant(text: str) -> Any:
-    raise ValueError(f"{text} is not JSON")

@@ -5,17 +5,15 @@ It distinguishes a truncated archive from one whose writer was killed.
 
 from __future__ import annotations
 
-import os
 import re
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from torcheer.archive.format.index_frames import strict_json, to_json
+from torcheer.archive.format.index_frames import to_json
+from torcheer.disk import has_checksum, strict_json, with_checksum, write_in_place
 from torcheer.errors import ArchiveDamaged
 
 _COPY_NAME = re.compile(r"([0-9]{6}|[1-9][0-9]{6,})\.seal")
-_CRC_KEY = b',"crc32":'
 _ALWAYS_SEALED = ("history", "studio recording")  # renamed into place only when complete
 
 
@@ -24,12 +22,8 @@ def write_pending_copy(path: Path, number: int, seal_crc: int, *, sync: bool) ->
 
     A writer killed between the two leaves this file.
     """
-    text = to_json({"segment": number, "frame": seal_crc}, "a seal")[:-1]
-    with open(_pending_path(path, number), "wb") as file:
-        file.write(text + _CRC_KEY + b"%d}" % zlib.crc32(text))
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
+    text = with_checksum(to_json({"segment": number, "frame": seal_crc}, "a seal"))
+    write_in_place(_pending_path(path, number), text, sync=sync)
 
 
 def publish_copy(path: Path, number: int) -> None:
@@ -82,9 +76,8 @@ def find_faults(
 def _read_copy(file: Path) -> int | None:
     try:
         text = file.read_bytes()
-        body, _, crc = text.rpartition(_CRC_KEY)
         document = strict_json(text, str(file))
-        is_valid = crc == b"%d}" % zlib.crc32(body) and document.get("segment") == int(file.stem)
+        is_valid = has_checksum(text) and document.get("segment") == int(file.stem)
         return int(document["frame"]) if is_valid else None
     except (ArchiveDamaged, OSError, LookupError, TypeError, ValueError, AttributeError):
         return None

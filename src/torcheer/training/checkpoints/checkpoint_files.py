@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.format.archive_folder import fsync_folder
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import strict_json, sync_folder
 from torcheer.errors import ArchiveDamaged
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest, write_manifest
 from torcheer.training.checkpoints.state_codec import pack, unpack
@@ -32,7 +31,7 @@ def write_checkpoint(folder: Path, state: dict[str, Any]) -> None:
             os.fsync(file.fileno())
         files[name] = {"bytes": checked_file.bytes, "crc32": checked_file.crc32}
     write_manifest(folder, {"place": state["place"], "row": _row(state), "files": files})
-    fsync_folder(folder)
+    sync_folder(folder)
 
 
 def _row(state: dict[str, Any]) -> dict[str, float]:

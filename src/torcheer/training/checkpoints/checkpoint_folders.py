@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.format.archive_folder import fsync_folder
+from torcheer.disk import explain_write_errors, rename_durably
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.training.checkpoints.checkpoint_files import read_checkpoint, write_checkpoint
 from torcheer.training.checkpoints.checkpoint_manifest import read_manifest
-from torcheer.training.checkpoints.run_directory import begin_run, explain_write_errors, locked
+from torcheer.training.checkpoints.run_directory import begin_run, locked
 from torcheer.training.loop.events import StepDone
 from torcheer.training.observe.metric_csv import EpochTables, StepTable
 from torcheer.training.stop_conditions import better
@@ -161,8 +161,7 @@ class CheckpointStore:
         """
         if path.exists():
             path.rename(self.folder / f".old-{path.name}-{time.time_ns()}")
-        part.rename(path)
-        fsync_folder(self.folder)
+        rename_durably(part, path)
 
     def _prune(self, step: int) -> None:
         """Remove checkpoints that are neither among the last nor the best.

@@ -6,30 +6,24 @@ Read and verified without torch.
 from __future__ import annotations
 
 import json
-import os
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import has_checksum, strict_json, with_checksum, write_in_place
 from torcheer.encoding import crc32
 from torcheer.errors import ArchiveDamaged, BadArgument
 
 FORMAT, VERSION = "torcheer checkpoint", 1
 MANIFEST = "MANIFEST.json"
 CHUNK = 1 << 20
-_CHECK = b',"crc32":'  # the last key of a manifest: the checksum of all bytes before it
 
 
 def write_manifest(folder: Path, contents: Mapping[str, Any]) -> None:
     """Write the manifest with its own checksum, and fsync it."""
     manifest = {"format": FORMAT, "version": VERSION, **contents}
-    text = json.dumps(manifest, separators=(",", ":"), allow_nan=False)[:-1].encode()
-    with open(folder / MANIFEST, "wb") as file:
-        file.write(text + _CHECK + b"%d}" % zlib.crc32(text))
-        file.flush()
-        os.fsync(file.fileno())
+    text = json.dumps(manifest, separators=(",", ":"), allow_nan=False).encode()
+    write_in_place(folder / MANIFEST, with_checksum(text))
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -43,8 +37,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
         raise ArchiveDamaged(f"{file} is not one of ours")
     if manifest.get("version") != VERSION:
         raise BadArgument(f"it is of version {manifest.get('version')!r}, and this torcheer reads {VERSION}: update it")
-    body = text.rpartition(_CHECK)[0]
-    if text != body + _CHECK + b"%d}" % zlib.crc32(body):
+    if not has_checksum(text):
         raise ArchiveDamaged(f"{file} is not what was written: its checksum differs")
     return manifest
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
+from torcheer.disk import explain_write_errors, replacing
 from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean
-from torcheer.training.checkpoints.run_directory import explain_write_errors
 from torcheer.training.checkpoints.tensor_files import ChecksumFile, write_tensors
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def export_weights(state: Mapping[str, Any], path: Path, model: str | None = Non
         for key, value in weights.items()
         if isinstance(value, Tensor)
     }
-    with atomic_path(path) as part, open(part, "wb", buffering=0) as file:
+    with _export_path(path) as part, open(part, "wb", buffering=0) as file:
         write_tensors(ChecksumFile(file), tensors)
     numbers = sum(tensor.numel() for tensor in tensors.values())
     return f"{', '.join(models)}: {len(tensors)} tensors, {numbers:,} numbers{' (averaged)' * bool(state['averages'])}"
@@ -84,7 +84,7 @@ def export_program(session: Session, path: Path, model: str | None = None) -> st
         module.eval()
         args, kwargs = example_inputs(session, name)
         program = _program(name, module, args, kwargs)
-        with atomic_path(path) as part:
+        with _export_path(path) as part:
             _SAVE[path.suffix](program, part)
     finally:
         for average in session.averages.values():
@@ -146,16 +146,12 @@ def example_inputs(session: Session, model: str) -> tuple[tuple[Any, ...], dict[
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` once the body has succeeded."""
-    part = path.with_name(f".tmp-{path.name}")
-    try:
-        with explain_write_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+def _export_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path that replaces `path`; a refusal says what to try."""
+    with explain_write_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
             yield part
-            part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _save_onnx(program: Any, path: Path) -> None:

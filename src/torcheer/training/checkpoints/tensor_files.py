@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import strict_json
 from torcheer.encoding import crc32, cut
 from torcheer.errors import ArchiveDamaged, BadArgument
 

@@ -9,10 +9,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torcheer.archive.format.archive_folder import fsync_folder
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import explain_write_errors, read_json, rename_durably, write_file
 from torcheer.errors import TorcheerError
-from torcheer.training.checkpoints.run_directory import explain_write_errors, replace_file
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -27,10 +25,10 @@ def earlier_results(directory: Path | None) -> list[dict[str, Any]]:
     results = []
     for path in _run_folders(directory):
         try:
-            result = strict_json((path / RESULT).read_bytes(), str(path))
+            result = read_json(path / RESULT)
         except (OSError, TorcheerError):  # moved only in part, or by hand
             continue
-        if isinstance(result, dict):
+        if result is not None:
             results.append(result)
     return results
 
@@ -57,11 +55,10 @@ def archive_run(directory: Path, result: dict[str, Any]) -> Path:
         home.mkdir(parents=True)
         finite = {key: value if isinstance(value, int) or abs(value) < float("inf") else str(value)
                   for key, value in result["values"].items()}  # fmt: skip
-        replace_file(home / RESULT, json.dumps({**result, "values": finite}, indent=1).encode() + b"\n")
+        write_file(home / RESULT, json.dumps({**result, "values": finite}, indent=1).encode() + b"\n")
         for name in MOVED:
             if (directory / name).exists():
-                (directory / name).rename(home / name)
-                fsync_folder(directory)
+                rename_durably(directory / name, home / name)
     return home
 
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from torcheer.control.config_form import form_of
 from torcheer.control.control_records import Parameter
+from torcheer.disk import write_file
 from torcheer.errors import BadArgument
 from torcheer.host.rate_schedules import change_setting, parts_of
 from torcheer.monitor.rules import RULES, describe_rules, resolve_rules
 from torcheer.monitor.watch_settings import stops
 from torcheer.terminal import did_you_mean
-from torcheer.training.checkpoints.run_directory import replace_file
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -215,4 +215,4 @@ class ChangeLog:
         if self._path is not None:
             text = io.StringIO(newline="")
             csv.writer(text).writerows([COLUMNS, *self._rows])
-            replace_file(self._path, text.getvalue().encode())
+            write_file(self._path, text.getvalue().encode())

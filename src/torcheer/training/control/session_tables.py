@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torcheer.disk import append, write_file
 from torcheer.host.host import Host
 from torcheer.runlog.kept_rows import line_of, rows_in
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.training.checkpoints.run_directory import explain_write_errors, replace_file
 
 if TYPE_CHECKING:
     from torcheer.training.loop.events import EpochDone, StepDone
@@ -94,16 +94,13 @@ class SessionTables:
     def end_test(self) -> None:
         """Write the trials to a file, too."""
         if (path := self._file("test_trial")) is not None:
-            replace_file(path, b"".join(map(line_of, self._trials)))
+            write_file(path, b"".join(map(line_of, self._trials)))
 
     def add_test(self, row: Mapping[str, Any]) -> None:
         """Add a row for a complete test, also to a file, in one write."""
         self._host.row("test_epoch", row)
         if (path := self._file("test_epoch")) is not None:
-            with explain_write_errors(path):
-                path.parent.mkdir(exist_ok=True)
-                with open(path, "ab", buffering=0) as file:
-                    file.write(line_of(row))
+            append(path, line_of(row))
 
     def _file(self, table: str) -> Path | None:
         directory = self._session.directory
@@ -117,7 +114,7 @@ class SessionTables:
         rows: list[Mapping[str, Any]] = [row for row in rows_in(path) if self._is_before_position(table, row)]
         content = b"".join(map(line_of, rows))
         if content != path.read_bytes():
-            replace_file(path, content)
+            write_file(path, content)
         for row in rows:
             self._host.row(table, row)
         return rows
@@ -160,7 +157,7 @@ class SessionTables:
         self.add_run(result)
         if (path := self._file("run")) is not None:
             with suppress(OSError):  # as above
-                replace_file(path, line_of(_run_row(result)))
+                write_file(path, line_of(_run_row(result)))
 
 
 def columns_of(session: Session, pipelines: Any) -> list[str]:

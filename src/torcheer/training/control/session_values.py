@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from torcheer.disk import write_file
 from torcheer.host.follow.layer_probes import LayerProbes
 from torcheer.host.follow.record_rate import Budget
 from torcheer.host.host import Host
-from torcheer.training.checkpoints.run_directory import replace_file
 from torcheer.wire.json_codec import to_json
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ValueProbes:
         network, directory = self._host.network, self._session.directory
         if network is not None and directory is not None:
             with suppress(OSError):  # a full disk; training will report it where it matters
-                replace_file(directory / "network.json", json.dumps(to_json(network)).encode() + b"\n")
+                write_file(directory / "network.json", json.dumps(to_json(network)).encode() + b"\n")
 
     def begin(self, now: float, counters: Mapping[str, Any], *, is_last: bool) -> None:
         """Probe the next round if it is due; `is_last` marks the last round of an epoch."""

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torcheer.training.checkpoints.run_directory import explain_write_errors, replace_file
+from torcheer.disk import append, write_file
 
 Rows = Sequence[Mapping[str, Any]]
 STEP_COLUMNS = ("step", "epoch", "pipeline", "loss")
@@ -32,9 +31,9 @@ class EpochTables:
             written_columns, count = self._written.pop(stage, ([], 0))  # popped: unknown if writing fails
             path = self._folder / f"{stage}.csv"
             if rows and (written_columns != columns or count > len(rows)):
-                replace_file(path, _lines([columns, *_cells(rows, columns)]))
+                write_file(path, _lines([columns, *_cells(rows, columns)]))
             elif rows[count:]:
-                _append(path, _lines(_cells(rows[count:], columns)))
+                append(path, _lines(_cells(rows[count:], columns)))
             if rows:
                 self._written[stage] = columns, len(rows)
 
@@ -73,7 +72,7 @@ class StepTable:
             return
         if not self._path.exists():
             rows.insert(0, STEP_COLUMNS)
-        _append(self._path, _lines(rows))
+        append(self._path, _lines(rows))
         self._pending.clear()
 
     def cut(self, step: int) -> None:
@@ -92,7 +91,7 @@ class StepTable:
         self._last = int(rows[-1][0]) if rows else 0
         remaining = _lines([STEP_COLUMNS, *rows])
         if remaining != data:
-            replace_file(self._path, remaining)
+            write_file(self._path, remaining)
 
 
 def _columns(rows: Rows) -> list[str]:
@@ -107,19 +106,3 @@ def _lines(rows: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)  # its own line ends, \r\n, as the seed has them
     return text.getvalue().encode()
-
-
-def _append(path: Path, data: bytes) -> None:
-    """Append lines in one write, so that no reader sees a partial line; all of them or none."""
-    remaining = memoryview(data)
-    with explain_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with explain_write_errors(path), open(path, "ab", buffering=0) as file:
-        size = file.seek(0, os.SEEK_END)
-        try:
-            while remaining:
-                remaining = remaining[file.write(remaining) :]
-            os.fsync(file.fileno())
-        except OSError:
-            file.truncate(size)
-            raise

@@ -6,16 +6,13 @@ Read as data, without torch and without its code.
 from __future__ import annotations
 
 import csv
-import fcntl
 import json
 import math
-import struct
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import LOCK, lock_holder, read_json, strict_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
 from torcheer.terminal import align, human_bytes, plural, printable
 from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
@@ -61,34 +58,9 @@ def _part(title: str, lines: list[str]) -> list[str]:
 def _title(directory: Path, run: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in run.get("versions", {}).items())
     source = spec.get("source", {}).get("config")
-    trainer = trainer_pid(directory)
+    trainer = lock_holder(directory)
     status = f"; process {trainer} trains it now" if trainer else ""
     return printable(f"{directory}: a session{f' from {source}' if source else ''} ({versions}){status}")
-
-
-def trainer_pid(directory: Path) -> int:
-    """Return the pid of the process that holds the lock.
-
-    0 where there is none or it is unknown.
-    """
-    layout = "@hhqqi0q"  # struct flock on Linux: type, whence, start, length, process
-    try:
-        with open(directory / "LOCK", "rb") as file:
-            query = struct.pack(layout, fcntl.F_WRLCK, 0, 0, 0, 0)
-            lock = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, query))
-    except OSError:
-        return 0
-    return int(lock[4]) if sys.platform == "linux" and lock[0] != fcntl.F_UNLCK else 0
-
-
-def read_json(path: Path) -> dict[str, Any] | None:
-    """Read a JSON object from a file; None where there is no file."""
-    if not path.is_file():
-        return None
-    contents = strict_json(path.read_bytes(), str(path))
-    if not isinstance(contents, dict):
-        raise ArchiveDamaged(f"{path} is not one of ours")
-    return contents
 
 
 def _nearby_sessions(directory: Path) -> str:
@@ -213,7 +185,7 @@ def _checkpoint_rows(manifests: Mapping[str, dict[str, Any] | str]) -> list[str]
 
 def _sizes(directory: Path) -> list[str]:
     """Describe the disk usage of the directory and its largest parts."""
-    parts = {path.name: _size(path) for path in sorted(directory.iterdir()) if path.name != "LOCK"}
+    parts = {path.name: _size(path) for path in sorted(directory.iterdir()) if path.name != LOCK}
     total = sum(parts.values())
     large = [f"{name} {human_bytes(size)}" for name, size in parts.items() if size > total / 20]
     return [f"{human_bytes(total)}: {', '.join(large)}"]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from torcheer.disk import explain_write_errors
 from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean
-from torcheer.training.checkpoints.run_directory import explain_write_errors
 from torcheer.training.loop.events import Alert, Event
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from torcheer.disk import write_once
 from torcheer.errors import BadArgument
 from torcheer.terminal import did_you_mean
 from torcheer.training.loop.events import Alert, CheckpointSaved, EpochDone, Event, StepDone
@@ -59,8 +60,7 @@ class WeightsAndBiases:
 
         file, spec = folder / "wandb" / "id", folder / "spec.json"
         file.parent.mkdir(exist_ok=True)
-        if not file.exists():
-            file.write_text(uuid.uuid4().hex)
+        write_once(file, uuid.uuid4().hex)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "torcheer"),
             name=folder.resolve().name,

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from torcheer.archive.format.index_frames import strict_json
+from torcheer.disk import read_json, write_file
 from torcheer.encoding import crc32, refusal, to_bytes
-from torcheer.errors import ArchiveDamaged
 from torcheer.training.checkpoints.random_state import IsolatedRandom
-from torcheer.training.checkpoints.run_directory import replace_file
 
 GROUPS = ("datasets", "splits", "preprocessors")
 FOLDER = "static"
@@ -27,28 +25,17 @@ Static = dict[str, dict[str, Any]]  # group -> name -> state; of a dataset, its 
 
 def read_static(directory: Path | None) -> Static:
     """Read the static state of a run directory; empty where there is none."""
-    return (
-        {}
-        if directory is None
-        else {group: states for group in GROUPS if (states := _read(directory, group)) is not None}
-    )
-
-
-def _read(directory: Path, group: str) -> dict[str, Any] | None:
-    path = directory / FOLDER / f"{group}.json"
-    if not path.exists():
-        return None
-    states = strict_json(path.read_bytes(), str(path))
-    if not isinstance(states, dict):
-        raise ArchiveDamaged(f"{path} is not one of ours: it holds no mapping")
-    return states
+    if directory is None:
+        return {}
+    states = {group: read_json(directory / FOLDER / f"{group}.json") for group in GROUPS}
+    return {group: state for group, state in states.items() if state is not None}
 
 
 def write_static(directory: Path, static: Mapping[str, Mapping[str, Any]]) -> None:
     """Write the static state to a run directory."""
     for group in GROUPS:
         text = json.dumps(static.get(group, {}), separators=(",", ":"), allow_nan=False)
-        replace_file(directory / FOLDER / f"{group}.json", text.encode() + b"\n")
+        write_file(directory / FOLDER / f"{group}.json", text.encode() + b"\n")
 
 
 def through_json(state: Any) -> Any:

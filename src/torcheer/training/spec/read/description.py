@@ -14,8 +14,8 @@ from typing import Any
 from torcheer.config import Config, problem
 from torcheer.config.line_numbers import KeyPath
 from torcheer.config.problems import where
+from torcheer.disk import write_file
 from torcheer.errors import BadConfig
-from torcheer.training.checkpoints.run_directory import replace_file
 from torcheer.training.spec.read.value_kinds import Fault
 
 Places = dict[KeyPath, tuple[Config, KeyPath]]  # key path of the data -> config and key path it came from
@@ -112,7 +112,7 @@ class Spec:
     def save(self, directory: Path) -> Path:
         """Write spec.json."""
         path = directory / FILE
-        replace_file(path, self.text().encode())
+        write_file(path, self.text().encode())
         return path
 
 
