@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torcheer.autograd.tape.torch_grad_off import unrecorded
 from torcheer.autograd.tape.traced_tensor import tracer
+from torcheer.disk import replacing
 from torcheer.errors import BadArgument
 
 HEAD = "torcheer"  # the entry that marks our files; holds a version and the dtypes of the tensors
@@ -34,14 +35,8 @@ def save(name: str | os.PathLike[str], seq_list: Iterable[Any]) -> None:
         types = [str(tensor.dtype).removeprefix("torch.") for tensor in tensors]
         entries = {str(place): _as_numpy(tensor) for place, tensor in enumerate(tensors)}
     head = np.frombuffer(json.dumps({"version": 1, "types": types}).encode(), np.uint8)
-    path = Path(name)
-    temporary = path.with_name(path.name + ".half")  # an interrupted save leaves the old file as it was
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, **{HEAD: head}, **entries)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(Path(name)) as part, open(part, "wb") as file:  # a path would get the suffix .npz
+        np.savez(file, allow_pickle=False, **{HEAD: head}, **entries)
 
 
 def load(name: str | os.PathLike[str]) -> list[Tensor]:

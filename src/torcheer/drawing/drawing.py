@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from torcheer.disk import write_file
 from torcheer.drawing.items.box_text import count_noun
 from torcheer.drawing.items.header_text import header_lines
 from torcheer.drawing.items.item_details import details_of, hover_label, overlays_of
@@ -78,12 +79,7 @@ class Drawing:
         """Write the drawing in the format of the suffix of `path`; return the path written."""
         render, target = writer_for(path)
         content = render(self)
-        temporary = target.with_name(f".{target.name}.part")
-        try:
-            temporary.write_bytes(content.encode() if isinstance(content, str) else content)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_file(target, content)
         return target
 
     def __repr__(self) -> str:

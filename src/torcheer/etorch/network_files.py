@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from torcheer.archive.exchange import npz_format, safetensors_format
-from torcheer.errors import BadArgument, CannotWrite
+from torcheer.disk import explain_write_errors, replacing
+from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Network, States
 
 _KINDS = {".safetensors": safetensors_format, ".npz": npz_format}
@@ -27,14 +27,8 @@ def save_weights(network: Network, path: str | PathLike[str]) -> None:
         raise BadArgument(f"{network.name} has no weights to save: record some with `State.rec_wts = True` first")
     target = Path(path)
     _kind(target)
-    part = target.with_name(f".{target.name}.part")
-    try:
-        (_write_npz if target.suffix == ".npz" else _write_safetensors)(part, arrays)
-        os.replace(part, target)
-    except OSError as error:
-        raise CannotWrite(error.errno, f"{target}: {error.strerror or error}") from error
-    finally:
-        part.unlink(missing_ok=True)
+    with explain_write_errors(target), replacing(target) as part:
+        np.savez(part, allow_pickle=False, **arrays) if target.suffix == ".npz" else _write_safetensors(part, arrays)
 
 
 def load_weights(network: Network, path: str | PathLike[str]) -> None:
@@ -69,11 +63,6 @@ def _kind(path: Path) -> Any:
             f"weights are kept as {' or '.join(_KINDS)}, not as {path.suffix or 'a file without a suffix'!r}"
         )
     return _KINDS[path.suffix]
-
-
-def _write_npz(path: Path, arrays: dict[str, NDArray[np.float32]]) -> None:
-    with open(path, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)
 
 
 def _write_safetensors(path: Path, arrays: dict[str, NDArray[np.float32]]) -> None:

@@ -306,7 +306,7 @@ class Watch:
             if self.to is not None:
                 write_account(self.to, self.account)
         except OSError as error:
-            self._problem(f"what became of the values cannot be written to {self.to}: {error.strerror}")
+            self._problem(f"what became of the values cannot be written: {error.strerror}")
 
     def _wait_for_child(self, link: Link, deadline: float) -> None:
         """Wait up to two seconds for the child; report if it needs more."""

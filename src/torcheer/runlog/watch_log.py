@@ -28,6 +28,7 @@ import numpy as np
 
 from torcheer.archive import Writer
 from torcheer.archive.format.archive_folder import read_about
+from torcheer.disk import write_file
 from torcheer.encoding import refusal, type_name
 from torcheer.errors import BadArgument, TorcheerError
 from torcheer.records import Sample
@@ -201,9 +202,7 @@ def write_account(folder: Path, account: Account) -> None:
     if not folder.is_dir():
         return
     record = asdict(account) | {"dropped": [[*key, count] for key, count in account.dropped.items()]}
-    part = folder / ".account.part"
-    part.write_text(json.dumps({"time_secs": time.time(), **record}))
-    os.replace(part, folder / ACCOUNT)
+    write_file(folder / ACCOUNT, json.dumps({"time_secs": time.time(), **record}))
 
 
 def _system_message(error: Exception) -> str:

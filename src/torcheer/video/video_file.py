@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -11,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from torcheer.disk import replacing
 from torcheer.errors import BadArgument
-from torcheer.video.file_names import digest
 from torcheer.video.frame_plots import SIZE, Frame
 from torcheer.video.frame_text import missing
 
@@ -199,15 +198,13 @@ class AnimatedFile:
         if self._closed:
             return
         self._closed = True
-        part = self.path.with_name(f".{digest(self.path.name)}.part{self.path.suffix}")
         try:
             if self._kept:
-                self._save(part)
-                os.replace(part, self.path)
+                with replacing(self.path) as part:
+                    self._save(part)
             else:
                 self.path.unlink(missing_ok=True)
         except BaseException:
-            part.unlink(missing_ok=True)
             self.path.unlink(missing_ok=True)
             raise
 

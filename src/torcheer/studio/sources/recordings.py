@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,8 @@ from typing import Any, Final
 
 from torcheer.archive import Archive, Entry, Writer
 from torcheer.control.control_records import Parameter, State
-from torcheer.errors import ArchiveDamaged, BadArgument, CannotWrite, NotAnArchive, TorcheerError, ValueUnavailable
+from torcheer.disk import explain_write_errors, replacing
+from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, ValueUnavailable
 from torcheer.network.network_records import Net
 from torcheer.records import Sample
 from torcheer.runlog.table_records import TableHead, TableRows
@@ -53,22 +53,12 @@ def _write(
     home: Path, name: str, title: str, first: dict[str, Any], moments: Sequence[Moment], state_of: StateOf
 ) -> Recording:
     target = _new_folder(home, name)
-    part = target.with_name(f".{target.name}.part")
-    try:
-        shutil.rmtree(part, ignore_errors=True)
-        home.mkdir(parents=True, exist_ok=True)
-        about = {"kind": KIND, "recording": _VERSION, "name": target.name, "title": title, "states": len(moments)}
-        with Writer(part, about=about, fsync="interval") as writer:
-            writer.step([], **{key: _to_json(value) for key, value in first.items()})
-            for moment in moments:
-                values, reasons = state_of(moment.id)
-                writer.step(_samples(moment, values), moment=_to_json(moment), absences=_by_reason(reasons))
-        part.rename(target)
-    except BaseException as error:
-        shutil.rmtree(part, ignore_errors=True)
-        if isinstance(error, TorcheerError) or not isinstance(error, OSError):
-            raise
-        raise CannotWrite(f"no recording can be written to {home}: {error.strerror or error}") from error
+    about = {"kind": KIND, "recording": _VERSION, "name": target.name, "title": title, "states": len(moments)}
+    with explain_write_errors(home), replacing(target) as part, Writer(part, about=about) as writer:
+        writer.step([], **{key: _to_json(value) for key, value in first.items()})
+        for moment in moments:
+            values, reasons = state_of(moment.id)
+            writer.step(_samples(moment, values), moment=_to_json(moment), absences=_by_reason(reasons))
     return _listed(
         target, next((recording.id for recording in recordings_in(home) if recording.name == target.name), 0)
     )
