@@ -179,6 +179,24 @@ def target(name: str) -> str:
     return rest[0] if rest and rest[0] in ROOMS else "verbs"
 
 
+# What only some rooms do
+
+PROCESSES = re.compile(r"\bfcntl\b|\bmemfd_create\b|\bAF_UNIX\b")
+DURABLE = re.compile(r"\bos\.(replace|fsync)\b")
+# Files that grow, and tensors that are streamed into a new folder, are fsynced by their owners.
+OWNERS = {"archive/format/archive_folder.py", "training/checkpoints/checkpoint_files.py"}
+
+
+def test_only_wire_and_disk_use_locks_descriptors_and_sockets_of_the_system() -> None:
+    files = {str(file.relative_to(PACKAGE)) for file in FILES if PROCESSES.search(file.read_text())}
+    assert {name.partition("/")[0] for name in files} == {"wire", "disk.py"}
+
+
+def test_only_disk_renames_over_files_and_fsyncs_them() -> None:
+    files = {str(file.relative_to(PACKAGE)) for file in FILES if DURABLE.search(file.read_text())}
+    assert files - OWNERS == {"disk.py"}
+
+
 # Names and sizes of files
 
 SAME_ROLE = {"__init__", "__main__", "cli"}  # one in each room, for the same purpose

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from torcheer.errors import BadArgument, CannotWrite
 from torcheer.monitor.child_plan import Plan
-from torcheer.wire.shared_memory import anonymous_memory
+from torcheer.wire.shared_memory import anonymous_memory, copy_for_child
 
 _BEGIN: Final = """\
 # torcheer.monitor.child: watches a training run
@@ -117,8 +116,7 @@ def _start(inherited_fds: tuple[int, ...], folder: str) -> subprocess.Popen[byte
     """
     if not sys.executable:
         raise CannotWrite("there is no Python to start the watching process with: sys.executable is empty")
-    # Not the descriptors of the standard streams, which are free where those are closed: the child gets its own there.
-    fds = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in inherited_fds]
+    fds = [copy_for_child(fd) for fd in inherited_fds]
     path = [str(Path(__file__).parents[2]), *_path()]
     numbers = map(str, (*fds, os.getpid()))
     environment = {"OMP_NUM_THREADS": "1", **os.environ}  # leave the other cores to the training

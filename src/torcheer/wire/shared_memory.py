@@ -123,6 +123,17 @@ def anonymous_memory(name: str) -> int:
         return os.dup(file.fileno())
 
 
+def check_sealed(fd: int) -> None:
+    """Refuse memory of a process that is not trusted and might make it smaller while it is read."""
+    if hasattr(fcntl, "F_GET_SEALS") and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+        raise RingDamaged("its memory may become smaller: to touch what is not there would end this process")
+
+
+def copy_for_child(fd: int) -> int:
+    """Copy a descriptor, never to 0, 1 or 2: those are free where the standard streams are closed."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
 def _has_isal() -> bool:
     return find_spec("isal") is not None  # `crc32` uses it
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
 import time
@@ -24,6 +23,7 @@ from torcheer.studio.sources.source import Changes, PageSource, alert_key
 from torcheer.studio.sources.timeline import MOST_BYTES, MOST_STATES, Reasons, Timeline, Values
 from torcheer.wire.json_codec import from_json
 from torcheer.wire.ring import RingReader
+from torcheer.wire.shared_memory import check_sealed
 from torcheer.wire.socket_lines import Wire, connect
 
 _RECONNECT_SECS: Final = 1.0  # between two attempts to connect
@@ -271,8 +271,7 @@ class LiveSource(MomentQueries):
         self._close_ring()
         self._waiting = waiting
         try:
-            if hasattr(fcntl, "F_GET_SEALS") and not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-                raise BadArgument("its memory may become smaller: to touch what is not there would end this process")
+            check_sealed(fd)
             self._ring = RingReader(fd)
         except _HOSTILE as error:
             os.close(fd)
