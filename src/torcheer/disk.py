@@ -88,7 +88,7 @@ def replacing(path: Path, *, sync: bool = True) -> Iterator[Path]:
     with _temporary(path) as part:
         yield part
         if sync:
-            _sync(part)
+            sync_folder(part) if part.is_dir() else _sync(part)
         try:
             os.replace(part, path)
         except OSError as error:

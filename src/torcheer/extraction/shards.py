@@ -52,8 +52,9 @@ class ShardWriter:
     def _claim(self, shard: int) -> int:
         """Claim a shard; return how many of its batches are committed, -1 if it is sealed or locked."""
         final, part = self.folder / shard_name(shard), self.folder / f".{shard_name(shard)}.part"
-        if final.exists() or not self._locks.acquire(shard):
-            return -1
+        with explain_write_errors(self.folder, KEPT):
+            if final.exists() or not self._locks.acquire(shard):
+                return -1
         if final.exists():  # its writer has just finished
             self._locks.release(shard)
             return -1
