@@ -586,7 +586,7 @@ def test_one_process_does_not_extract_twice_to_one_folder_at_once(tmp_path: Path
             return super().__getitem__(index)
 
     assert_holds(run(tmp_path / "x", Greedy()))
-    assert "in this process already" in problems[0]
+    assert "is being extracted to by this process" in problems[0]
 
 
 def test_an_interrupted_run_says_what_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
