@@ -30,11 +30,20 @@ from torcheer.errors import ArchiveBusy, ArchiveDamaged, CannotWrite, TorcheerEr
 # -- whole files and folders -------------------------------------------------------------------------------------------
 
 _NAME_BYTES: Final = 180  # of the target's name in that of its temporary file: a file system takes 255 in all
-_HOST: Final = f"{zlib.crc32(os.uname().nodename.encode()):08x}"  # another host's processes cannot be asked after
-_PART: Final = re.compile(rf"\.part-{_HOST}-([0-9]+)-[0-9]+-.*", re.DOTALL)
 _NO_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _NO_FOLDER_SYNC: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.EACCES)  # of network file systems, or not readable
 _numbers = count()
+
+
+def _host() -> str:
+    """Return a short name of this host, or container: a process of another one cannot be asked whether it runs."""
+    namespace = "/proc/self/ns/pid"
+    container = os.readlink(namespace) if os.path.exists(namespace) else ""
+    return f"{zlib.crc32((os.uname().nodename + container).encode()):08x}"
+
+
+_HOST: Final = _host()
+_PART: Final = re.compile(rf"\.part-{_HOST}-([0-9]+)-[0-9]+-.*", re.DOTALL)
 
 
 def write_file(path: Path, data: bytes | str, *, sync: bool = True) -> None:
@@ -125,7 +134,7 @@ def sync_folder(path: Path) -> None:
             raise
 
 
-def remove(path: Path) -> None:
+def _remove(path: Path) -> None:
     """Remove a file, a link or a whole folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -154,7 +163,7 @@ def _temporary(path: Path) -> Iterator[Path]:
     try:
         yield part
     finally:
-        remove(part)
+        _remove(part)
 
 
 def _remove_leftovers(folder: Path) -> None:
@@ -162,7 +171,7 @@ def _remove_leftovers(folder: Path) -> None:
         for entry in os.scandir(folder):
             match = _PART.fullmatch(entry.name)
             if match and not _is_running(int(match[1])):
-                remove(Path(entry.path))
+                _remove(Path(entry.path))
 
 
 def _is_running(process: int) -> bool:
@@ -178,11 +187,11 @@ def _is_running(process: int) -> bool:
 def _swap_folders(part: Path, path: Path) -> None:
     """Move what is at `path` aside and remove it once `part` is there: no system call swaps folders everywhere."""
     old = path.with_name(f".{path.name}.old")
-    remove(old)
+    _remove(old)
     os.replace(path, old)
     os.replace(part, path)
     sync_folder(path.parent)
-    remove(old)
+    _remove(old)
 
 
 # -- what the system refuses -------------------------------------------------------------------------------------------
