@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from torcheer.records import Op
+from torcheer.history.text.latex_text import latex_to_text
+from torcheer.records import BackwardStep, Op
+
+BORROWED_RULE = "torch’s own rule"
 
 
 class BackwardFlow:
@@ -37,3 +40,8 @@ def _gradient_targets(op: Op) -> list[int]:
     """Return the parents that a rule sends a gradient to."""
     sent = (op.backward.sent if op.backward else ()) or (True,) * len(op.parents)
     return [edge.parent for edge, was_sent in zip(op.parents, sent) if was_sent]
+
+
+def rule_text(step: BackwardStep) -> str:
+    """Return a rule as one line: its formula, or that it is torch's own."""
+    return latex_to_text(step.formula) or (BORROWED_RULE if step.borrowed else "")

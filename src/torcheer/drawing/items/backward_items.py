@@ -11,12 +11,11 @@ from torcheer.drawing.items.families import family_of
 from torcheer.drawing.items.history_items import call_name, leaf_modules, look_of, several_calls
 from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
 from torcheer.history import ModelHistory
-from torcheer.history.backward_flow import BackwardFlow
+from torcheer.history.backward_flow import BORROWED_RULE, BackwardFlow
 from torcheer.history.text.latex_text import equations
 from torcheer.records import BackwardStep, ModuleCall, Op
 
 VALUE = 0  # an item's results: VALUE, its value; KEPT, its value again, for backward; GRADIENT, its gradient
-BORROWED_RULE = "torch’s own rule"
 
 Path = tuple[ModuleCall, ...]
 

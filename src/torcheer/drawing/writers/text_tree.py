@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from torcheer.drawing.items.backward_items import BORROWED_RULE
 from torcheer.drawing.items.box_text import shape_text
 from torcheer.drawing.items.header_text import header_lines
 from torcheer.history import ModelHistory
-from torcheer.history.text.latex_text import latex_to_text
+from torcheer.history.backward_flow import rule_text
 from torcheer.records import BESIDE, ModuleCall, Op
 from torcheer.terminal import human_bytes
 
@@ -131,11 +130,10 @@ class _TreeLines:
         """Return an operation's backward rule, what it keeps, and how many gradients add up."""
         if self._flow is None or op.backward is None or op.index not in self._flow.sent:
             return ""
-        words = latex_to_text(op.backward.formula) or (BORROWED_RULE if op.backward.borrowed else "")
         saved = ["its result" if index == op.index else self._name(index) for index in op.backward.saved]
         keeps = f"  keeps {', '.join(saved)}" if saved else ""
         uses = self._flow.uses[op.index]
-        return f"  ↑ {words}{keeps}" + (f"  += of {uses}" if uses > 1 else "")
+        return f"  ↑ {rule_text(op.backward)}{keeps}" + (f"  += of {uses}" if uses > 1 else "")
 
     def _sources(self, index: int) -> list[str]:
         """Return the names of all parents; when rolled, those of every pass."""

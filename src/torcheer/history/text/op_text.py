@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torcheer.errors import ValueUnavailable
-from torcheer.history.text.latex_text import latex_to_text
+from torcheer.history.backward_flow import rule_text
 from torcheer.history.value_arrays import excerpt
 from torcheer.records import ModuleCall, Stored
 from torcheer.terminal import cut, human_bytes
@@ -51,9 +51,11 @@ def _backward(op: OpView) -> list[str]:
     step = op.record.backward
     if step is None:
         return []
-    rule = latex_to_text(step.formula) or ("torch's own rule" if step.borrowed else "no formula")
     saved = ["its result" if index == op.record.index else op.history[index].label for index in step.saved]
-    return [f"\tBackward: {rule}{f'   {step.why}' if step.why else ''}", f"\tKeeps: {', '.join(saved) or 'nothing'}"]
+    return [
+        f"\tBackward: {rule_text(step)}{f'   {step.why}' if step.why else ''}",
+        f"\tKeeps: {', '.join(saved) or 'nothing'}",
+    ]
 
 
 def describe_layer(layer: LayerView) -> str:
