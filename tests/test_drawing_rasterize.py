@@ -16,18 +16,8 @@ from torch import nn
 
 import torcheer as tl
 from torcheer.drawing.looks.font_metrics import FOLDER, font_face_css, font_files, text_width
-from torcheer.drawing.looks.shapes import (
-    Arrowheads,
-    Group,
-    Line,
-    LineSample,
-    Plus,
-    Rect,
-    Shape,
-    Strip,
-    Text,
-)
 from torcheer.drawing.looks.sheet import Sheet
+from torcheer.drawing.looks.vector_shapes import Arrowheads, Group, Line, LineSample, Plus, Rect, Shape, Strip, Text
 from torcheer.drawing.writers import pdf as pdf_writer
 from torcheer.drawing.writers import png as png_writer
 from torcheer.drawing.writers.pdf import write_pdf

@@ -14,8 +14,8 @@ from test_drawing_layout import random_items, scene_of
 from torcheer.drawing.layout.box_sizes import Box, ComposedBox, Title
 from torcheer.drawing.layout.compose import compose
 from torcheer.drawing.layout.picture import METRICS, BoxView, picture, title_of, walk
-from torcheer.drawing.looks.shapes import arrowhead
 from torcheer.drawing.looks.style import Style
+from torcheer.drawing.looks.vector_shapes import arrowhead
 from torcheer.drawing.writers.html_page import box_data, layout_data
 from torcheer.drawing.writers.svg import arrow_path, line_path, number
 

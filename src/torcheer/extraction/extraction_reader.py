@@ -343,4 +343,4 @@ class ExtractedLayer(Sequence[Any]):
 
     def __repr__(self) -> str:
         lengths = "×".join("?" if length is None else str(length) for length in self.shape[1:])
-        return f"<ExtractedLayer {self.name!r} of {len(self):,} samples: {lengths}>"
+        return f"<Layer {self.name!r} of {len(self):,} samples: {lengths}>"

@@ -8,7 +8,7 @@ from torcheer.drawing.items.families import NAMES
 from torcheer.drawing.items.item import SUM, Face
 from torcheer.drawing.looks.colour_scale import Colouring
 from torcheer.drawing.looks.colours import FAMILIES, STRANGE, Theme, family_colours, gradient_fill, ramp
-from torcheer.drawing.looks.shapes import (
+from torcheer.drawing.looks.vector_shapes import (
     SHORT_DASHES,
     STROKES,
     Dashes,

@@ -14,7 +14,7 @@ from torcheer.drawing.looks.colours import DARK, LIGHT, Theme
 from torcheer.drawing.looks.faces import NOTE
 from torcheer.drawing.looks.font_metrics import text_width
 from torcheer.drawing.looks.legend import legend_entries, marks_of
-from torcheer.drawing.looks.shapes import (
+from torcheer.drawing.looks.vector_shapes import (
     STROKES,
     Arrowheads,
     Group,

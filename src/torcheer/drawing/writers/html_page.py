@@ -21,7 +21,7 @@ from torcheer.drawing.looks.colours import DARK, FAMILIES, LIGHT, RAMP, STRANGE
 from torcheer.drawing.looks.faces import draw_face
 from torcheer.drawing.looks.font_metrics import FAMILY, font_face_css
 from torcheer.drawing.looks.legend import legend_entries, marks_of
-from torcheer.drawing.looks.shapes import leaf_shapes, title_places
+from torcheer.drawing.looks.vector_shapes import leaf_shapes, title_places
 from torcheer.drawing.writers.svg import dark_rules, shapes_svg
 
 POLICY = (

@@ -11,7 +11,8 @@ from typing import Any
 
 from torcheer.drawing.layout.box_sizes import Point
 from torcheer.drawing.looks.font_metrics import font_files
-from torcheer.drawing.looks.shapes import (
+from torcheer.drawing.looks.sheet import Sheet
+from torcheer.drawing.looks.vector_shapes import (
     Arrowheads,
     Dashes,
     Group,
@@ -24,7 +25,6 @@ from torcheer.drawing.looks.shapes import (
     Text,
     rounded_corners,
 )
-from torcheer.drawing.looks.sheet import Sheet
 from torcheer.drawing.writers.png import missing_package
 from torcheer.drawing.writers.svg import UNPRINTABLE
 from torcheer.errors import BadArgument

@@ -9,7 +9,8 @@ from html import escape
 from torcheer.drawing.layout.box_sizes import Point
 from torcheer.drawing.looks.colours import DARK, FAMILIES, family_colours, gradient_fill
 from torcheer.drawing.looks.font_metrics import FAMILY, font_face_css
-from torcheer.drawing.looks.shapes import (
+from torcheer.drawing.looks.sheet import Sheet
+from torcheer.drawing.looks.vector_shapes import (
     Arrowheads,
     Dashes,
     Group,
@@ -22,7 +23,6 @@ from torcheer.drawing.looks.shapes import (
     Text,
     rounded_corners,
 )
-from torcheer.drawing.looks.sheet import Sheet
 
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")  # XML cannot carry these
 
