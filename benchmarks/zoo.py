@@ -21,9 +21,10 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from zoo_check import Finding, examine
 from zoo_report import write
+
+from torcheer.terminal import Progress
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "build" / "zoo.jsonl"
@@ -81,18 +82,18 @@ def list_jobs(quick: bool) -> list[tuple[str, str, str]]:
 
 def run(jobs: list[tuple[str, str, str]]) -> Iterator[Finding]:
     """Each job in turn, in a worker."""
-    columns = (TextColumn("{task.description:50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     worker: subprocess.Popen[bytes] | None = None
     try:
-        with Progress(*columns) as progress:
-            for job in progress.track(jobs, description="zoo"):
+        with Progress("zoo", len(jobs), "runs") as progress:
+            for job in jobs:
                 worker = worker or _start()
                 found, usable = _ask(worker, job)
                 if not usable:
                     _stop(worker)
                     worker = None
                 if not found.held:
-                    progress.print(f"{found.family}/{found.name} {found.mode}: {found.trouble[:300]}")
+                    print(f"{found.family}/{found.name} {found.mode}: {found.trouble[:300]}")
+                progress.add(1)
                 yield found
     finally:
         if worker is not None:

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy
 import torch
-from rich.progress import track
 from zoo import FAMILIES, list_jobs
 
 from torcheer import autograd
 from torcheer.capture.record.tensor_trees import leaves, replace, tensors_in
+from torcheer.terminal import Progress
 
 LARGEST = 60_000_000  # numbers in a model
 CLOSE = 1e-6  # of a parameter's largest gradient, or of a ten-thousandth of the model's where that is more
@@ -47,15 +47,17 @@ def main() -> None:
     told: Counter[str] = Counter()
     ratios: list[float] = []
     end = time.monotonic() + asked.secs
-    for family, name in track(jobs, description="one backward each"):
-        if time.monotonic() > end:
-            break
-        said, ratio = examine(family, name)
-        told["equal" if not said else said.split(":")[0]] += 1
-        if ratio:
-            ratios.append(ratio)
-        if said and not said.startswith("left out"):
-            print(f"{family}/{name}: {said}")
+    with Progress("one backward each", len(jobs), "models") as progress:
+        for family, name in jobs:
+            if time.monotonic() > end:
+                break
+            said, ratio = examine(family, name)
+            told["equal" if not said else said.split(":")[0]] += 1
+            if ratio:
+                ratios.append(ratio)
+            if said and not said.startswith("left out"):
+                print(f"{family}/{name}: {said}")
+            progress.add(1)
     print(f"of {', '.join(FAMILIES)}: {dict(told)}; time over torch's, median: {statistics.median(ratios or [0]):.2f}")
 
 

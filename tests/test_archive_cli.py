@@ -17,8 +17,7 @@ import torch
 
 import torcheer as tl
 from torcheer import cli
-from torcheer.archive import Archive, Writer, progress
-from torcheer.archive.progress import progress as shown_progress
+from torcheer.archive import Archive, Writer
 from torcheer.records import Sample
 
 Run = Callable[..., tuple[int, str, str]]
@@ -107,25 +106,6 @@ def test_verify_says_that_a_step_is_unfinished(run: Run) -> None:
     status, out, _ = run("verify", "open")
     assert status == 0 and "open, with" in out and "bytes of an unfinished step" in out
     assert "never sealed: it is being written, or its writer was killed" in out
-
-
-def test_progress_is_told_after_a_while(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    with shown_progress("verifying run", 2048) as told:
-        told(1024)
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(progress, "PATIENCE_SECS", 0.0)
-    with shown_progress("verifying run", 2048) as told:
-        told(1024)
-    assert capsys.readouterr().err == "verifying run: 1.0 KB of 2.0 KB\n"
-
-
-def test_progress_is_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_SECS", 0.0)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with shown_progress("verifying run", 2048) as told:
-        told(1024)
-        told(1024)
-    assert "verifying run" in capsys.readouterr().err
 
 
 # ls

@@ -125,7 +125,7 @@ def test_what_was_put_in_does_not_change_with_its_array(net: Network) -> None:
 
 @pytest.mark.parametrize("shape", [(24,), (5, 6), (2, 24), (0, 24)])
 def test_values_of_another_size_say_what_fits(net: Network, shape: tuple[int, ...]) -> None:
-    with pytest.raises(BadArgument, match="does not fit Input, which has 5 × 5 = 25 units"):
+    with pytest.raises(BadArgument, match="does not fit Input, which has 5×5 = 25 units"):
         net["Input"].States["Act"] = np.zeros(shape)
 
 

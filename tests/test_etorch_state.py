@@ -236,9 +236,7 @@ def test_a_vector_goes_into_a_declared_plane() -> None:
     assert np.array_equal(net["Input"].States["Act"], np.arange(25.0).reshape(1, 5, 5))
     est.rec(torch.zeros(7, 25), "Input.Act")
     assert net["Input"].States["Act"].shape == (7, 5, 5)
-    with pytest.raises(
-        BadArgument, match=r"Input.Act of shape \(2, 24\) does not fit Input, which has 5 × 5 = 25 units"
-    ):
+    with pytest.raises(BadArgument, match=r"Input.Act of shape \(2, 24\) does not fit Input, which has 5×5 = 25 units"):
         est.rec(torch.zeros(2, 24), "Input.Act")
 
 

@@ -518,9 +518,9 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 
 def test_what_earlier_runs_did_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     path = begun(tmp_path / "x")
-    monkeypatch.setattr("torcheer.extraction.extraction_progress.EVERY_SECS", 0.0)
+    monkeypatch.setattr("torcheer.terminal.LINE_SECS", 0.0)
     run(path, Failing(fails_at=None), progress=True)
-    assert "24 of 50 samples, 0 a second" in capsys.readouterr().err
+    assert "32 of 50 samples, " in capsys.readouterr().err
 
 
 def test_threads_of_one_process_do_not_write_at_once(tmp_path: Path) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 from html.parser import HTMLParser
 
-import pytest
 from fake_trace import FakeTrace, recurrent_network, small_network
 from rich.console import Console
 
 from torcheer.drawing.writers.text_tree import draw_text
-from torcheer.terminal import human_bytes, human_count
 
 SMALL = """\
 Log of Small forward pass:
@@ -96,17 +94,6 @@ def test_long_module_lists_wrap_at_a_hundred_columns() -> None:
         "\t\t    features.0, features.1, features.2, features.3, features.4, features.5, features.6, features.7,\n"
         "\t\t    features.8, features.9, features.10, features.11, features.12\n"
     ) in str(trace.history())
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (259584, "253.5 KB"), (5035840, "4.8 MB"), (2**40, "1.0 TB")]
-)
-def test_sizes_are_in_units_of_1024(count: int, text: str) -> None:
-    assert human_bytes(count) == text
-
-
-def test_counts_are_in_units_of_1000() -> None:
-    assert [human_count(count) for count in (999, 1000, 1_400_000_000)] == ["999", "1.0 K", "1.4 G"]
 
 
 def test_rich_prints_the_text() -> None:

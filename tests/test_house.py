@@ -59,16 +59,17 @@ ALL = {"torch", "verbs", *ROOMS}
 ROOMS |= {"verbs": ALL, "__main__": {"cli"}, "__init__": ALL}
 # Packages of an extra, never loaded before the function that needs them is called.
 LATE = {
+    "terminal": {"rich"},
     "history": {"pandas", "pyarrow", "rich"},
     "runlog": {"pandas", "pyarrow", "torch"},
     "monitor": {"cloudpickle"},
     "video": {"PIL", "av"},
     "wire": {"IPython"},
     "drawing": {"reportlab", "resvg_py"},
-    "archive": {"pyarrow", "rich", "safetensors", "zarr", "zstandard"},
+    "archive": {"pyarrow", "safetensors", "zarr", "zstandard"},
     "encoding": {"isal", "ml_dtypes"},
     "config": {"yaml"},
-    "extraction": {"cloudpickle", "rich", "safetensors"},
+    "extraction": {"cloudpickle", "safetensors"},
     "training": {"PIL", "onnx", "rich", "tensorboard", "wandb"},
     "studio": {"IPython", "h11", "pandas", "pyarrow", "starlette", "uvicorn", "websockets"},
 }

@@ -250,7 +250,7 @@ def test_a_failure_says_what_was_saved_when_and_what_was_not(project: Path, caps
     assert run("train", "training.json", "checkpoint_steps=5") == 1
     said = capsys.readouterr().err.splitlines()
     assert re.fullmatch(
-        r"  saved: The newest checkpoint is pretrained/checkpoints/5: step 5, saved at [0-9:]{8}, 0:[0-9]{2} ago\. "
+        r"  saved: The newest checkpoint is pretrained/checkpoints/5: step 5, saved at [0-9:]{8}, [0-9]+ s ago\. "
         r"The 2 steps after it are not saved\.",
         said[-2],
     )

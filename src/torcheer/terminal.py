@@ -1,29 +1,40 @@
-"""Text for people: sizes, counts, tables and names for the terminal."""
+"""Text for people: sizes, shapes, tables, progress, misspelt names.
+
+Only the bar of `Progress` and training's live view use rich, where it is installed: see docs/decisions/0011-rich.md.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from typing import Any, TextIO
+
+# Numbers
 
 
-def human_bytes(count: int) -> str:
+def human_bytes(count: float) -> str:
     """Format a size in the largest fitting unit of 1024: "253.5 KB"."""
     size, unit = float(count), "B"
     for larger in ("KB", "MB", "GB", "TB", "PB"):
         if size < 1024:
             break
         size, unit = size / 1024, larger
-    return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+    return f"{count:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
 def human_count(count: int) -> str:
-    """Format a count in the largest fitting unit of 1000: "1.4 G"."""
-    size, unit = float(count), ""
-    for larger in ("K", "M", "G", "T", "P", "E"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return str(count) if not unit else f"{size:.1f} {unit}"
+    """Format a large count: "999", "18.4k", "37.8M", "7B"."""
+    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            number = count / size
+            return (f"{number:.1f}" if number < 99.95 else f"{number:.0f}").removesuffix(".0") + unit
+    return str(count)
 
 
 def human_flops(count: int, unknown: int) -> str:
@@ -31,32 +42,32 @@ def human_flops(count: int, unknown: int) -> str:
     return human_count(count) + (" +?" if unknown else "")
 
 
-def plural(count: int, noun: str) -> str:
-    """Format a count with its noun: "1 layer", "2 layers"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def human_number(number: float) -> str:
+    """Format a statistic with four digits; "–" where there is none, which is NaN."""
+    return "–" if math.isnan(number) else f"{number:.4g}"
 
 
-def cut(lines: list[str], limit: int) -> list[str]:
-    """Truncate to `limit` lines; a line in the middle says how many were left out."""
-    if len(lines) <= limit:
-        return lines
-    start, end = limit - limit // 3 - 1, limit // 3
-    indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())]
-    return [*lines[:start], f"{indent}… {len(lines) - start - end} more …", *lines[len(lines) - end :]]
+def human_secs(secs: float) -> str:
+    """Format a duration: "35 µs", "1.24 ms", "9.5 s", "4 min 10 s", "1 h 2 min"."""
+    for unit, size, most in (("µs", 1e-6, 1e-3), ("ms", 1e-3, 1.0), ("s", 1.0, 100.0)):
+        if 0 < secs < most * 0.9995 or (secs <= 0 and unit == "s"):
+            return f"{secs / size:.3g} {unit}"
+    minutes, seconds = divmod(round(secs), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
+    first = next(place for place, (number, _) in enumerate(parts) if number)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
 
 
-def align(rows: Iterable[tuple[str, ...]], left: int) -> list[str]:
-    """Format rows of cells as lines.
-
-    The first `left` columns are left-aligned, the others right-aligned.
-    """
-    table = list(rows)
-    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))] if table else []
-    return ["  ".join(_pad(cell, column, widths, left) for column, cell in enumerate(row)).rstrip() for row in table]
+def human_shape(shape: Iterable[int | None]) -> str:
+    """Format a shape: "1×64×55×55"; "?" for a length that differs, "scalar" for a single number."""
+    return "×".join("?" if length is None else str(length) for length in shape) or "scalar"
 
 
-def _pad(cell: str, column: int, widths: list[int], left: int) -> str:
-    return cell.ljust(widths[column]) if column < left else cell.rjust(widths[column])
+def plural(count: int, noun: str, ending: str = "s") -> str:
+    """Format a count with its noun: "1 layer", "2,000 layers"."""
+    return f"{count:,} {noun}{'' if count == 1 else ending}"
 
 
 def ordinal(number: int) -> str:
@@ -69,19 +80,7 @@ def ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def shortened(text: str, width: int) -> str:
-    """Shorten a name to `width` characters by leaving out its middle."""
-    if len(text) <= width:
-        return text
-    end = (width - 1) // 2
-    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
-
-
-def printable(text: str) -> str:
-    """Escape control characters in untrusted text: it cannot move the cursor or change colours."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )
+# Names
 
 
 MOST_COMPARED = 5000  # a history can have 100,000 names: comparing with all of them takes seconds
@@ -104,3 +103,217 @@ def did_you_mean(name: object, names: Iterable[object], most: int = 1) -> str:
         candidates.sort(key=lambda known: sum(known[:letters] != word[:letters] for letters in (3, 10, 20, 40)))
     near = [word] if word in by_lower else get_close_matches(word, candidates[:MOST_COMPARED], most, cutoff=0.5)
     return f" Did you mean {' or '.join(repr(by_lower[known]) for known in near)}?" if near else ""
+
+
+def first_names(names: Iterable[object], most: int = 8) -> str:
+    """List the first names, separated by commas; "…" at the end where there are more."""
+    known = list(map(str, names))
+    return ", ".join([*known[:most], *["…"] * (len(known) > most)])
+
+
+def shortened(text: str, width: int) -> str:
+    """Shorten a name to `width` characters by leaving out its middle."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
+def printable(text: str) -> str:
+    """Escape control characters in untrusted text: it cannot move the cursor or change colours."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
+
+
+# Lines and tables
+
+
+ANY_WIDTH = 1 << 20  # of a file or a pipe
+_LEAST_WIDTH = 12  # of a shortened column
+
+
+def line_width() -> int:
+    """Return the longest line to print: the terminal's width; any for a file or a pipe unless COLUMNS is set."""
+    columns = os.environ.get("COLUMNS", "")
+    is_known = is_terminal(sys.stdout) or (columns.isdecimal() and int(columns) > 0)
+    return shutil.get_terminal_size().columns if is_known else ANY_WIDTH
+
+
+def cut(lines: list[str], limit: int) -> list[str]:
+    """Truncate to `limit` lines; a line in the middle says how many were left out."""
+    if len(lines) <= limit:
+        return lines
+    start, end = limit - limit // 3 - 1, limit // 3
+    indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())]
+    return [*lines[:start], f"{indent}… {len(lines) - start - end:,} more …", *lines[len(lines) - end :]]
+
+
+def format_table(
+    rows: Iterable[Sequence[str]],
+    left: int,
+    *,
+    width: int = ANY_WIDTH,
+    shorten: str | None = None,
+    drop: Sequence[str] = (),
+) -> list[str]:
+    """Format rows of cells as lines.
+
+    left: so many columns are left-aligned, the others, the numbers, right-aligned.
+    width: of the longest line. Where there is no room, the columns `drop` are left out, in this order, then the
+    column `shorten` is cut in the middle; both are names in the first row.
+    """
+    columns = [
+        (str.ljust if place < left else str.rjust, [printable(cell) for cell in cells])
+        for place, cells in enumerate(zip(*rows, strict=True))
+    ]
+    for name in drop:
+        if sum(_least_width(cells, shorten) + 2 for _, cells in columns) - 2 <= width:
+            break
+        columns = [column for column in columns if column[1][0] != name]
+    room = max(width - sum(_width(cells) + 2 for _, cells in columns if cells[0] != shorten), _LEAST_WIDTH)
+    padded = []
+    for align, cells in columns:
+        shown = [shortened(cell, room) for cell in cells] if cells[0] == shorten else cells
+        size = _width(shown)
+        padded.append([align(cell, size) for cell in shown])
+    return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
+
+
+def _width(cells: list[str]) -> int:
+    return max(map(len, cells))
+
+
+def _least_width(cells: list[str], shorten: str | None) -> int:
+    return min(_width(cells), _LEAST_WIDTH) if cells[0] == shorten else _width(cells)
+
+
+# Progress
+
+
+PATIENCE_SECS = 2.0  # work that takes less shows no bar
+LINE_SECS = 10.0  # before each line where there is no bar
+REDRAW_SECS = 0.1  # between two redraws of a bar
+
+ProgressCallback = Callable[[int], object]  # called with the bytes, or whatever is counted, that were done since
+
+
+def ignore_progress(count: int) -> None:
+    """The progress callback of callers who want none."""
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a person sees this stream on a terminal."""
+    return stream is not None and stream.isatty()
+
+
+def is_notebook() -> bool:
+    """Return whether this runs in a notebook cell."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def can_redraw(stream: TextIO | None) -> bool:
+    """Return whether the stream is a terminal on which lines can be drawn again."""
+    return is_terminal(stream) and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def wants_progress(progress: bool | None, stream: TextIO | None) -> bool:
+    """Return whether `progress=` asks for it; None means on a terminal and in a notebook."""
+    is_wanted = is_terminal(stream) or is_notebook() if progress is None else progress
+    return bool(is_wanted) and stream is not None
+
+
+class Progress:
+    """Show on stderr how far long work is.
+
+    A bar on a terminal, for work of more than two seconds; a line every ten seconds elsewhere, or without rich.
+
+    >>> with Progress("verifying run", 2048) as progress:
+    ...     progress.add(1024)
+    """
+
+    def __init__(
+        self, title: str, total: int | None = None, unit: str = "bytes", *, progress: bool | None = True
+    ) -> None:
+        """Begin to count.
+
+        total: how much there is; None or 0 where unknown. unit: "bytes", or what is counted, as a plural.
+        progress: False shows nothing; None shows it on a terminal and in a notebook only.
+        """
+        self.title, self.total, self.unit, self.done = printable(title), total or 0, unit, 0
+        self._earlier = 0  # done before this run: counting it would make the rest look quick
+        self._start = time.monotonic()
+        wait_secs = PATIENCE_SECS if can_redraw(sys.stderr) else LINE_SECS
+        self._next_secs = self._start + wait_secs if wants_progress(progress, sys.stderr) else math.inf
+        self._bar: Any = None
+
+    def skip(self, count: int) -> None:
+        """Count what was done before this run."""
+        self._earlier += count
+        self.done += count
+
+    def add(self, count: int) -> None:
+        """Count what was done since the last call, and show it from time to time."""
+        self.done += count
+        if time.monotonic() >= self._next_secs:
+            try:
+                self._show()
+            except OSError:  # nobody can see it any more; the work goes on
+                self._next_secs = math.inf
+
+    def text(self) -> str:
+        """Return how much is done, the time that is left, and how fast it goes."""
+        rate = (self.done - self._earlier) / max(time.monotonic() - self._start, 1e-9)
+        show = human_bytes if self.unit == "bytes" else "{:,.0f}".format
+        of = f" of {show(self.total)}" if self.total else ""
+        unit = "" if self.unit == "bytes" else f" {self.unit}"
+        left = (self.total - self.done) / rate if rate else 0.0
+        left_text = f", {human_secs(math.ceil(left))} left" if left > 0 else ""
+        return f"{show(self.done)}{of}{unit}{left_text}, {show(rate)} a second"
+
+    def _show(self) -> None:
+        if self._bar is None and can_redraw(sys.stderr):
+            self._bar = _start_bar(self.title, self.total)
+        if self._bar is None:
+            print(f"{self.title}: {self.text()}", file=sys.stderr, flush=True)
+        else:
+            self._bar.update(0, completed=self.done, text=self.text(), refresh=True)
+        self._next_secs = time.monotonic() + (LINE_SECS if self._bar is None else REDRAW_SECS)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            with suppress(OSError):
+                self._bar.update(0, completed=self.done, text=self.text())
+                self._bar.stop()
+
+
+def _start_bar(title: str, total: int) -> Any:
+    """Start a bar that is drawn by calls alone; None where rich is not installed.
+
+    A drawing thread could hold a lock while a loader's worker is forked, and the worker would wait for it for ever.
+    """
+    try:
+        from rich import progress
+        from rich.console import Console
+        from rich.table import Column
+    except ImportError:
+        return None
+    console = Console(stderr=True, highlight=False)
+    has_room = console.width >= 80
+    name = Column(no_wrap=True, overflow="ellipsis", max_width=max(console.width - 76, _LEAST_WIDTH))
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False, table_column=name),
+        *[progress.BarColumn(bar_width=20)] * has_room,
+        progress.TextColumn("{task.fields[text]}", markup=False),
+        console=console,
+        auto_refresh=False,
+    )
+    bar.add_task(title, total=total or None, text="")
+    bar.start()
+    return bar

@@ -296,7 +296,7 @@ def extract(
     codec: str = "raw",
     seed: int = 0,
     dry_run: bool = False,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Extraction | Estimate:
     """Run `model` over `data` and keep `layers` of every sample in the folder `to`; run again, it goes on.
 
@@ -311,7 +311,7 @@ def extract(
     - `codec`: how values are stored: "raw", "float16", "int8", "zstd", or two joined by "+".
     - `seed`: for models that draw random numbers, batch by batch.
     - `dry_run`: run one batch, write nothing and return an `Estimate`.
-    - `progress`: show how far it is.
+    - `progress`: show how far it is; None: on a terminal and in a notebook.
     """
     from torcheer.extraction.extraction_run import extract as run
 

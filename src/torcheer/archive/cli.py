@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -26,13 +24,11 @@ from torcheer.archive.listing import (
     long_table,
     short_table,
 )
-from torcheer.archive.progress import progress
 from torcheer.archive.recovery import repair
 from torcheer.archive.verification import examine
 from torcheer.errors import ArchiveDamaged, BadArgument, NotAnArchive, TorcheerError, UnknownLayer
-from torcheer.terminal import human_bytes, plural
+from torcheer.terminal import Progress, human_bytes, line_width, plural
 
-_ANY_WIDTH = 1 << 20
 _UNSEALED = " (never sealed: it is being written, or its writer was killed)"
 _REPAIR_HINT = "`torcheer archive repair {}` writes what can be trusted to a new one"
 
@@ -77,8 +73,8 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def _verify_folder(folder: Path, prefix: str) -> bool:
-    with progress(f"verifying {folder}", total_bytes(folder)) as on_progress:
-        archive = examine(folder, on_progress)
+    with Progress(f"verifying {folder}", total_bytes(folder)) as progress:
+        archive = examine(folder, progress.add)
     for line in archive.lost:
         print(f"{prefix}{line}")
     contents = f"{describe_counts(archive)}, {describe_state(archive)}"
@@ -128,7 +124,7 @@ def ls(options: argparse.Namespace) -> int:
         rows += list_values(archive, "" if folder == options.path else folder.name)
     rows = _filter_by_step(_filter_by_layer(rows, options.layer), options.step)
     if rows:
-        print("\n".join((long_table if options.long else short_table)(rows, _line_width())))
+        print("\n".join((long_table if options.long else short_table)(rows, line_width())))
     return 0
 
 
@@ -148,12 +144,6 @@ def _filter_by_step(rows: list[ValueRow], step: int | None) -> list[ValueRow]:
     return matches
 
 
-def _line_width() -> int:
-    """Return the maximum line length: the terminal's width, unlimited in a file or pipe."""
-    width_known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if width_known else _ANY_WIDTH
-
-
 def cat(options: argparse.Namespace) -> int:
     """Print one value, or write it to a file."""
     archive = _open_archive(options.path)
@@ -166,23 +156,23 @@ def cat(options: argparse.Namespace) -> int:
         if file != "-":
             print(f"wrote {file}: {description}")
     if not targets:
-        print(value_printout.format_value(row, array, min(_line_width(), 120)))
+        print(value_printout.format_value(row, array, min(line_width(), 120)))
     return 0
 
 
 def export_archive(options: argparse.Namespace) -> int:
     """Write an archive to a file of another format."""
     archive = _open_archive(options.path)
-    with progress(f"exporting {options.path}", sum(entry.stored for entry in archive.entries)) as on_progress:
-        file = export(options.path, options.file, overwrite=options.overwrite, on_progress=on_progress)
+    with Progress(f"exporting {options.path}", sum(entry.stored for entry in archive.entries)) as progress:
+        file = export(options.path, options.file, overwrite=options.overwrite, on_progress=progress.add)
     print(f"wrote {file}: {plural(len(archive.entries), 'value')}, {human_bytes(total_bytes(file))}")
     return 0
 
 
 def import_file(options: argparse.Namespace) -> int:
     """Import a file into a new archive."""
-    with progress(f"importing {options.file}", total_bytes(options.file)) as on_progress:
-        archive = Archive(import_from(options.file, options.path, on_progress=on_progress))
+    with Progress(f"importing {options.file}", total_bytes(options.file)) as progress:
+        archive = Archive(import_from(options.file, options.path, on_progress=progress.add))
     print(f"wrote {archive.path}: {describe_archive(archive)}")
     return 0
 
@@ -191,8 +181,8 @@ def repair_archive(options: argparse.Namespace) -> int:
     """Copy the intact values of a damaged archive to a new one."""
     if extraction_shards.is_extraction(options.path) or not options.path.is_dir():
         _open_archive(options.path)  # raises, naming what it is instead
-    with progress(f"repairing {options.path}", total_bytes(options.path)) as on_progress:
-        report = repair(options.path, options.to, on_progress=on_progress)
+    with Progress(f"repairing {options.path}", total_bytes(options.path)) as progress:
+        report = repair(options.path, options.to, on_progress=progress.add)
     print(report)
     return 0
 

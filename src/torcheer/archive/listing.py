@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from torcheer.archive.format.archive_reader import Archive, Entry
 from torcheer.archive.value_names import layer_labels
-from torcheer.terminal import align, human_bytes, plural, printable, shortened
+from torcheer.terminal import format_table, human_bytes, human_shape, plural, printable
 
-_MIN_LAYER_WIDTH = 12
 _DROP_ORDER = ("offset", "segment", "item", "variable", "type", "size", "step")  # in this order, where there is no room
 
 
@@ -51,7 +50,7 @@ def short_table(rows: Iterable[ValueRow], width: int) -> list[str]:
     groups: dict[tuple[str, ...], list[ValueRow]] = {}
     for row in rows:
         groups.setdefault(
-            (row.layer, row.entry.variable, _format_type(row.entry), _format_shape(row.entry)), []
+            (row.layer, row.entry.variable, _format_type(row.entry), human_shape(row.entry.shape)), []
         ).append(row)
     columns: dict[str, list[str]] = {"step": [], "layer": [], "variable": [], "item": [], "type": [], "shape": []}
     columns["size"] = []
@@ -75,7 +74,7 @@ def long_table(rows: Sequence[ValueRow], width: int) -> list[str]:
         "variable": lambda row: row.entry.variable,
         "item": lambda row: format_span([row.entry.item]),
         "type": lambda row: _format_type(row.entry),
-        "shape": lambda row: _format_shape(row.entry),
+        "shape": lambda row: human_shape(row.entry.shape),
         "segment": lambda row: str(row.entry.segment),
         "offset": lambda row: str(row.entry.offset),
         "size": lambda row: human_bytes(row.entry.stored),
@@ -85,33 +84,14 @@ def long_table(rows: Sequence[ValueRow], width: int) -> list[str]:
 
 def fit_table(columns: dict[str, list[str]], width: int) -> list[str]:
     """Format columns as lines; on a narrow terminal, shorten names and drop columns."""
-    shown = {
-        name: [printable(cell) for cell in cells] for name, cells in columns.items() if any(cells) or name == "layer"
-    }
-    for name in _DROP_ORDER:
-        if _table_width(shown) - _column_width("layer", shown) + _MIN_LAYER_WIDTH <= width:
-            break
-        shown.pop(name, None)
-    layer_width = max(_MIN_LAYER_WIDTH, width - _table_width(shown) + _column_width("layer", shown))
-    shown["layer"] = [shortened(cell, layer_width) for cell in shown["layer"]]
-    return align([tuple(shown), *zip(*shown.values(), strict=True)], left=len(shown) - 1)
-
-
-def _table_width(columns: dict[str, list[str]]) -> int:
-    return sum(_column_width(name, columns) + 2 for name in columns) - 2
-
-
-def _column_width(name: str, columns: dict[str, list[str]]) -> int:
-    return max(map(len, [name, *columns[name]]))
+    shown = {name: cells for name, cells in columns.items() if any(cells) or name == "layer"}
+    rows = [tuple(shown), *zip(*shown.values(), strict=True)]
+    return format_table(rows, left=len(shown) - 1, width=width, shorten="layer", drop=_DROP_ORDER)
 
 
 def _format_type(entry: Entry) -> str:
     codec = getattr(entry, "codec", "raw")
     return entry.type if codec == "raw" else f"{entry.type} as {codec}"
-
-
-def _format_shape(entry: Entry) -> str:
-    return "×".join(map(str, entry.shape)) or "one number"
 
 
 def format_span(numbers: Iterable[int]) -> str:

@@ -13,13 +13,12 @@ from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.archive_writer import Writer
 from torcheer.archive.format.index_frames import Entry
 from torcheer.archive.listing import describe_counts, describe_state
-from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.archive.verification import TrustedArchive, examine
 from torcheer.disk import replacing
 from torcheer.encoding import decode
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
-from torcheer.terminal import plural
+from torcheer.terminal import ProgressCallback, ignore_progress, plural
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.listing import ValueRow, format_span, list_values
 from torcheer.encoding import to_bytes
 from torcheer.errors import BadArgument, UnknownLayer
-from torcheer.terminal import did_you_mean, plural, printable
+from torcheer.terminal import did_you_mean, first_names, plural, printable
 
 
 def choose_value(archive: Archive, layer: str, variable: str | None, step: int | None, item: int | None) -> ValueRow:
@@ -35,7 +35,7 @@ def choose_value(archive: Archive, layer: str, variable: str | None, step: int |
 
 def unknown_layer_message(layer: str, layers: list[str]) -> str:
     """Format the error for an unknown layer, with the nearest name."""
-    there = f" There are {_join_names(layers)}" if layers else " It holds no values."
+    there = f" There are {first_names(dict.fromkeys(map(repr, layers)))}" if layers else " It holds no values."
     return f"no layer {layer!r}.{did_you_mean(layer, layers) or there}"
 
 
@@ -52,15 +52,10 @@ def _filter_rows(rows: list[ValueRow], field: str, requested: Any, defaults: lis
         else next(iter([*defaults, *(available if len(available) == 1 else [])]), None)
     )
     if wanted not in available:
-        shown = _join_names(available) if field == "variable" else format_span(available)
+        shown = first_names(map(repr, available)) if field == "variable" else format_span(available)
         complaint = f"has no {field} {requested!r}" if requested is not None else f"has more than one {field}"
         raise BadArgument(f"{rows[0].layer!r} {complaint}; there are {shown}")
     return [row for row in rows if getattr(row.entry, field) == wanted]
-
-
-def _join_names(names: list[Any]) -> str:
-    shown = ", ".join(dict.fromkeys(repr(name) for name in names[:1000]))
-    return shown if len(shown) < 300 else f"{shown[:300]}…"
 
 
 def format_value(row: ValueRow, array: NDArray[Any], width: int) -> str:

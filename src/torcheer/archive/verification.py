@@ -21,12 +21,11 @@ from torcheer.archive.format.index_frames import (
     read_frame,
 )
 from torcheer.archive.format.record_json import history_from_json
-from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.archive.value_names import layer_labels
 from torcheer.disk import has_checksum, strict_json
 from torcheer.encoding import cut
 from torcheer.errors import ArchiveDamaged, NotAnArchive, TorcheerError
-from torcheer.terminal import plural
+from torcheer.terminal import ProgressCallback, ignore_progress, plural
 
 
 def examine(path: str | os.PathLike[str], on_progress: ProgressCallback = ignore_progress) -> TrustedArchive:

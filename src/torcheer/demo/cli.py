@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from torcheer.errors import BadArgument
+from torcheer.terminal import format_table, plural
 from torcheer.training.cli import main as run_training
 
 FOLDER = "torcheer-demo"
@@ -103,12 +104,11 @@ def summary(home: Path, picture: Path) -> str:
         ),
         (run / "checkpoints", "the weights: the last ones and the best"),
         (run / "captures", "three layers, in each epoch"),
-        (run / "watch", f"what every 10th step looked like, and {alerts} alert{'s' * (alerts != 1)}"),
+        (run / "watch", f"what every 10th step looked like, and {plural(alerts, 'alert')}"),
         *((video, "feature maps while they learn") for video in sorted((run / "watch" / "videos").glob("*.mp4"))),
         (picture, "the network; network.svg can be zoomed into"),
     ]
-    width = max(len(str(path)) for path, _ in outputs)
-    lines = [f"  {path!s:<{width}}  {text}" for path, text in outputs]
+    lines = [f"  {line}" for line in format_table([(str(path), text) for path, text in outputs], left=2)]
     commands = [
         f"torcheer studio {run}",
         f"torcheer evaluate {run} --best",

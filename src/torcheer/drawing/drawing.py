@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from torcheer.disk import write_file
-from torcheer.drawing.items.box_text import count_noun
 from torcheer.drawing.items.header_text import header_lines
 from torcheer.drawing.items.item_details import details_of, hover_label, overlays_of
 from torcheer.drawing.layout.picture import Picture, walk
@@ -25,6 +24,7 @@ from torcheer.drawing.writers.svg import write_svg
 from torcheer.drawing.writers.text_tree import draw_text
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
+from torcheer.terminal import plural
 
 DIRECTIONS = ("auto", "down", "right")
 
@@ -85,7 +85,7 @@ class Drawing:
     def __repr__(self) -> str:
         size = self.picture.root.box
         return (
-            f"<Drawing of {self.name}: {count_noun(self.boxes, 'box', 'es')}, "
+            f"<Drawing of {self.name}: {plural(self.boxes, 'box', 'es')}, "
             f"{size.width:.0f} × {size.height:.0f}; save('x.svg'), .png, .pdf, .html, .dot or .txt>"
         )
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from torcheer.errors import BadArgument, UnknownLayer
 from torcheer.network import network_records
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, human_shape
 
 Shape = tuple[int, ...]
 RELATIONS = {
@@ -115,7 +115,7 @@ class Layer:
         if items is None:
             raise BadArgument(
                 f"{self.name}.{variable} of shape {tuple(value.shape)} does not fit {self.name}, which has "
-                f"{' × '.join(map(str, self.shape))} = {self.units} units, with or without a batch in front"
+                f"{human_shape(self.shape)} = {self.units} units, with or without a batch in front"
             )
         return value.reshape(items, *self.shape)
 

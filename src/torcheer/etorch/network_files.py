@@ -14,6 +14,7 @@ from torcheer.archive.exchange import npz_format, safetensors_format
 from torcheer.disk import explain_write_errors, replacing
 from torcheer.errors import BadArgument
 from torcheer.etorch.etorch_network import Network, States
+from torcheer.terminal import first_names
 
 _KINDS = {".safetensors": safetensors_format, ".npz": npz_format}
 
@@ -43,8 +44,8 @@ def load_weights(network: Network, path: str | PathLike[str]) -> None:
         }
     if unknown := arrays.keys() - places.keys():
         raise BadArgument(
-            f"{source} holds {', '.join(sorted(unknown)[:4])}, which {network.name} has no place for; "
-            f"it has {', '.join(list(places)[:8])}"
+            f"{source} holds {first_names(sorted(unknown), 4)}, which {network.name} has no place for; "
+            f"it has {first_names(places)}"
         )
     fitted = {name: places[name][0].owner.fit(array, places[name][1]) for name, array in arrays.items()}
     for name, array in fitted.items():  # only once all of them are known to fit

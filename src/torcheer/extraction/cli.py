@@ -42,7 +42,7 @@ def main(command: str, arguments: Sequence[str]) -> int:
     with module_search_path(
         folder, include_folder=has_folder_modules
     ):  # workers import what the config names, and it may import more as it runs
-        result = extract(**extract_arguments, dry_run=options.dry_run)
+        result = extract(**extract_arguments, dry_run=options.dry_run, progress=True)
     print(result)
     return 0
 

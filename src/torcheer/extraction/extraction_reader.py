@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torcheer.archive import Archive, Entry
 from torcheer.errors import ArchiveDamaged, BadArgument, UnknownLayer, ValueUnavailable
 from torcheer.extraction import extraction_plan as plans
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, human_shape, plural
 
 if TYPE_CHECKING:
     from torcheer.extraction.torch_dataset import ExtractionDataset
@@ -342,5 +342,4 @@ class ExtractedLayer(Sequence[Any]):
         return array.copy() if copy else array
 
     def __repr__(self) -> str:
-        lengths = "×".join("?" if length is None else str(length) for length in self.shape[1:])
-        return f"<Layer {self.name!r} of {len(self):,} samples: {lengths}>"
+        return f"<Layer {self.name!r} of {plural(len(self), 'sample')}: {human_shape(self.shape[1:])}>"

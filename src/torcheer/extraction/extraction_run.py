@@ -33,12 +33,11 @@ from torcheer.extraction.batch_values import (
 )
 from torcheer.extraction.batches import Batch, Batches
 from torcheer.extraction.extraction_plan import ExtractionPlan, shard_name
-from torcheer.extraction.extraction_progress import Progress, spoken
 from torcheer.extraction.extraction_reader import Extraction, open_extraction
 from torcheer.extraction.shards import ShardWriter
 from torcheer.history.error_notes import annotate
 from torcheer.records import Sample
-from torcheer.terminal import human_bytes, plural
+from torcheer.terminal import Progress, ProgressCallback, human_bytes, human_secs, human_shape, plural
 
 TRIAL_BATCHES = 4  # batches that a dry run measures
 
@@ -61,11 +60,15 @@ class Estimate:
         return None if self.samples is None else self.samples * self.secs_per_sample
 
     def __str__(self) -> str:
-        lines = [f"  {name}: {_format_shape(shape)} {kind}" for name, (shape, kind) in self.layers.items()]
+        lines = [
+            f"  {name}: {'of different shapes' if shape is None else human_shape(shape)} {kind}"
+            for name, (shape, kind) in self.layers.items()
+        ]
         if self.bytes is None or self.secs is None:
-            total = f"{human_bytes(round(self.bytes_per_sample))} and {self.secs_per_sample:.2g} s for each sample"
+            secs = human_secs(self.secs_per_sample)
+            total = f"{human_bytes(self.bytes_per_sample)} and {secs} for each sample"
         else:
-            total = f"{self.samples:,} samples: about {human_bytes(self.bytes)} in about {spoken(self.secs)}"
+            total = f"{self.samples:,} samples: about {human_bytes(self.bytes)} in about {human_secs(self.secs)}"
         return "\n".join([total, *lines])
 
 
@@ -104,7 +107,7 @@ def extract(
     codec: str = "raw",
     seed: int = 0,
     dry_run: bool = False,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> Extraction | Estimate:
     """Run `model` over `data` and save `layers` of every sample to a folder; a rerun resumes.
 
@@ -115,7 +118,8 @@ def extract(
     to each sample, or to each batch of a DataLoader. `ids`: a text or number per sample, by default its index.
     `workers`: processes that share the work, 0 for this one alone. `shard_samples`: samples per shard, by default about
     256 MB. `codec`: how values are stored, a name of `value_codecs.CODECS`. `seed`: for models that draw random
-    numbers. `dry_run`: return an `Estimate` and write nothing. `progress`: report progress on stderr.
+    numbers. `dry_run`: return an `Estimate` and write nothing. `progress`: show on stderr how far it is;
+    None: on a terminal and in a notebook.
 
     >>> found = extract(torch.nn.Sequential(torch.nn.Linear(2, 3)), torch.ones(5, 2), layers=["0"], to=folder)
     >>> found["0"].shape
@@ -143,7 +147,9 @@ def extract(
     if plans.read_shard_counts(path) is None:
         _warn_if_disk_too_small(path, batches.samples, trial.values)
         del first, trial  # the job has them while they are needed
-        _run_all(job, workers, Progress(f"extracting to {path}", batches.samples, quiet=not progress))
+        with Progress(f"extracting to {path}", batches.samples, "samples", progress=progress) as shown:
+            shown.skip(_count_existing_samples(path))
+            _run_all(job, workers, shown.add)
     return open_extraction(path)
 
 
@@ -166,15 +172,14 @@ def _check_first_batch(job: ExtractionJob) -> None:
                     )
 
 
-def _run_all(job: ExtractionJob, workers: int, progress: Progress) -> None:
-    progress.add(_count_existing_samples(job.path), were_there=True)
+def _run_all(job: ExtractionJob, workers: int, on_progress: ProgressCallback) -> None:
     try:
         if workers:
             from torcheer.extraction.worker_pool import run_workers
 
-            run_workers(job, workers, progress)
+            run_workers(job, workers, on_progress)
             _check_first_batch(job)  # a new interpreter does not inherit autocast or the default dtype
-        run_job(job, progress)
+        run_job(job, on_progress)
     except Exception as error:
         annotate(
             error,
@@ -188,11 +193,9 @@ def _run_all(job: ExtractionJob, workers: int, progress: Progress) -> None:
             file=sys.stderr,
         )
         raise
-    finally:
-        progress.close()
 
 
-def run_job(job: ExtractionJob, progress: Progress, *, is_helper: bool = False) -> None:
+def run_job(job: ExtractionJob, on_progress: ProgressCallback, *, is_helper: bool = False) -> None:
     """Compute every shard that is neither finished nor claimed.
 
     Then mark the extraction complete, if it is.
@@ -205,7 +208,7 @@ def run_job(job: ExtractionJob, progress: Progress, *, is_helper: bool = False) 
                 job.trial = None
                 count = count_samples(values)
                 writer.write(batch.number, _sample_maker(values, batch.number), _batch_metadata(job, batch, count))
-                progress.add(count)
+                on_progress(count)
             writer.seal_open_shards()
     except BaseException:
         with suppress(Exception):  # the first error is the one to report
@@ -350,7 +353,3 @@ def _check_ids(ids: Sequence[Any] | None, batches: Batches) -> None:
         raise BadArgument(f"{len(ids)} ids for {batches.length} samples")
     if not all(type(sample_id) in (str, int) for sample_id in ids):
         raise BadArgument("ids are texts or whole numbers")
-
-
-def _format_shape(shape: tuple[int, ...] | None) -> str:
-    return "of different shapes" if shape is None else "×".join(map(str, shape)) or "a number"

@@ -14,11 +14,11 @@ from typing import Any, TextIO
 import torch
 
 from torcheer.errors import BadArgument, TorcheerError
-from torcheer.extraction.extraction_progress import Progress
 from torcheer.extraction.extraction_run import ExtractionJob, run_job
+from torcheer.terminal import ProgressCallback
 
 
-def run_workers(job: ExtractionJob, count: int, progress: Progress) -> None:
+def run_workers(job: ExtractionJob, count: int, on_progress: ProgressCallback) -> None:
     """Run `count` worker processes until no free shard is left."""
     if type(count) is not int or count < 1:
         raise BadArgument(f"workers={count!r}: give a whole number, 0 to work in this process")
@@ -35,7 +35,7 @@ def run_workers(job: ExtractionJob, count: int, progress: Progress) -> None:
         while running:
             samples = messages.get()
             running -= samples is None  # a worker exited
-            progress.add(samples or 0)
+            on_progress(samples or 0)
     finally:
         problems = [problem for worker in workers if (problem := worker.close())]
     if problems and len(problems) == count:
@@ -116,15 +116,8 @@ class _WorkerProcess:
 def run_worker_job(job: ExtractionJob, threads: int, output: TextIO) -> None:
     """Run a worker's job."""
     torch.set_num_threads(threads)
-    run_job(job, _PipeProgress(output), is_helper=True)
 
+    def send(samples: int) -> None:
+        print(json.dumps({"samples": samples}), file=output, flush=True)
 
-class _PipeProgress(Progress):
-    """Send progress to the parent process instead of printing it."""
-
-    def __init__(self, output: TextIO) -> None:
-        super().__init__("", None, quiet=True)
-        self._output = output
-
-    def add(self, samples: int, *, were_there: bool = False) -> None:
-        print(json.dumps({"samples": samples}), file=self._output, flush=True)
+    run_job(job, send, is_helper=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torcheer.errors import ValueUnavailable
 from torcheer.history.program_structure import structural_hash
 from torcheer.history.value_arrays import bits_equal, to_numpy
-from torcheer.terminal import align, cut, plural
+from torcheer.terminal import cut, format_table, plural
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -65,7 +65,7 @@ class Comparison:
         ]
         rows = [_cells(row) for row in self.rows if row.status != "equal"]
         head = ("layer", "", "largest", "mean", "relative", "cosine")
-        return "\n".join([*lines, *(cut(align([head, *rows], left=2), 60) if rows else [])])
+        return "\n".join([*lines, *(cut(format_table([head, *rows], left=2), 60) if rows else [])])
 
     __repr__ = __str__
 

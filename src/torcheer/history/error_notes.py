@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from torcheer.errors import TorcheerError
-from torcheer.terminal import human_bytes
+from torcheer.terminal import human_bytes, human_shape
 
 HEAD = "torcheer: what is known of this error"
 NO_HISTORY = "none was kept; tl.log_forward_pass(model, inputs) of the same call keeps one, as error.history"
@@ -170,7 +170,7 @@ def describe_argument(value: Any) -> str:
     with suppress(Exception):
         if hasattr(value, "dtype") and hasattr(value, "shape"):
             device = str(getattr(value, "device", "cpu"))
-            shape = "×".join(map(str, value.shape)) or "scalar"
+            shape = human_shape(value.shape)
             return f"{shape} {str(value.dtype).removeprefix('torch.')}" + (f" on {device}" if device != "cpu" else "")
     if isinstance(value, (tuple, list)):
         inner = ", ".join(describe_argument(item) for item in value[:4]) + (", …" if len(value) > 4 else "")

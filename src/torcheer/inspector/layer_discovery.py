@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from torcheer.errors import BadArgument, NotAModel, UnknownLayer
 from torcheer.selection import class_name, parse_all
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, first_names
 
 Layers = dict[str, nn.Module]
 Pick = Callable[[Any], Tensor]
@@ -76,7 +76,7 @@ def find_layers(model: nn.Module, names: Iterable[str], why: str = "") -> Layers
     for requested in names:
         name = older.get(requested, requested)
         if name not in everything:
-            near = did_you_mean(requested, everything) or f" It has {', '.join(list(everything)[:8])} …"
+            near = did_you_mean(requested, everything) or f" It has {first_names(everything)}."
             raise UnknownLayer(f"{type(model).__name__} has no layer {requested!r}{why}.{near}")
         layers[name] = everything[name]
     return layers

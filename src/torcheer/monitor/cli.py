@@ -6,8 +6,6 @@ import argparse
 import io
 import json
 import math
-import os
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -16,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.runlog.watch_reader import Series, Watched, logs_in, open_watch, short
-from torcheer.terminal import align, printable, shortened
+from torcheer.runlog.watch_reader import Series, Watched, logs_in, open_watch
+from torcheer.terminal import format_table, human_number, line_width, printable
 
 _DROPPED = ("looks", "min", "max", "last mean", "variable")  # left out in this order on a narrow terminal
-_LEAST_LAYER = 12
 
 
 def main(command: str, arguments: Sequence[str]) -> int:
@@ -66,28 +63,16 @@ def _table(series: list[Series]) -> list[str]:
     if not series:
         return []
     columns: dict[str, list[str]] = {
-        "layer": [printable(entry.layer) for entry in series],
-        "variable": [printable(entry.variable) for entry in series],
+        "layer": [entry.layer for entry in series],
+        "variable": [entry.variable for entry in series],
         "looks": [f"{len(entry):,}" for entry in series],
-        "last mean": [short(entry.mean[-1]) for entry in series],
-        "min": [short(np.fmin.reduce(entry.minimum)) for entry in series],
-        "max": [short(np.fmax.reduce(entry.maximum)) for entry in series],
+        "last mean": [human_number(entry.mean[-1]) for entry in series],
+        "min": [human_number(np.fmin.reduce(entry.minimum)) for entry in series],
+        "max": [human_number(np.fmax.reduce(entry.maximum)) for entry in series],
         "NaN, Inf": [f"{entry.nans.sum() + entry.infs.sum():,}" for entry in series],
     }
-    line_width, widths = _line_width(), {name: max(map(len, (name, *cells))) + 2 for name, cells in columns.items()}
-    least = min(widths.pop("layer") - 2, _LEAST_LAYER)
-    for name in _DROPPED:
-        if sum(widths.values()) + least <= line_width:
-            break
-        del columns[name], widths[name]
-    columns["layer"] = [shortened(cell, max(line_width - sum(widths.values()), least)) for cell in columns["layer"]]
-    return align([tuple(columns), *zip(*columns.values(), strict=True)], left=1 + ("variable" in columns))
-
-
-def _line_width() -> int:
-    """The maximum line length: the terminal's width, unlimited for a file or pipe."""
-    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if has_width else 1 << 20
+    rows = [tuple(columns), *zip(*columns.values(), strict=True)]
+    return format_table(rows, left=2, width=line_width(), shorten="layer", drop=_DROPPED)
 
 
 def _as_json(watched: Watched) -> dict[str, Any]:

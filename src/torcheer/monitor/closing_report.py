@@ -10,6 +10,7 @@ from typing import Any
 
 from torcheer.errors import TorcheerError
 from torcheer.samples import Account
+from torcheer.terminal import plural
 
 _UNKNOWN = "the watching process ended before it had written them"
 
@@ -36,7 +37,7 @@ class Ending:
 
     def line(self, steps: int) -> str:
         """The closing line of a watch of so many steps."""
-        account, span = self.account, f"values of {steps:,} step{'s' * (steps != 1)}"
+        account, span = self.account, f"values of {plural(steps, 'step')}"
         if not self.unwritten:
             text = f"{account.handled:,} {span}" + (f", in {self.to}" if self.to is not None else "")
         elif account.written:

@@ -7,6 +7,8 @@ import time
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from torcheer.terminal import plural
+
 if TYPE_CHECKING:
     from torcheer.monitor.watch import Watch
 
@@ -56,7 +58,7 @@ def _findings(watch: Watch) -> list[tuple[str, str]]:
 
 
 def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}" if count else f"no {what}s"
+    return plural(count, what) if count else f"no {what}s"
 
 
 class StatusBox:

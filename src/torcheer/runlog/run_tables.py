@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from torcheer.runlog.kept_rows import cell_of, rows_in
 from torcheer.runlog.table_records import Column, TableHead, TableRows
+from torcheer.terminal import plural
 
 _MOST_ROWS: Final = 100_000  # of a table; longer ones are subsampled
 
@@ -78,7 +79,7 @@ def summary_of(tables: dict[str, TableRows]) -> str:
     if table is None or not table.count:
         steps = tables.get("train_step")
         return f"{steps.columns['Step'][-1]} steps" if steps and steps.count else "no results yet"
-    epochs = f"{table.count} epoch{'s' * (table.count != 1)}"
+    epochs = plural(table.count, "epoch")
     for name in ("val loss", "loss", *table.columns):
         last = table.columns.get(name, [None])[-1]
         if name != "Epoch" and isinstance(last, int | float):

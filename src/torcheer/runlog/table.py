@@ -17,7 +17,7 @@ from torcheer.errors import BadArgument
 from torcheer.runlog.table_analysis import TableAnalysis
 from torcheer.runlog.table_formats import Conversions
 from torcheer.runlog.table_records import Column, TableHead
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import did_you_mean, human_shape
 
 Array = NDArray[Any]
 _MEASURES: dict[str, Callable[[Array], Any]] = {
@@ -285,7 +285,7 @@ def _python_value(cell: Any) -> Any:
 
 def _type_text(column: Array) -> str:
     kind = "text" if column.dtype == object else {"b": "int", "i": "int", "u": "int", "f": "float"}[column.dtype.kind]
-    return f"{kind} tensors of {' × '.join(map(str, column.shape[1:]))}" if column.ndim > 1 else kind
+    return f"{kind} tensors of {human_shape(column.shape[1:])}" if column.ndim > 1 else kind
 
 
 def _same(first: Array, second: Array) -> bool:

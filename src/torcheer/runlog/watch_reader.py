@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -20,7 +19,7 @@ from torcheer.history.op_table import to_arrow, to_pandas
 from torcheer.runlog.watch_log import ACCOUNT, COUNTS, STATISTICS
 from torcheer.runlog.watch_rows import Columns, WatchRows
 from torcheer.samples import EDGES, PERCENTILES, Account, Alert, Key
-from torcheer.terminal import align, did_you_mean, ordinal
+from torcheer.terminal import did_you_mean, first_names, format_table, human_number, ordinal, plural
 
 Array = NDArray[Any]
 _SHOWN = 12  # keys and alerts that are printed
@@ -91,7 +90,7 @@ class Watched:
         if kinds:
             return f"no {variable!r} of {layer!r} in {self.path}; there is {', '.join(kinds)}"
         layers = list(dict.fromkeys(name for name, _ in self._rows.places))
-        hint = did_you_mean(layer, layers) or f" It has {_join_names(layers)}."
+        hint = did_you_mean(layer, layers) or f" It has {first_names(map(repr, layers)) or 'nothing'}."
         return f"no layer {layer!r} in {self.path}.{hint}"
 
     def __contains__(self, key: object) -> bool:
@@ -119,8 +118,8 @@ class Watched:
         steps = self.steps
         span = f"steps {steps[0]:,} to {steps[-1]:,}" if len(steps) else "no steps"
         state = "ended" if self.sealed else "still open, or ended by a kill"
-        alerts = f"{len(self.alerts):,} alert{'s' * (len(self.alerts) != 1)}"
-        keys = f"{len(self):,} key{'s' * (len(self) != 1)}"
+        alerts = plural(len(self.alerts), "alert")
+        keys = plural(len(self), "key")
         return f"<Watched {self.path}: {span}, {keys}, {alerts}, {state}>"
 
     def __str__(self) -> str:
@@ -129,7 +128,7 @@ class Watched:
             lines.append(f"of {self.account.offered:,} values {self.account.missing}")
         rows: list[tuple[str, ...]] = [("layer", "variable", "looks", "mean", "std", "norm")]
         rows += [self[key]._line() for key in self.keys()[:_SHOWN]]
-        lines += [f"  {line}" for line in align(rows, left=2)] if len(self) else []
+        lines += [f"  {line}" for line in format_table(rows, left=2)] if len(self) else []
         if len(self) > _SHOWN:
             lines.append(f"  … {len(self) - _SHOWN:,} more")
         lines += [f"! {alert}" for alert in self.alerts[:_SHOWN]]
@@ -217,7 +216,7 @@ class Series:
         return len(self._places)
 
     def _line(self) -> tuple[str, ...]:
-        last = [short(float(column[-1])) for column in (self.mean, self.std, self.norm)]
+        last = [human_number(float(column[-1])) for column in (self.mean, self.std, self.norm)]
         return (self.layer, self.variable, f"{len(self):,}", *last)
 
     def __repr__(self) -> str:
@@ -237,7 +236,7 @@ class _KeptArrays(Mapping[int, Array]):
 
     def __getitem__(self, step: int) -> Array:
         if step not in self._entries:
-            raise UnknownLayer(f"nothing was kept of step {step}; there is {_join_names(map(str, self._entries))}")
+            raise UnknownLayer(f"nothing was kept of step {step}; there is {first_names(self._entries) or 'nothing'}")
         return self._archive.array(self._entries[step])
 
     def __iter__(self) -> Iterator[int]:
@@ -274,7 +273,8 @@ def _folder(path: Path) -> Path:
     if len(folders) == 1:
         return folders[0]
     if folders:
-        raise NotAnArchive(f"{path} holds {len(folders)} logs; open one of them: {_join_names(map(str, folders))}")
+        names = first_names(repr(str(folder)) for folder in folders)
+        raise NotAnArchive(f"{path} holds {len(folders)} logs; open one of them: {names}")
     if not path.is_dir():
         siblings = [sibling.name for sibling in path.parent.glob("*")]
         raise NotAnArchive(f"there is no folder {path}.{did_you_mean(path.name, siblings)}")
@@ -308,15 +308,5 @@ def _account(file: Path) -> tuple[float, Account] | None:
         return None
 
 
-def short(number: float) -> str:
-    """Format a number in a few characters; NaN as a dash."""
-    return "–" if math.isnan(number) else f"{number:.4g}"
-
-
 def _for_example(watched: Watched) -> str:
     return f"such as watched[{', '.join(map(repr, next(iter(watched), ('features.3', 'output'))))}]"
-
-
-def _join_names(names: Any) -> str:
-    listed = [repr(name) if not name.lstrip("-").isdigit() else name for name in names]
-    return ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "") or "nothing"

@@ -27,6 +27,7 @@ from torcheer.tap.step_schedule import Pace, Schedule
 from torcheer.tap.step_timing import Timing
 from torcheer.tap.tensor_copies import refusal, tensors_in
 from torcheer.tap.weight_updates import WeightTracker, has_closure
+from torcheer.terminal import first_names
 
 _LEAST_IDLE_PASSES = 4  # for fewer, exchanging the hook for a counter does not pay
 
@@ -235,7 +236,7 @@ class Probes:
         orphans |= previous & self._replaced  # in both: `functional_call` substitutes parameters for one pass
         if removed := [*removed, *self._weights.forget(orphans)]:
             self._sender.report(
-                f"{', '.join(removed[:3])}{', …' if len(removed) > 3 else ''}: no longer part of the model; what is "
+                f"{first_names(removed, 3)}: no longer part of the model; what is "
                 "there instead is not watched. Begin another watch"
             )
 

@@ -230,15 +230,15 @@ def _say_stopped(session: Session, reason: str) -> int:
 
 def evaluate(chosen: argparse.Namespace) -> int:
     """Print the columns of pipelines in evaluation mode."""
-    from torcheer.archive.progress import progress
+    from torcheer.terminal import Progress
     from torcheer.training.observe.progress_lines import values_text
 
     built = _reopen(chosen)
     data = built.spec.data
     stages = [name for stage in data["train"]["stages"] for name in stage.get("validation_pipelines", ())]
     pipelines = data.get("validation_pipelines") or list(dict.fromkeys(stages)) or None
-    with progress("evaluating", built.session.batches_in(pipelines), "batches") as on_progress:
-        values = built.session.evaluate(pipelines, on_progress=on_progress)
+    with Progress("evaluating", built.session.batches_in(pipelines), "batches") as progress:
+        values = built.session.evaluate(pipelines, on_progress=progress.add)
     print(values_text(values))
     return 0
 
@@ -306,12 +306,12 @@ def check(chosen: argparse.Namespace) -> int:
 def show(chosen: argparse.Namespace) -> int:
     """Print what a session directory holds."""
     from torcheer.archive.exchange.guards import total_bytes
-    from torcheer.archive.progress import progress
+    from torcheer.terminal import Progress
     from torcheer.training.observe.run_contents import describe_run
 
     folder = chosen.path / "checkpoints"
-    with progress(f"verifying {folder}", total_bytes(folder) if folder.is_dir() else 0) as on_progress:
-        lines = describe_run(chosen.path, on_progress)
+    with Progress(f"verifying {folder}", total_bytes(folder) if folder.is_dir() else 0) as progress:
+        lines = describe_run(chosen.path, progress.add)
     print("\n".join(lines))
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -12,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.errors import BadArgument
-from torcheer.terminal import did_you_mean
+from torcheer.terminal import ProgressCallback, did_you_mean, ignore_progress, wants_progress
 from torcheer.training.checkpoints.checkpoint_folders import CheckpointStore
 from torcheer.training.checkpoints.saved_steps import explain_saved_state
 from torcheer.training.checkpoints.session_state import restore, restore_weights, state_of
@@ -26,7 +26,7 @@ from torcheer.training.loop.graph_forward import BoundMeasure, ProcessorRunner
 from torcheer.training.loop.optimizer_step import Update, make_averages
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.training_loop import TrainingLoop
-from torcheer.training.observe.progress_lines import show_with_summary, wants_progress
+from torcheer.training.observe.progress_lines import show_with_summary
 from torcheer.training.observe.session_summary import Summary, brief, html, summarise
 from torcheer.training.session_parts import (
     Clip,
@@ -188,7 +188,7 @@ class Session:
         first, then the progress: True or False, or None for "on a terminal and in a notebook".
         """
         events = self._events()
-        return show_with_summary(self, events) if wants_progress(progress) else events
+        return show_with_summary(self, events) if wants_progress(progress, sys.stdout) else events
 
     def _events(self) -> Iterator[Event]:
         if self.is_mid_round and self.checkpoints is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from torcheer.terminal import ordinal
+from torcheer.terminal import human_shape, ordinal
 from torcheer.video import frame_plots, palette
 from torcheer.video.array_display import Facts
 from torcheer.video.frame_plots import Frame, Room
@@ -102,7 +102,7 @@ class FrameLayout:
     def _described(self) -> str:
         """The second line; what matters most stands first, as its end may be cut."""
         facts, caption = self.facts, self.caption
-        shape = "×".join(map(str, caption.shape if caption.shape is not None else facts.shape))
+        shape = human_shape(caption.shape if caption.shape is not None else facts.shape)
         every = caption.stride * facts.every
         parts = [
             caption.message,

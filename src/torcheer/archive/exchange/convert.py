@@ -12,10 +12,10 @@ from torcheer.archive.exchange import arrow_format, npz_format, safetensors_form
 from torcheer.archive.exchange.value_manifest import ExportSource, ImportContent
 from torcheer.archive.format.archive_reader import Archive
 from torcheer.archive.format.archive_writer import Writer
-from torcheer.archive.progress import ProgressCallback, ignore_progress
 from torcheer.disk import explain_write_errors, replacing
 from torcheer.errors import BadArgument
 from torcheer.records import Sample
+from torcheer.terminal import ProgressCallback, ignore_progress
 
 
 class FileFormat(NamedTuple):

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from torcheer.archive.exchange.guards import check_type, check_unpacked_size, read_errors, total_bytes
 from torcheer.archive.format.archive_reader import Archive
-from torcheer.archive.progress import ProgressCallback
 from torcheer.archive.value_names import array_names
 from torcheer.disk import strict_json
 from torcheer.encoding import bytes_of, decode, described, to_bytes
 from torcheer.errors import ArchiveDamaged, BadArgument
 from torcheer.records import Sample
+from torcheer.terminal import ProgressCallback
 
 FORMAT, VERSION = "torcheer exchange", 1
 KEY = "torcheer"  # a format stores the manifest under this key

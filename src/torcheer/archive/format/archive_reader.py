@@ -17,6 +17,7 @@ from torcheer.archive.format.value_codecs import unpack
 from torcheer.encoding import crc32, decode, from_bytes
 from torcheer.errors import ArchiveDamaged, UnknownLayer
 from torcheer.records import Sample
+from torcheer.terminal import first_names
 
 __all__ = ["Archive", "Entry"]
 
@@ -100,7 +101,7 @@ class Archive:
             if (entry.layer, entry.variable, entry.item) == (layer, variable, item) and step in (None, entry.step):
                 return entry
         names = sorted({f"{entry.layer} ({entry.variable})" for entry in self.entries})
-        raise UnknownLayer(f"no {variable} of {layer!r} in {self.path}; it has {', '.join(names[:8]) or 'nothing'}")
+        raise UnknownLayer(f"no {variable} of {layer!r} in {self.path}; it has {first_names(names) or 'nothing'}")
 
     def samples(self) -> Iterator[Sample]:
         """Iterate over all values in the order they were written."""

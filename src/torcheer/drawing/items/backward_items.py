@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import takewhile
 from math import prod
 
-from torcheer.drawing.items.box_text import number_text, shape_text
+from torcheer.drawing.items.box_text import number_text
 from torcheer.drawing.items.families import family_of
 from torcheer.drawing.items.history_items import call_name, leaf_modules, look_of, several_calls
 from torcheer.drawing.items.item import FLOWS, GRADIENT, KEPT, STILL, SUM, Item, Net
@@ -14,6 +14,7 @@ from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import BORROWED_RULE, BackwardFlow
 from torcheer.history.text.latex_text import equations
 from torcheer.records import BackwardStep, ModuleCall, Op
+from torcheer.terminal import human_shape
 
 VALUE = 0  # an item's results: VALUE, its value; KEPT, its value again, for backward; GRADIENT, its gradient
 
@@ -92,7 +93,7 @@ class _BackwardItems:
         name = op.name.removeprefix(prefix)
         kind = "" if is_parameter else name or "constant"
         item = self._add(Item(-1, name if is_parameter else "", (), path, op.kind, kind), op)
-        item.body, item.shapes = shape_text(shape), (shape,)
+        item.body, item.shapes = human_shape(shape), (shape,)
         item.carries = (FLOWS if op.index in self.flow.reached else STILL, STILL, KEPT, GRADIENT)
         item.notes = ("", "", "", self._sum(op))
         if is_parameter:
@@ -112,7 +113,7 @@ class _BackwardItems:
         reached = op.index in self.flow.reached
         item.carries = (FLOWS if reached else STILL, STILL, KEPT, GRADIENT)
         is_new_shape = any(self.ops[edge.parent].outputs[0].shape != shape for edge in op.parents)
-        item.notes = (shape_text(shape) if is_new_shape else "", "", "", "")
+        item.notes = (human_shape(shape) if is_new_shape else "", "", "", "")
         item.parents = [(net, "") for net in dict.fromkeys((self.item_of[e.parent], VALUE) for e in op.parents)]
         self.item_of[op.index] = item.number
         if reached:

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 from torcheer.history import ModelHistory
 from torcheer.records import Op
-
-
-@lru_cache(maxsize=10_000)
-def shape_text(shape: tuple[int, ...]) -> str:
-    """Format a shape: "1×64×55×55"."""
-    return "×".join(map(str, shape)) or "scalar"
-
-
-def count_text(count: int) -> str:
-    """Format a count: "18.4k", "37.8M"."""
-    for size, unit in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if count >= size:
-            number = count / size
-            return (f"{number:.1f}" if number < 99.95 else f"{number:.0f}").removesuffix(".0") + unit
-    return str(count)
-
-
-def count_noun(count: int, noun: str, plural: str = "s") -> str:
-    """Format a count with its noun: "1 box", "2,000 boxes"."""
-    return f"{count:,} {noun}{'' if count == 1 else plural}"
+from torcheer.terminal import human_count, human_shape, plural
 
 
 def number_text(history: ModelHistory, op: Op) -> str:
@@ -50,7 +30,7 @@ def body_text(op: Op) -> str:
 
 def parameter_text(count: int, states: Collection[bool]) -> str:
     """Format a number of parameters: "18.4k params", and whether they are frozen."""
-    return f"{count_text(count)} param{'' if count == 1 else 's'}{frozen_text(states)}"
+    return f"{human_count(count)} param{'' if count == 1 else 's'}{frozen_text(states)}"
 
 
 def frozen_text(states: Collection[bool]) -> str:
@@ -99,7 +79,7 @@ def _conv(op: Op, settings: dict[Any, Any]) -> str:
     weight = next((entry for entry in op.stored if entry.where in ((1,), ("weight",))), None)
     if weight is None or len(weight.shape) < 3:  # packed or computed: the other arguments may mean anything
         return ""
-    parts = [shape_text(weight.shape[2:])]
+    parts = [human_shape(weight.shape[2:])]
     transposed = "transpose" in op.name
     for place, key, word, default in (
         (3, "stride", "/", 1),
@@ -140,19 +120,19 @@ def _recurrent(op: Op, settings: dict[Any, Any]) -> str:
     layers, both = _argument(settings, at, "num_layers"), _argument(settings, at + 3, "bidirectional")
     words = [f"{weights[0].shape[1]}→{weights[1].shape[1]}"]
     if type(layers) is int:
-        words.append(f"{layers} layer{'' if layers == 1 else 's'}")
+        words.append(plural(layers, "layer"))
     return " · ".join([*words, "both ways"] if both is True else words)
 
 
 def _embedding(op: Op, settings: dict[Any, Any]) -> str:
-    return shape_text(op.stored[0].shape) if op.stored else ""
+    return human_shape(op.stored[0].shape) if op.stored else ""
 
 
 def _norm(op: Op, settings: dict[Any, Any]) -> str:
     weight = next((entry for entry in op.stored if entry.name.endswith("weight")), None)
     if op.name == "group_norm":
         return f"{_argument(settings, 1, 'num_groups')} groups"
-    return shape_text(weight.shape) if weight else ""
+    return human_shape(weight.shape) if weight else ""
 
 
 def _pool(op: Op, settings: dict[Any, Any]) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from torcheer.drawing.items.box_text import count_noun, count_text, number_text, shape_text
+from torcheer.drawing.items.box_text import number_text
 from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import BackwardFlow
-from torcheer.terminal import human_bytes
+from torcheer.terminal import first_names, human_bytes, human_count, human_shape, plural
 
 
 def header_lines(history: ModelHistory, depth: int | None, rolled: bool) -> list[str]:
@@ -15,7 +15,7 @@ def header_lines(history: ModelHistory, depth: int | None, rolled: bool) -> list
     flow, info = history.facts.backward, history.info
     lines = _backward_facts(history, flow) if flow else _forward_facts(history)
     lines += [
-        count_noun(depth, "level") + " shown" if depth else "",
+        plural(depth, "level") + " shown" if depth else "",
         "loops rolled" if rolled else "",
         "stopped early" if info.stopped else "",
     ]
@@ -29,7 +29,7 @@ def _forward_facts(history: ModelHistory) -> list[str]:
     inputs, operations, size = [], 0, 0
     for op in facts.ops:
         if op.kind == "input":
-            inputs += [shape_text(meta.shape) for meta in op.outputs]
+            inputs += [human_shape(meta.shape) for meta in op.outputs]
         elif op.kind != "output":
             operations += 1
             for meta in op.outputs:
@@ -37,10 +37,10 @@ def _forward_facts(history: ModelHistory) -> list[str]:
     share = "" if trained == count else ", none trainable" if not trained else f", {trained / count:.0%} trainable"
     return [
         info.model or "operations",
-        f"{count_text(count)} params{share}" if count else "no params",
-        count_noun(operations, "operation"),
+        f"{human_count(count)} params{share}" if count else "no params",
+        plural(operations, "operation"),
         f"{human_bytes(size)} of results",
-        f"input {', '.join(inputs[:4])}{' …' if len(inputs) > 4 else ''}" if inputs else "",
+        f"input {first_names(inputs, 4)}" if inputs else "",
         f"{info.mode} mode" if info.mode else "",
     ]
 
@@ -49,12 +49,12 @@ def _backward_facts(history: ModelHistory, flow: BackwardFlow) -> list[str]:
     title, value = history.model_name, number_text(history, flow.ops[-1])
     parameters = [op.outputs[0].shape for op in flow.ops if op.kind == "parameter"]
     count = sum(map(prod, parameters))
-    numbers = f"{count_text(count)} number{'' if count == 1 else 's'}"
+    numbers = f"{human_count(count)} number{'' if count == 1 else 's'}"
     read_again = flow.kept_bytes("parameter")
     return [
         f"{title} = {value}" if value else title,
-        count_noun(sum(op.kind == "op" for op in flow.ops), "operation"),
-        f"{count_noun(len(parameters), 'parameter')} ({numbers})" if parameters else "no parameters",
+        plural(sum(op.kind == "op" for op in flow.ops), "operation"),
+        f"{plural(len(parameters), 'parameter')} ({numbers})" if parameters else "no parameters",
         f"{human_bytes(flow.kept_bytes('op', 'constant'))} kept for backward",
         f"{human_bytes(read_again)} of parameters read again" if read_again else "",
     ]

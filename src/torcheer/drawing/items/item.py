@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from torcheer.drawing.items.box_text import shape_text
 from torcheer.drawing.items.families import PLAIN_RESHAPES
 from torcheer.history import ModelHistory
 from torcheer.records import ModuleCall, Stored
+from torcheer.terminal import human_shape
 
 Net = tuple[int, int]  # (number of an item, index of its result)
 
@@ -99,7 +99,7 @@ def note_at(item: Item, output: int) -> str:
     """Return the text where a result leaves a folded box: its note, or its shape."""
     if item.notes is not None:
         return item.notes[output] if output < len(item.notes) else ""
-    return shape_text(item.shapes[output]) if output < len(item.shapes) else ""
+    return human_shape(item.shapes[output]) if output < len(item.shapes) else ""
 
 
 def face_of(item: Item, exits: list[int], show_shapes: bool) -> Face:
@@ -113,7 +113,7 @@ def face_of(item: Item, exits: list[int], show_shapes: bool) -> Face:
         several = len(exits) > 1 or exits[0] > 0
         suffix = " …" if item.varies else ""
         notes = tuple(
-            [(f"{n}: " if several else "") + shape_text(shapes[n]) + suffix if n < len(shapes) else "" for n in exits]
+            [(f"{n}: " if several else "") + human_shape(shapes[n]) + suffix if n < len(shapes) else "" for n in exits]
         )
     names = tuple([name for _, name in item.parents])
     return Face(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isfinite, isnan
 from typing import Any
 
-from torcheer.drawing.items.box_text import number_text, shape_text
+from torcheer.drawing.items.box_text import number_text
 from torcheer.drawing.items.item import Item, label_of
 from torcheer.drawing.looks.colour_scale import WAYS, values_of
 from torcheer.drawing.writers.html_page import ItemDetails
@@ -13,7 +13,7 @@ from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import BackwardFlow
 from torcheer.history.text.latex_text import latex_to_text
 from torcheer.records import BackwardStep, Op
-from torcheer.terminal import human_bytes
+from torcheer.terminal import human_bytes, human_secs, human_shape
 
 MAX_LABELLED = 20_000  # operations; in a longer history, computing all labels takes longer than drawing
 
@@ -57,7 +57,7 @@ def _op_details(history: ModelHistory, op: Op, item: Item) -> list[tuple[str, st
     ]
     details += [("passes", str(passes))] if passes > 1 else []
     if op.kind == "op" and op.backward is None:  # a tape takes no times
-        details += [("time", f"{sum(facts.ops[n].elapsed_secs for n in item.ops) * 1e6:,.0f} µs")]
+        details += [("time", human_secs(sum(facts.ops[n].elapsed_secs for n in item.ops)))]
     flops = facts.flops[op.index]
     details += [("flops", f"{flops * passes:,}")] if flops else []
     details += [("gradient", op.grad_fn)] if op.grad_fn else []
@@ -78,7 +78,7 @@ def _backward_details(history: ModelHistory, flow: BackwardFlow, op: Op, is_rule
     if is_rule:
         saved = [] if op.backward is None else op.backward.saved
         names = [
-            f"{ops[n].name} {shape_text(ops[n].outputs[0].shape)}" if n != op.index else "its result" for n in saved
+            f"{ops[n].name} {human_shape(ops[n].outputs[0].shape)}" if n != op.index else "its result" for n in saved
         ]
         details = [("keeps", ", ".join(names) or "nothing")]
     else:

@@ -22,6 +22,7 @@ from torcheer.drawing.items.grouping import (
 )
 from torcheer.drawing.items.item import GRADIENT, Face, Item, Net, face_of, net_kind, note_at
 from torcheer.drawing.layout.box_layout import Layout, LayoutEdge, arrange
+from torcheer.terminal import plural
 
 
 @dataclass(slots=True, eq=False)
@@ -243,7 +244,7 @@ class _Planner:
                 else:
                     group.parameters += member.parameters
         states = group.states
-        words = [f"{group.operations} op{'' if group.operations == 1 else 's'}"] if group.sort == "module" else []
+        words = [plural(group.operations, "op")] if group.sort == "module" else []
         if states:
             total = group.parameters + sum(count for _, count in group.shared)
             words.append(parameter_text(total, states))

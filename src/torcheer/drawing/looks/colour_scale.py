@@ -5,13 +5,12 @@ from __future__ import annotations
 from math import inf, isfinite, isinf, isnan, log10, nan
 from typing import Any
 
-from torcheer.drawing.items.box_text import count_text
 from torcheer.drawing.items.item import Item
 from torcheer.drawing.layout.picture import BoxView
 from torcheer.drawing.looks.colours import STRANGE, ink_on, ramp
 from torcheer.errors import BadArgument
 from torcheer.history import ModelHistory
-from torcheer.terminal import human_bytes
+from torcheer.terminal import human_bytes, human_count, human_secs
 
 WAYS = ("kind", "time", "memory", "flops", "gradient")
 
@@ -77,10 +76,10 @@ class Colouring:
         if not isfinite(value):
             return "NaN" if isnan(value) else "∞"
         if self.way == "time":
-            return f"{value * 1e3:.3g} ms" if value >= 1e-3 else f"{value * 1e6:.3g} µs"
+            return human_secs(value)
         if self.way == "memory":
             return human_bytes(round(value))
-        return count_text(round(value)) if self.way == "flops" else f"{value:.2g}"
+        return human_count(round(value)) if self.way == "flops" else f"{value:.2g}"
 
 
 NAMES = {

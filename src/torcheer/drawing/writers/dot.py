@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from torcheer.drawing.items.box_text import shape_text
 from torcheer.drawing.items.item import GRADIENT, KEPT, STILL
 from torcheer.drawing.layout.picture import BoxView, Picture
 from torcheer.drawing.looks.colours import LIGHT, family_colours, gradient_fill
+from torcheer.terminal import human_shape
 
 SHAPES = {"input": "oval", "output": "oval", "pill": "oval", "merge": "circle", "parameter": "note", "buffer": "note"}
 EDGES = {
@@ -86,7 +86,7 @@ def _edges(picture: Picture, members: _Members) -> list[str]:
             if between or (source == target and not loop):
                 continue
             shapes = items[origin].shapes
-            shape = shape_text(shapes[output]) if output < len(shapes) else ""
+            shape = human_shape(shapes[output]) if output < len(shapes) else ""
             attributes = f" headlabel={_quote(name)}" if name else ""
             attributes += f' taillabel="{output}"' if len(shapes) > 1 else ""
             attributes += " constraint=false style=dashed" if loop else ""

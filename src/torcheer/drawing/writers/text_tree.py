@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from torcheer.drawing.items.box_text import shape_text
 from torcheer.drawing.items.header_text import header_lines
 from torcheer.history import ModelHistory
 from torcheer.history.backward_flow import rule_text
 from torcheer.records import BESIDE, ModuleCall, Op
-from torcheer.terminal import human_bytes
+from torcheer.terminal import human_bytes, human_shape
 
 
 @dataclass(slots=True)
@@ -103,7 +102,7 @@ class _TreeLines:
     def op(self, index: int, inside: ModuleCall | None = None) -> str:
         """Return the line of an operation; `inside` is a module with no other operation."""
         op, layers, flow = self._facts.ops[index], self._facts.layers, self._flow
-        shapes = " ".join(shape_text(meta.shape) for meta in op.outputs)
+        shapes = " ".join(human_shape(meta.shape) for meta in op.outputs)
         count = len(layers.all[layers.of[index]].ops)
         sources = self._sources(index)
         parts = [

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from torcheer.history import op_table
-from torcheer.terminal import align, human_bytes, human_flops
+from torcheer.terminal import format_table, human_bytes, human_flops, human_secs
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -43,7 +43,7 @@ class ModuleSummary:
 
     def __str__(self) -> str:
         head = ("module", "type", "calls", "params", "trainable", "FLOPs", "output", "time")
-        lines = align([head, *map(_cells, (*self.rows, self.total))], left=2)
+        lines = format_table([head, *map(_cells, (*self.rows, self.total))], left=2)
         rule = "─" * max(map(len, lines))
         return "\n".join([lines[0], rule, *lines[1:-1], rule, lines[-1]])
 
@@ -84,5 +84,5 @@ def _cells(row: ModuleRow) -> tuple[str, ...]:
         f"{row.trainable:,}",
         human_flops(row.flops, row.flops_unknown),
         human_bytes(row.bytes),
-        f"{row.elapsed_secs * 1e3:.2f} ms",
+        human_secs(row.elapsed_secs),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from torcheer.terminal import human_bytes
+from torcheer.terminal import human_bytes, human_secs
 
 if TYPE_CHECKING:
     from torcheer.history.model_history import ModelHistory
@@ -43,7 +43,7 @@ def _cells(history: ModelHistory, position: int) -> tuple[str, ...]:
         human_bytes(sum(meta.bytes for meta in op.outputs)),
         f"{parameters:,}" if parameters else "",
         op.modules[-1].address if op.modules else "",
-        f"{op.elapsed_secs * 1e6:,.0f} µs" if op.elapsed_secs else "",
+        human_secs(op.elapsed_secs) if op.elapsed_secs else "",
     )
 
 

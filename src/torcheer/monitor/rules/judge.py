@@ -9,6 +9,7 @@ from typing import Any
 from torcheer.monitor.rules.rule import Finding, Rule, StepValues, Verdict
 from torcheer.monitor.rules.rule_settings import RULES
 from torcheer.samples import Alert, Delivery, Key, Statistics
+from torcheer.terminal import first_names, plural
 
 _NAMED = 4  # further keys named in an alert
 _LEAST_GAP = 10  # steps with values between two alerts of one rule; faults in between share an alert
@@ -189,15 +190,15 @@ class Rules:
         values, what = dict(first.finding.values), first.finding.what
         if others:
             values["also"] = [str(case) for case in others]
-            named = ", ".join(values["also"][:_NAMED]) + (", …" if len(others) > _NAMED else "")
+            named = first_names(values["also"], _NAMED)
             what += f"; so it is with {len(others):,} more: {named}"
         if causes:
             values["causes"] = causes
             what += f"; it may follow from {' and '.join(causes)}, told before"
         if symptoms:
             values["symptoms"] = symptoms
-            named = ", ".join(symptoms[:_NAMED]) + (", …" if len(symptoms) > _NAMED else "")
-            what += f"; {len(symptoms):,} other finding{'s' * (len(symptoms) != 1)} may follow from it: {named}"
+            named = first_names(symptoms, _NAMED)
+            what += f"; {plural(len(symptoms), 'other finding')} may follow from it: {named}"
         if last:
             what += " (this rule tells no more in this run)"
         layer, variable = first.key

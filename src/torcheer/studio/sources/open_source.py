@@ -18,6 +18,7 @@ from torcheer.studio.sources.live_source import LiveSource
 from torcheer.studio.sources.recordings import KIND, RecordingSource, listed_in
 from torcheer.studio.sources.run_source import RunSource
 from torcheer.studio.sources.source import PageSource
+from torcheer.terminal import first_names
 from torcheer.wire.socket_lines import connect
 
 SOCKET: Final = "control.sock"
@@ -114,7 +115,7 @@ def _list_names(folder: Path) -> str:
         names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     except OSError:
         return "nothing that can be read"
-    return (", ".join(names[:6]) + (", …" if len(names) > 6 else "")) or "nothing in it"
+    return first_names(names, 6) or "nothing in it"
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------

@@ -6,13 +6,14 @@ Read and verified without torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torcheer.disk import has_checksum, strict_json, with_checksum, write_in_place
 from torcheer.encoding import crc32
 from torcheer.errors import ArchiveDamaged, BadArgument
+from torcheer.terminal import ProgressCallback, ignore_progress
 
 FORMAT, VERSION = "torcheer checkpoint", 1
 MANIFEST = "MANIFEST.json"
@@ -42,7 +43,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def verify_checkpoint(path: Path, on_progress: Callable[[int], None] = lambda _: None) -> dict[str, Any]:
+def verify_checkpoint(path: Path, on_progress: ProgressCallback = ignore_progress) -> dict[str, Any]:
     """Verify every file of a checkpoint against its manifest, which is returned.
 
     on_progress: called with the number of bytes as they are checked.
@@ -58,7 +59,7 @@ def verify_checkpoint(path: Path, on_progress: Callable[[int], None] = lambda _:
     return manifest
 
 
-def _checksum(path: Path, on_progress: Callable[[int], None]) -> tuple[int, int]:
+def _checksum(path: Path, on_progress: ProgressCallback) -> tuple[int, int]:
     size, checksum = 0, 0
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK):

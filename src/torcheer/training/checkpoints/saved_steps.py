@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 
 from torcheer.errors import TorcheerError
 from torcheer.history.error_notes import annotate
-from torcheer.terminal import plural
+from torcheer.terminal import human_secs, plural
 from torcheer.training.checkpoints.checkpoint_manifest import MANIFEST, read_manifest
-from torcheer.training.observe.live_terminal import clock
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -34,7 +33,7 @@ def explain_saved_state(session: Session) -> Iterator[None]:
 
 
 def saved_text(session: Session) -> str:
-    """ "The newest checkpoint is run/checkpoints/120: step 120, saved at 12:04:05, 0:13 ago. The 3 steps after …"."""
+    """ "The newest checkpoint is run/checkpoints/120: step 120, saved at 12:04:05, 13 s ago. The 3 steps after …"."""
     if session.checkpoints is None:
         return "Nothing of this run is saved: the session has no directory."
     path = newest_complete(session.checkpoints.folder)
@@ -43,7 +42,7 @@ def saved_text(session: Session) -> str:
     written = (path / MANIFEST).stat().st_mtime
     age = max(time.time() - written, 0.0)
     form = "%H:%M:%S" if age < 12 * 3600 else "%Y-%m-%d %H:%M:%S"
-    when = f"{datetime.fromtimestamp(written):{form}}, {clock(age)} ago"
+    when = f"{datetime.fromtimestamp(written):{form}}, {human_secs(round(age))} ago"
     lost = session.place.step - int(path.name)
     after = f" The {plural(lost, 'step')} after it {'is' if lost == 1 else 'are'} not saved." if lost > 0 else ""
     return f"The newest checkpoint is {path}: step {int(path.name):,}, saved at {when}.{after}"

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
-from torcheer.archive.progress import ProgressCallback, ignore_progress
+from torcheer.terminal import ProgressCallback, ignore_progress
 from torcheer.training.loop.pipeline_runner import PipelineRunner
 from torcheer.training.loop.step_errors import explain_step
 from torcheer.training.session_parts import DebugPipeline

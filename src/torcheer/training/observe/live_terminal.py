@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from torcheer.terminal import human_secs
 from torcheer.training.loop.events import CheckpointSaved, Continued, EpochDone, Event, StageBegan, StepDone
 from torcheer.training.observe.progress_lines import SHARE, event_text
 
@@ -217,20 +218,13 @@ def _position_text(pace: TrainingPace) -> str:
 
 
 def _remaining_text(pace: TrainingPace) -> str:
-    """ "epoch 0:12 left · stage 4:10 left · saved step 1,200, 0:13 ago"."""
+    """ "epoch 12 s left · stage 4 min 10 s left · saved step 1,200, 13 s ago"."""
     remaining = {"epoch": None if pace.is_at_epochs_end() else pace.epoch_left_secs(), "stage": pace.stage_left_secs()}
-    words = [f"{name} {clock(secs)} left" for name, secs in remaining.items() if secs is not None]
+    words = [f"{name} {human_secs(round(secs))} left" for name, secs in remaining.items() if secs is not None]
     if pace.saved is not None:
-        words.append(f"saved step {pace.saved[0]:,}, {clock(time.monotonic() - pace.saved[1])} ago")
+        words.append(f"saved step {pace.saved[0]:,}, {human_secs(round(time.monotonic() - pace.saved[1]))} ago")
     return " · ".join(words)
 
 
 def _values_text(values: dict[str, float]) -> str:
     return "  ".join(f"{name} {value:.4f}" for name, value in values.items())
-
-
-def clock(secs: float) -> str:
-    """ "0:12", "4:10", "1:02:03"."""
-    minutes, seconds = divmod(round(secs), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

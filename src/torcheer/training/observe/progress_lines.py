@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from torcheer.terminal import can_redraw, is_notebook, is_terminal
 from torcheer.training.loop.events import (
     Alert,
     Continued,
@@ -83,23 +84,10 @@ def show_with_summary(session: Session, events: Iterable[Event]) -> Iterator[Eve
 
     Not the live view: it takes over the screen, and code that leaves a run early would not restore it.
     """
-    view = ProgressLines(session, redraws=sys.stdout.isatty() or is_notebook())
+    view = ProgressLines(session, redraws=is_terminal(sys.stdout) or is_notebook())
     with suppress(OSError):
         view.say(str(session.summary()))
     yield from show_events(events, view, lambda error: view.end())
-
-
-def wants_progress(choice: bool | None) -> bool:
-    """Return whether to print progress; None means on a terminal and in a notebook."""
-    if choice is not None or sys.stdout is None:
-        return bool(choice) and sys.stdout is not None
-    return sys.stdout.isatty() or is_notebook()
-
-
-def is_notebook() -> bool:
-    """Return whether this runs in a notebook cell."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return getattr(shell, "kernel", None) is not None
 
 
 def silence() -> None:
@@ -109,7 +97,7 @@ def silence() -> None:
 
 def make_view(session: Session, *, plain: bool = False) -> ProgressView:
     """Make the live view where there is a terminal for it, else the seed's lines."""
-    if not plain and sys.stdout.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
+    if not plain and can_redraw(sys.stdout):
         from torcheer.training.observe.live_terminal import LiveTerminal
 
         with suppress(ImportError):  # rich is not installed

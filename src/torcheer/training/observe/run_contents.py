@@ -8,19 +8,19 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torcheer.disk import LOCK, lock_holder, read_json, strict_json
 from torcheer.errors import ArchiveDamaged, BadArgument, TorcheerError
-from torcheer.terminal import align, human_bytes, plural, printable
+from torcheer.terminal import ProgressCallback, format_table, human_bytes, ignore_progress, plural, printable
 from torcheer.training.checkpoints.checkpoint_manifest import verify_checkpoint
 
 ROWS = 5  # of the table, the last ones
 
 
-def describe_run(directory: Path, on_progress: Callable[[int], None] = lambda _: None) -> list[str]:
+def describe_run(directory: Path, on_progress: ProgressCallback = ignore_progress) -> list[str]:
     """Describe a session, its progress and whether its checkpoints are intact, as lines.
 
     on_progress: called with the number of bytes as they are checked.
@@ -86,7 +86,7 @@ def _models(directory: Path, newest: Mapping[str, Any], spec: Mapping[str, Any])
         texts = {name: f"{counts['parameters']:,} parameters{_frozen(counts)}" for name, counts in counted.items()}
     else:
         texts = {name: f"{count:,} numbers" for name, count in _numbers(newest).items()}
-    return align([(name, classes.get(name, ""), text) for name, text in texts.items()], left=3)
+    return format_table([(name, classes.get(name, ""), text) for name, text in texts.items()], left=3)
 
 
 def _frozen(counted: Mapping[str, int]) -> str:
@@ -121,7 +121,7 @@ def _stages(spec: Mapping[str, Any], newest: Mapping[str, Any]) -> list[str]:
         lines.append((str(number), "; ".join(words), _progress(number, place)))
     if not stages and place:
         lines.append((str(place["stage"]), "", _progress(place["stage"], place)))
-    return align(lines, left=3)
+    return format_table(lines, left=3)
 
 
 def _stop(condition: Mapping[str, Any] | None) -> str:
@@ -150,7 +150,7 @@ def _metrics(directory: Path) -> list[str]:
     with open(max(files, key=lambda path: int(path.stem)), newline="") as file:
         header, *rows = list(csv.reader(file)) or [[]]
     shown = [tuple(_rounded(cell) for cell in row) for row in rows[-ROWS:] if len(row) == len(header)]
-    return align([tuple(header), *shown], left=0) if shown else []
+    return format_table([tuple(header), *shown], left=0) if shown else []
 
 
 def _rounded(cell: str) -> str:
@@ -160,7 +160,7 @@ def _rounded(cell: str) -> str:
         return cell
 
 
-def _checkpoints(directory: Path, on_progress: Callable[[int], None]) -> Iterator[tuple[str, dict[str, Any] | str]]:
+def _checkpoints(directory: Path, on_progress: ProgressCallback) -> Iterator[tuple[str, dict[str, Any] | str]]:
     """Yield each checkpoint's manifest, or its problem, oldest first."""
     folder = directory / "checkpoints"
     paths = [path for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
@@ -180,7 +180,7 @@ def _checkpoint_rows(manifests: Mapping[str, dict[str, Any] | str]) -> list[str]
             size = sum(file["bytes"] for file in manifest["files"].values())
             values = ", ".join(f"{column} {value:.4f}" for column, value in manifest["row"].items())
             rows.append((f"step {name}", f"whole, {human_bytes(size)}", values))
-    return align(rows, left=3)
+    return format_table(rows, left=3)
 
 
 def _sizes(directory: Path) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from torcheer.terminal import align, cut, human_bytes, plural
+from torcheer.terminal import cut, format_table, human_bytes, plural
 
 if TYPE_CHECKING:
     from torcheer.training.session import Session
@@ -39,7 +39,7 @@ def summarise(session: Session) -> Summary:
 
 def _model(session: Session, name: str, model: nn.Module) -> Iterator[str]:
     rows = [(address or name, type(layer).__name__, _count(layer)) for address, layer in layers_of(model)]
-    table = align([("layer", "type", "parameters"), *rows], left=2)
+    table = format_table([("layer", "type", "parameters"), *rows], left=2)
     title = f"{name}: {type(model).__name__} on {session.device}"
     rule = "─" * max(map(len, (title, *table)))
     yield from (title, rule, table[0], rule, *cut(table[1:], MOST_LAYERS), rule, _total(session, model))
@@ -77,7 +77,7 @@ def _data(session: Session) -> list[str]:
             rows.append((name, "a stream", f"of {size}"))
         else:
             rows.append((name, f"{feed.samples:,}", f"{len(feed):,} of {size}"))
-    return align(rows, left=1)
+    return format_table(rows, left=1)
 
 
 def _stages(session: Session) -> Iterator[str]:
