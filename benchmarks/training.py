@@ -93,7 +93,7 @@ def ours(model: nn.Module, data: TensorDataset, folder: Path) -> Epoch:
         loaders={"train": Loader(data, BATCH)},
         losses={"loss": nn.CrossEntropyLoss()},
         stages=[Stage(("train",), stop=EpochsCompleted(10**9))],
-        directory=folder / "run",
+        to=folder / "run",
     )
     events: Iterator[Any] = session.run()
 
@@ -233,7 +233,7 @@ def gap_of(case: str, workers: int, epochs: int) -> dict[str, float]:
             loaders={"train": Loader(data, BATCH, options={"num_workers": workers})},
             losses={"loss": nn.CrossEntropyLoss()},
             stages=[Stage(("train",), stop=EpochsCompleted(epochs + 1))],
-            directory=Path(folder) / "run",
+            to=Path(folder) / "run",
         )
         began: dict[int, float] = {}
         model.register_forward_pre_hook(lambda *_: began.setdefault(session.place.epoch, time.perf_counter()) and None)

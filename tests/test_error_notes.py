@@ -269,7 +269,7 @@ def test_an_error_in_a_loss_in_evaluation_and_in_the_data_says_so():
 
 def test_an_error_in_a_captured_and_watched_step_has_one_note(tmp_path):
     options = {"capture": {"every": 1}, "watch": {"every": 1}}
-    note = fails_to_train({"net": Tires()}, others={"directory": tmp_path / "run"}, **options)
+    note = fails_to_train({"net": Tires()}, others={"to": tmp_path / "run"}, **options)
     assert note.count("module:") == 1 and "net.linear (Linear)" in note
     assert "operation: linear(4×3 float32, 1×4 float32, 1 float32)" in note
     assert "node 'net'" in note and "error.history is the pass until then" in note

@@ -210,7 +210,7 @@ def test_a_session_that_was_torn_inside_a_step_goes_on_from_its_checkpoint(tmp_p
             raise KeyboardInterrupt
 
     optimizer.register_step_post_hook(interrupt)
-    one = session({"m": torn}, {"o": optimizer}, checkpoint_steps=1, others={"directory": tmp_path})
+    one = session({"m": torn}, {"o": optimizer}, checkpoint_steps=1, others={"to": tmp_path})
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             train(one)
@@ -226,7 +226,7 @@ def test_a_session_that_was_torn_inside_a_step_goes_on_from_its_checkpoint(tmp_p
 
 def test_every_update_is_told_once_also_that_of_the_batches_left_over(tmp_path: Path) -> None:
     model = network()
-    one = session({"m": model}, accumulate=2, steps_csv=1, others={"directory": tmp_path})
+    one = session({"m": model}, accumulate=2, steps_csv=1, others={"to": tmp_path})
     told = [(event.step, event.epoch) for event in train(one) if isinstance(event, StepDone)]
     assert told == [(0, 1), (1, 1), (1, 1), (2, 1), (2, 1), (3, 1), (3, 2), (4, 2), (4, 2), (5, 2), (5, 2), (6, 2)]
     rows = (tmp_path / "metrics" / "steps.csv").read_text().splitlines()[1:]

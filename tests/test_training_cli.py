@@ -593,7 +593,7 @@ def test_tied_weights_are_exported_with_their_one_average(tmp_path: Path) -> Non
         graphs={"g": Graph(("p",), ("in",), {"p": ("in",)})},
         pipelines={"data": Pipeline("g", (Input("data", ("x", "y")),), (Term("loss", "p", "loss"),))},
         options=Options(ema=0.5),
-        directory=tmp_path,
+        to=tmp_path,
     )
     for _ in session.run():
         pass

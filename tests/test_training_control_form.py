@@ -48,7 +48,7 @@ def small(scheduler: str = "none", directory: Path | None = None, **options: Any
         schedules={} if made is None else {"sgd": Schedule(made, "step")},
         stages=[Stage(("train",), (), EpochsCompleted(2))],
         options=Options(**options),
-        directory=directory,
+        to=directory,
     )
 
 

@@ -37,7 +37,7 @@ def session(directory: Path, checkpoint_steps: int) -> Session:
         losses={"loss": torch.nn.CrossEntropyLoss()},
         stages=[Stage(("train",), ("val",), EpochsCompleted(3))],
         options=Options(checkpoint_steps=checkpoint_steps),
-        directory=directory,
+        to=directory,
     )
 
 

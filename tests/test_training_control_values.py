@@ -31,7 +31,7 @@ def small(directory: Path, epochs: int = 2) -> Session:
         losses={"loss": torch.nn.CrossEntropyLoss()},
         stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
         options=Options(),
-        directory=directory,
+        to=directory,
     )
 
 

@@ -359,7 +359,7 @@ def test_a_time_limit_stops_where_it_can_go_on(tmp_path: Path) -> None:
     stops = 0
     while True:
         limited = network()
-        one = session({"m": limited}, epochs=3, limit_secs=1e-9, others={"directory": tmp_path})
+        one = session({"m": limited}, epochs=3, limit_secs=1e-9, others={"to": tmp_path})
         events = train(one)
         if not isinstance(events[-1], Stopped):
             break

@@ -510,7 +510,7 @@ def streaming(data: Any, path: Path | None, workers: int = 0, **options: Any) ->
         pipelines={"t": Pipeline("g", (Input("data", ("x", "y")),), (Term("mse", "p", "loss"),))},
         stages=[Stage(("t",), (), EpochsCompleted(2))],
         options=Options(checkpoint_secs=0, keep_last=1000, **options),
-        directory=path,
+        to=path,
     )
 
 

@@ -34,7 +34,7 @@ def perceptron(directory: Path | None = None, **others: Any) -> Session:
         "loaders": {"train": Loader(data, 8), "val": Loader(data, 30, shuffle=False)},
         "losses": {"loss": nn.CrossEntropyLoss()},
         "stages": [Stage(("train",), ("val",), EpochsCompleted(2))],
-        "directory": directory,
+        "to": directory,
     }
     return Session(**{**given, **others})
 

@@ -34,7 +34,7 @@ def session(directory: Path | None, *, epochs: int = 2, model: nn.Module | None 
         loaders={"train": Loader(data(), 4), "val": Loader(data(), 4, shuffle=False)},
         losses={"loss": nn.CrossEntropyLoss()},
         stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
-        directory=directory,
+        to=directory,
         options=Options(**options),
     )
 

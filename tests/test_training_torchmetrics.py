@@ -53,7 +53,7 @@ def session(metrics: dict[str, Any], directory: Path | None = None, epochs: int 
         losses={"loss": nn.CrossEntropyLoss()},
         metrics=metrics,
         stages=[Stage(("train",), ("val",), EpochsCompleted(epochs))],
-        directory=directory,
+        to=directory,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 import torcheer as tl
-from torcheer import verbs
+from torcheer import archive, autograd, drawing, extraction, inspector, studio, training, verbs
 from torcheer.archive import Archive
 from torcheer.capture import forward_pass
 from torcheer.errors import BadArgument, NotAnArchive
@@ -22,6 +23,7 @@ from torcheer.extraction.extraction_reader import Extraction
 from torcheer.host import live, show
 from torcheer.monitor import watch
 from torcheer.runlog.run_folder import RunFolder
+from torcheer.runlog.table import Table
 from torcheer.runlog.watch_reader import Watched
 
 OLD = Path(__file__).parent / "data" / "0.1"
@@ -84,6 +86,130 @@ def test_a_history_is_drawn_to_the_path_that_comes_second(tmp_path: Path) -> Non
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     with pytest.raises(BadArgument, match="two paths"):
         tl.draw(history, tmp_path / "a.svg", path=tmp_path / "c.svg")
+
+
+WRITES: dict[
+    str, tuple[str, Callable[..., Any], tuple[Any, ...]]
+] = {  # name -> its destination, itself, what comes first
+    "tl.draw": ("path", tl.draw, ("history",)),
+    "history.draw": ("path", tl.ModelHistory.draw, ("history",)),
+    "Drawing.save": ("path", drawing.Drawing.save, ("drawing",)),
+    "archive.export": ("path", archive.export, ("archive",)),
+    "Table.to_csv": ("path", Table.to_csv, ("table",)),
+    "Network.save_weights": ("path", studio.Network.save_weights, ("network",)),
+    "history.save": ("to", tl.ModelHistory.save, ("history",)),
+    "archive.save_history": ("to", archive.save_history, ("history",)),
+    "archive.import_from": ("to", archive.import_from, ("file",)),
+    "archive.repair": ("to", archive.repair, ("archive",)),
+    "archive.Writer": ("to", archive.Writer, ()),
+    "tl.extract": ("to", tl.extract, ()),
+    "tl.watch": ("to", tl.watch, ()),
+    "tl.live": ("to", tl.live, ()),
+    "training.Session": ("to", training.Session, ()),
+    "Simulation.listen": ("to", studio.Simulation.listen, ("simulation",)),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_file_is_written_to_path_and_a_folder_to_to(name: str) -> None:
+    word, verb, before = WRITES[name]
+    parameters = list(inspect.signature(verb).parameters.values())
+    assert [one.name for one in parameters if one.name in ("path", "to")][-1] == word
+    if before and name != "tl.draw":  # whose second argument may be a model's inputs
+        assert (
+            parameters[len(before)].name == word
+            and parameters[len(before)].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+        )
+
+
+RUN = ("tl.draw", "history.draw", "Drawing.save", "archive.export", "Table.to_csv", "history.save",
+       "archive.save_history", "archive.import_from")  # fmt: skip
+
+
+@pytest.fixture
+def things(tmp_path: Path) -> dict[str, Any]:
+    history = tl.log_forward_pass(nn.Linear(2, 3), torch.ones(1, 2))
+    kept, exported = history.save(tmp_path / "kept"), tmp_path / "kept.npz"
+    archive.export(kept, exported)
+    return {
+        "history": history, "drawing": history.draw(), "archive": kept, "table": Table({"x": [1, 2]}), "file": exported,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_destination_is_taken_by_place_and_by_name(name: str, things: dict[str, Any], tmp_path: Path) -> None:
+    word, verb, before = WRITES[name]
+    ending = {"archive.export": ".npz", "tl.draw": ".svg", "history.draw": ".svg", "Drawing.save": ".svg"}.get(name, "")
+    by_place, by_name = tmp_path / f"place{ending}", tmp_path / f"name{ending}"
+    verb(*(things[thing] for thing in before), by_place)
+    verb(*(things[thing] for thing in before), **{word: by_name})
+    assert by_place.is_file() == by_name.is_file() == (word == "path")
+    assert by_place.is_dir() == by_name.is_dir() == (word == "to")
+
+
+# The same words in every room
+
+PUBLIC = [archive, autograd, drawing, extraction, inspector, studio, tl, training]
+OTHER_WORDS = {
+    "to": "directory dir folder out_dir output_folder path_root output_dir",
+    "path": "file filename filepath file_path out outpath output_path dest destination target save_path archive_path",
+    "seed": "random_seed rng_seed",
+    "device": "dev devices",
+    "progress": "verbose quiet show_progress bar",
+}
+THEIRS = {  # names of the originals
+    ("DataRecorder", "output_folder"), ("DataRecorder", "path_root"), ("tracer.wrap", "out"),
+}  # fmt: skip
+
+
+def public_parameters() -> Iterator[tuple[str, inspect.Parameter]]:
+    """Every parameter of every public function, class and method, with the name of its owner."""
+    for room in PUBLIC:
+        for name in room.__all__:
+            thing = getattr(room, name)
+            members = inspect.getmembers(thing, inspect.isroutine) if inspect.isclass(thing) else []
+            ours = [(f"{name}.{member}", method) for member, method in members if member[0] != "_"]
+            for owner, function in [(name, thing), *ours]:
+                if callable(function) and str(getattr(function, "__module__", "")).startswith("torcheer"):
+                    yield from ((owner, parameter) for parameter in inspect.signature(function).parameters.values())
+
+
+@pytest.mark.parametrize("word", OTHER_WORDS)
+def test_no_public_function_has_another_word_for_it(word: str) -> None:
+    others = set(OTHER_WORDS[word].split())
+    found = {(owner, parameter.name) for owner, parameter in public_parameters() if parameter.name in others}
+    assert found - THEIRS == set()
+
+
+@pytest.mark.parametrize("word", ["seed", "device", "progress"])
+def test_a_word_is_never_positional_only_and_means_one_kind_of_thing(word: str) -> None:
+    kinds = {"seed": {"int", "int | None"}, "device": {"Any", "str", "str | None"}, "progress": {"bool", "bool | None"}}
+    found = [(owner, parameter) for owner, parameter in public_parameters() if parameter.name == word]
+    assert found and {str(parameter.annotation) for _, parameter in found} <= kinds[word], found
+
+
+@pytest.mark.parametrize(
+    ("method", "function"),
+    [("draw", drawing.draw_history), ("save", archive.save_history), ("backward", torch.Tensor.backward)],
+)
+def test_a_method_of_a_history_has_the_whole_signature_of_what_it_calls(method: str, function: Any) -> None:
+    here = inspect.signature(getattr(tl.ModelHistory, method)).parameters
+    there = inspect.signature(function).parameters
+    assert [one for one in here if one not in ("self", "loss")] == [
+        one for one in there if one not in ("self", "history")
+    ]
+    assert all(here[one].default == there[one].default for one in here if one in there)
+
+
+def test_no_method_of_a_history_takes_just_anything() -> None:
+    methods = inspect.getmembers(tl.ModelHistory, inspect.isfunction)
+    taken = [
+        (name, parameter.name)
+        for name, method in methods
+        for parameter in inspect.signature(method).parameters.values()
+        if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    ]
+    assert taken == []
 
 
 def test_a_history_can_be_validated_and_takes_no_inputs() -> None:

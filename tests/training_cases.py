@@ -157,7 +157,7 @@ def session(case: str, directory: Path | None = None, **changes: Any) -> Session
         },
         stages=stages,
         options=Options(**{**settings, **changes}),
-        directory=directory,
+        to=directory,
     )
 
 

@@ -164,8 +164,10 @@ def draw(
     if _is_tensor(what):
         if inputs is not None or input_kwargs or rolled or colour_by != "kind":
             raise BadArgument("draw(loss): inputs, rolled and colour_by belong to a model or a history")
-        return _draw_loss(what, path, depth=depth, direction=direction, style=style)
-    if _is_model(what):
+        from torcheer.autograd import explain
+
+        what = explain(what).history  # type: ignore[arg-type]
+    elif _is_model(what):
         if inputs is None and not input_kwargs:
             raise BadArgument(
                 f"draw({type(what).__name__}): a model is drawn from a run, so give it inputs: draw(model, x)"
@@ -178,8 +180,7 @@ def draw(
         raise BadArgument("draw: a history has run already; inputs go with a model")
     from torcheer.drawing import draw_history
 
-    options: dict[str, Any] = {"depth": depth, "direction": direction, "colour_by": colour_by, "style": style}
-    return draw_history(what, path, rolled=rolled, **options)
+    return draw_history(what, path, rolled=rolled, depth=depth, direction=direction, colour_by=colour_by, style=style)
 
 
 def show(
@@ -369,13 +370,6 @@ def _is_model(what: Any) -> bool:
 def _is_tensor(what: Any) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(what, torch.Tensor)
-
-
-def _draw_loss(loss: Any, path: StrPath | None, **options: Any) -> Drawing:
-    from torcheer.autograd import explain
-    from torcheer.drawing import draw_history
-
-    return draw_history(explain(loss).history, path, **options)
 
 
 def _write_drawing(history: ModelHistory, path: StrPath | None, *, rolled: bool) -> None:

@@ -28,26 +28,26 @@ from torcheer.terminal import plural
 
 def save_history(
     history: ModelHistory,
-    path: str | os.PathLike[str],
+    to: str | os.PathLike[str],
     *,
     overwrite: bool = False,
     parameters: bool = False,
     codec: Codec = "raw",
 ) -> Path:
-    """Save a history with all its values and gradients to a folder that `torcheer.load` reads.
+    """Save a history with all its values and gradients to the folder `to`, which `torcheer.load` reads.
 
     `overwrite` replaces an existing archive. `parameters=True` saves the values of parameters and buffers too. `codec`
     compresses values: a name of `value_codecs.CODECS`, or a function from a Sample to one. A value that cannot be
     saved, such as a shard of a distributed tensor, is left out: a warning names it, and so does the loaded history.
     """
-    target = Path(os.path.realpath(path))  # a link leads to the folder that is replaced
+    target = Path(os.path.realpath(to))  # a link leads to the folder that is replaced
     _check_replaceable(target, overwrite)
     with replacing(target) as part:
         left_out = _write_archive(history, part, parameters, codec)
         _check_replaceable(target, overwrite)  # another process may have saved there meanwhile
     if text := describe_left_out(history.trace.ops(), left_out):
         warnings.warn(f"history.save: {text}", RuntimeWarning, stacklevel=3)  # the caller of history.save
-    return Path(path)
+    return Path(to)
 
 
 def _check_replaceable(target: Path, overwrite: bool) -> None:

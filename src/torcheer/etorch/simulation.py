@@ -138,10 +138,10 @@ class Simulation:
 
     # -- from the page -----------------------------------------------------------------------------------------------
 
-    def listen(self, directory: str | os.PathLike[str] | None = None) -> Host:
-        """Listen for a viewer, such as `torcheer studio DIRECTORY`; starts none."""
+    def listen(self, to: str | os.PathLike[str] | None = None) -> Host:
+        """Listen for a viewer in the folder `to`, such as `torcheer studio FOLDER`; starts none."""
         if self.host is None or self.host.closed:
-            self.host = Host(directory, title=self.name)
+            self.host = Host(to, title=self.name)
             self.view = NetView(self.net, host=self.host) if self.net is not None else None
             self._send_parameters()
             self.logs.show(self.host)

@@ -31,18 +31,18 @@ _MOST_PROBLEMS = 20
 class Host:
     """A server for one viewer, listening on the socket `path` until `close`.
 
-    The socket lies in the run's `directory`, or in a private folder where that is None.
+    The socket lies in the run's folder `to`, or in a private one where that is None.
 
     host = Host("runs/first", title="AlexNet")
     host.network = Network(…)
     id = host.begin(step, {"Epoch": 3}); host.offer(id, tensor, "fc1", "Act"); host.end(id)
     """
 
-    def __init__(self, directory: str | os.PathLike[str] | None = None, *, title: str = "") -> None:
+    def __init__(self, to: str | os.PathLike[str] | None = None, *, title: str = "") -> None:
         self._alerts = 0
         self.problems: list[str] = []  # sentences about what could not be shown
         self._board = Board(title, {"state": State(), "parameters": ()})
-        self._doorway: ListeningSocket | None = ListeningSocket(Path(directory) if directory is not None else None)
+        self._doorway: ListeningSocket | None = ListeningSocket(Path(to) if to is not None else None)
         self._service: Service | None = Service(self._doorway, self._board, self._problem)
         self.path: Path | None = self._doorway.path
         _HOSTS.add(self)

@@ -81,13 +81,13 @@ class Session:
         clips: Sequence[Clip] = (),
         debug_pipelines: Mapping[str, DebugPipeline] | None = None,
         options: Options | None = None,
-        directory: str | Path | None = None,
+        to: str | Path | None = None,
     ) -> None:
         self.options = options or Options()
         self.device = resolve_device(self.options.device)
         self.models, self.optimizers, self.schedules = dict(models), dict(optimizers), dict(schedules or {})
         self.stages, self.clips = list(stages or single_stage(list(loaders))), list(clips)
-        self.directory = None if directory is None else Path(directory)
+        self.directory = None if to is None else Path(to)
         self.place = Place()
         self.initial_schedules = {
             name: deepcopy(schedule.scheduler.state_dict()) for name, schedule in self.schedules.items()

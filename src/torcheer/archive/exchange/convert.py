@@ -37,38 +37,39 @@ FORMATS = {
 
 
 def export(
-    archive_path: str | os.PathLike[str],
-    file: str | os.PathLike[str],
+    archive: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     *,
     overwrite: bool = False,
     on_progress: ProgressCallback = ignore_progress,
 ) -> Path:
-    """Export a whole archive to a file; its suffix selects the format.
+    """Export a whole archive to the file `path`; its suffix selects the format.
 
-    `overwrite` replaces an existing file. `on_progress` is called with each number of bytes written.
+    `archive`: its folder. `overwrite` replaces an existing file. `on_progress` is called with each number of bytes
+    written.
     """
-    target = Path(file)
+    target = Path(path)
     file_format = _format_of(target)
-    archive = Archive(archive_path)
+    source = Archive(archive)
     if target.exists() or target.is_symlink():
         _check_replaceable(target, overwrite)
     with explain_write_errors(target, "Nothing of it was left there. "):
         target.parent.mkdir(parents=True, exist_ok=True)
         with replacing(target) as part:
-            file_format.write(part, ExportSource(archive, on_progress))
+            file_format.write(part, ExportSource(source, on_progress))
     return target
 
 
 def import_from(
-    file: str | os.PathLike[str], to: str | os.PathLike[str], *, on_progress: ProgressCallback = ignore_progress
+    path: str | os.PathLike[str], to: str | os.PathLike[str], *, on_progress: ProgressCallback = ignore_progress
 ) -> Path:
-    """Import a file into the new archive `to`.
+    """Import the file `path` into the new archive `to`.
 
     The file is one that `export` wrote, or holds plain arrays of another program.
 
     `on_progress` is called with each number of bytes read.
     """
-    source, target = Path(file), Path(to)
+    source, target = Path(path), Path(to)
     file_format = _format_of(source)
     if not source.exists():
         raise BadArgument(f"there is no {source} to import")

@@ -26,7 +26,7 @@ _SMALL_BYTES, _BUFFER_BYTES = 1 << 16, 1 << 20  # values below the first are buf
 class Writer:
     """Append steps to an archive, each of them atomically.
 
-    `path`: the folder; created if missing, otherwise appended to. `about`: metadata of a new archive, as JSON.
+    `to`: the folder; created if missing, otherwise appended to. `about`: metadata of a new archive, as JSON.
     `fsync="step"` waits for the disk at every step, `"interval"` at most every `interval_secs`, `"never"` leaves it to
     the system. A killed process loses nothing that was committed, either way; a power loss may.
     `segment_bytes`: start a new segment beyond this size.
@@ -35,7 +35,7 @@ class Writer:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        to: str | os.PathLike[str],
         *,
         about: dict[str, Any] | None = None,
         fsync: str = "interval",
@@ -45,7 +45,7 @@ class Writer:
     ) -> None:
         if fsync not in FSYNC_MODES:
             raise BadArgument(f"fsync={fsync!r}: use one of {', '.join(FSYNC_MODES)}")
-        self.path = Path(path)
+        self.path = Path(to)
         self._codec = codec if callable(codec) else check_codec(codec)
         self._fsync, self._interval_secs, self._segment_bytes = fsync, interval_secs, segment_bytes
         self._fsyncs = fsync != "never"

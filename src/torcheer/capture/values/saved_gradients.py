@@ -55,7 +55,7 @@ def _remove(handles: list[Any]) -> None:
         handle.remove()
 
 
-def backward(history: Any, loss: Any = None, **options: Any) -> Any:
+def backward(history: Any, loss: Any = None, *, gradient: Any = None, **options: Any) -> Any:
     """Run backward from `loss` (default: the sum of the first output); return the history."""
     log = getattr(history.trace, "gradient_log", None)
     if log is None:
@@ -65,9 +65,9 @@ def backward(history: Any, loss: Any = None, **options: Any) -> Any:
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         reason = "does not require grad" if isinstance(loss, Tensor) else f"is a {type(loss).__name__}"
         raise BadArgument(f"backward needs a tensor made from the model's output with grad enabled; this loss {reason}")
-    if loss.numel() != 1 and "gradient" not in options:
+    if loss.numel() != 1 and gradient is None:
         raise BadArgument(
             f"backward needs a single number, this loss has shape {tuple(loss.shape)}; take .sum() or .mean()"
         )
-    loss.backward(**options)
+    loss.backward(gradient, **options)
     return history

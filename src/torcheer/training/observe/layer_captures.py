@@ -58,7 +58,7 @@ class StepCapture:
                     f"capture: there is no {key!r}; there are {', '.join(SETTINGS)}.{did_you_mean(key, SETTINGS)}"
                 )
         if session.directory is None:
-            raise BadArgument("capture needs a directory to write to: Session(…, directory=…)")
+            raise BadArgument("capture needs a directory to write to: Session(…, to=…)")
         self._session, self.path = session, Path(session.directory) / "captures"
         self._every = _count(settings.get("every", EVERY))
         self._root = nn.Module()  # one name for each layer of several models: "encoder.conv1"

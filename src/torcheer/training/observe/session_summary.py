@@ -97,7 +97,7 @@ def _until(stop: Any) -> str:
 def where_log(session: Session) -> str:
     """Describe where rows and checkpoints are written."""
     if session.directory is None:
-        return "nothing is written (no directory=)"
+        return "nothing is written (no to=)"
     return f"{session.directory / 'metrics'}, checkpoints beside it"
 
 

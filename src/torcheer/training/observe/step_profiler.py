@@ -32,7 +32,7 @@ def profile_events(session: Session, events: Iterator[Event]) -> Iterator[Event]
     if session.options.profile is None:
         return events
     if session.directory is None:
-        raise BadArgument("profile needs a directory to write its traces to: Session(…, directory=…)")
+        raise BadArgument("profile needs a directory to write its traces to: Session(…, to=…)")
     return _profile_events(session, events, Profile(session.options.profile, session.directory / "profile"))
 
 

@@ -108,7 +108,7 @@ def check_writers(session: Session) -> None:
         if find_spec(package) is None:
             raise BadArgument(f"the writer {name!r} needs {package}, which is not installed: pip install {package}")
         if session.directory is None:
-            raise BadArgument(f"the writer {name!r} needs a directory to write to: Session(…, directory=…)")
+            raise BadArgument(f"the writer {name!r} needs a directory to write to: Session(…, to=…)")
 
 
 def write_metrics(session: Session, events: Iterator[Event]) -> Iterator[Event]:

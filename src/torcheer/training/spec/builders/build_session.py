@@ -242,7 +242,7 @@ class Builder:
             schedules=self.schedules,
             clips=list(parts.gradient_clippers.values()),
             options=Options(**options),
-            directory=directory,
+            to=directory,
         )
 
 
