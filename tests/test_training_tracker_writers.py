@@ -357,7 +357,7 @@ def test_patterns_name_many_layers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"layers": ["body.00"]}, UnknownLayer, "no module named 'body.00' among .* Did you mean 'body.0'"),
+        ({"layers": ["body.00"]}, UnknownLayer, "no layer or module named 'body.00' among .* Did you mean 'body.0'"),
         ({"layers": []}, BadArgument, "give names such as"),
         ({"layers": ["head"], "every": 0}, BadArgument, "every=0 is a number of steps, 1 or more"),
         ({"layer": ["head"]}, BadArgument, "there is no 'layer'; there are layers, every. Did you mean 'layers'?"),
